@@ -1,0 +1,90 @@
+# `make` lists the targets. Each one works on a fresh clone: it sets up .venv first.
+# Needed beforehand: Python 3.11 or newer, pip, make.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+UV := .venv/bin/uv
+
+DEPS := .venv/.deps
+READY := .venv/.ready
+DOCS := .venv/.docs
+LOCK := .venv/.lock
+
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help setup run test bench soak mutate docs lint fmt lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create or refresh .venv (nothing to do when it is up to date)
+
+run: $(READY) ## Run the demo (ONCE=1: one round, then stop)
+	@$(PY) -m pillarbox.demo
+
+test: lint ## Lint, type-check, run the tests; core must be covered whole
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest
+	$(PY) -m coverage report
+
+bench: $(READY) ## Run the benchmarks
+	$(PY) -m bench
+
+soak: $(READY) ## Run the long tests
+	$(PY) -m pytest -m soak --timeout=0
+
+mutate: $(READY) ## Mutation-test core
+	$(PY) -m mutmut run
+	$(PY) -m mutmut results
+
+docs: $(DOCS) ## Build the documentation into site/
+	$(PY) -m mkdocs build --strict
+
+lint: $(READY) ## Check style, types and the direction of imports
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy --strict src
+	.venv/bin/lint-imports
+
+fmt: $(READY) ## Format the code and fix what can be fixed
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
+	$(COMPILE) pyproject.toml --group dev --output-file requirements/dev.lock
+	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
+	$(COMPILE) --group lock --output-file requirements/lock.lock
+
+clean: ## Remove .venv and everything generated
+	rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+		.ruff_cache build dist mutants site
+	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Pillarbox needs Python 3.11 or newer; try: make setup PYTHON=python3.11")'
+	@echo "Creating .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear .venv
+
+$(DEPS): requirements/dev.lock | $(PY)
+	@echo "Installing the pinned requirements into .venv"
+	@$(PIP) install --require-hashes --requirement requirements/dev.lock
+	@touch $@
+
+$(READY): $(DEPS) pyproject.toml
+	@echo "Installing Pillarbox itself, editable"
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DOCS): $(READY) requirements/docs.lock
+	@echo "Installing the documentation tools"
+	@$(PIP) install --quiet --require-hashes --requirement requirements/docs.lock
+	@touch $@
+
+$(LOCK): requirements/lock.lock | $(PY)
+	@$(PIP) install --quiet --require-hashes --requirement requirements/lock.lock
+	@touch $@

@@ -1,0 +1,1 @@
+"""The mailbox in memory against the queues that people would use instead."""

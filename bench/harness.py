@@ -1,0 +1,188 @@
+"""Two kinds of benchmark: races between contenders, and figures from a process of their own.
+
+The rounds of a race are interleaved, and every second one runs in reverse order, so that a
+noisy machine is noisy for all. Nothing but the contender runs while it is timed. Ratios are
+taken round by round, and their median counts. Benchmarks report; they never fail a build.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter_ns
+from typing import Protocol
+
+ROUNDS = 5
+QUICK_DIVISOR = 50
+
+Run = Callable[[int], object]  # does so many operations
+Prepare = Callable[[], AbstractContextManager[Run]]
+Sized = Callable[[int], int]  # a number of operations or messages, smaller in a quick run
+Step = Callable[[str, int], None]  # what goes on now, and how many steps were done since
+
+
+def full_size(number: int) -> int:
+    return number
+
+
+def quick_size(number: int) -> int:
+    return max(1, number // QUICK_DIVISOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """How a contender compares with another; with a bound, it is a target."""
+
+    baseline: str
+    speed_at_least: float | None = None
+    cost_at_most: float | None = None
+
+    def check(self, own: Sequence[float], other: Sequence[float]) -> Check:
+        if self.cost_at_most is not None:
+            ratio = median(mine / theirs for mine, theirs in zip(own, other, strict=True))
+            return Check(ratio, f"x cost of {self.baseline}", at_most=self.cost_at_most)
+        ratio = median(theirs / mine for mine, theirs in zip(own, other, strict=True))
+        return Check(ratio, f"x {self.baseline}", at_least=self.speed_at_least)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A measured value beside the bound that it should keep, if there is one."""
+
+    value: float
+    what: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """None if there is no bound, and the value is for information."""
+        if self.at_least is not None:
+            return self.value >= self.at_least
+        return None if self.at_most is None else self.value <= self.at_most
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a result: the median, and all rounds behind it."""
+
+    name: str
+    unit: str
+    rounds: tuple[float, ...]
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def value(self) -> float:
+        return median(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    name: str
+    rows: tuple[Row, ...]
+
+
+class Benchmark(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def steps(self) -> int:
+        """How far the progress bar goes."""
+
+    def run(self, step: Step) -> Result: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do the work. `prepare` builds what it needs, outside of the timing."""
+
+    name: str
+    prepare: Prepare
+    operations: int
+    versus: tuple[Versus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Contenders that do the same work, timed in interleaved rounds after a warm-up."""
+
+    name: str
+    contenders: tuple[Contender, ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.contenders) * (ROUNDS + 2)  # preparing and warming up are steps too
+
+    def run(self, step: Step) -> Result:
+        costs: dict[str, list[float]] = {contender.name: [] for contender in self.contenders}
+        with ExitStack() as stack:
+            runners: list[tuple[Contender, Run]] = []
+            for contender in self.contenders:
+                step(f"prepare {contender.name}", 0)
+                runners.append((contender, stack.enter_context(contender.prepare())))
+                step(f"prepare {contender.name}", 1)
+            for number in range(ROUNDS + 1):
+                label = f"round {number} of {ROUNDS}" if number else "warm-up"
+                for contender, run in runners:
+                    step(f"{label}: {contender.name}", 0)
+                    cost = _cost_ns(run, contender.operations)
+                    step(f"{label}: {contender.name}", 1)
+                    if number:
+                        costs[contender.name].append(cost)
+                runners.reverse()
+        return Result(self.name, tuple(self._row(each, costs) for each in self.contenders))
+
+    def _row(self, contender: Contender, costs: dict[str, list[float]]) -> Row:
+        own = costs[contender.name]
+        checks = (versus.check(own, costs[versus.baseline]) for versus in contender.versus)
+        return Row(contender.name, "ns", tuple(own), tuple(checks))
+
+
+def _cost_ns(run: Run, operations: int) -> float:
+    """Nanoseconds for each operation. The collector is on, as it is for users."""
+    gc.collect()
+    start = perf_counter_ns()
+    run(operations)
+    return (perf_counter_ns() - start) / operations
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number that a probe answers with under `key`."""
+
+    key: str
+    name: str
+    unit: str
+    at_most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Figures of a whole process: `python -m module arguments...` prints them as JSON."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    steps: int = 1
+
+    def run(self, step: Step) -> Result:
+        step("in a process of its own", 0)
+        command = [sys.executable, "-m", self.module, *self.arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        found: dict[str, float] = json.loads(done.stdout)
+        step("in a process of its own", 1)
+        return Result(self.name, tuple(self._row(figure, found) for figure in self.figures))
+
+    def _row(self, figure: Figure, found: dict[str, float]) -> Row:
+        value = found[figure.key]
+        bound = figure.at_most
+        checks = () if bound is None else (Check(value, figure.unit, at_most=bound),)
+        return Row(figure.name, figure.unit, (value,), checks)

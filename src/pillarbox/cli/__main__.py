@@ -1,0 +1,3 @@
+from pillarbox.cli import main
+
+main()

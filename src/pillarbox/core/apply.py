@@ -1,0 +1,368 @@
+"""apply(queue, event): the only code that changes a queue. It can't fail.
+
+Replaying a log calls nothing else, so what is here follows from events alone. `settle`
+decides and applies whatever is due; everything that is asked of a queue comes after it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pillarbox.core import decide
+from pillarbox.core import events as e
+from pillarbox.core.queue import (
+    NEVER,
+    NO_LANE,
+    Attempt,
+    Death,
+    Extra,
+    Group,
+    Lease,
+    Outcome,
+    Queue,
+    Record,
+    next_deadline,
+    place,
+)
+
+_ATTEMPTS_KEPT_MAX = 100
+_KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
+
+
+def settle(queue: Queue, now: int) -> list[e.Event]:
+    """Let everything happen that is due by now; the events, for those who keep a journal."""
+    events = decide.tick(queue, now)
+    for event in events:
+        apply(queue, event)
+    queue.wake_at = next_deadline(queue) or NEVER
+    return events
+
+
+def apply(queue: Queue, event: e.Event) -> None:
+    _APPLY[type(event)](queue, event)
+
+
+def sent(queue: Queue, records: Sequence[Record]) -> None:
+    for record in records:
+        if record.extra is None:
+            lane = queue.lanes[record.priority]
+            if not lane:
+                queue.mask |= 1 << record.priority
+            lane.append(record)
+        else:
+            _remember(queue, record)
+            _join(queue, record)
+
+
+def scheduled(queue: Queue, records: list[Record], due: int) -> None:
+    for record in records:
+        if record.extra is not None:
+            _remember(queue, record)
+        queue.schedule.add(due, record)
+    queue.wake_at = min(queue.wake_at, due)
+
+
+def leased(queue: Queue, leases: Sequence[Lease]) -> None:
+    """Leases that were given together: they share their timeout and their deadline."""
+    if queue.mask & (queue.mask - 1) == 0 and not queue.groups and not queue.returned:
+        _take_from_lane(queue, queue.mask.bit_length() - 1, leases)
+    else:
+        for lease in leases:
+            _take(queue, lease.record, held=1)
+    queue.leases.add_all(leases)
+    queue.wake_at = min(queue.wake_at, leases[0].deadline)
+
+
+def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
+    lines = queue.leases.lines
+    for lease in leases:
+        lease.deadline = 0
+        line = lines.get(lease.timeout)
+        if line is not None:
+            del line[lease.record.key]
+        else:
+            queue.leases.remove(lease)
+    if queue.groups:
+        for lease in leases:
+            _unhold(queue, lease.record)
+
+
+def extended(queue: Queue, lease: Lease, deadline: int, timeout: int) -> None:
+    queue.leases.remove(lease)
+    lease.deadline = deadline
+    lease.timeout = timeout
+    queue.leases.add(lease)
+    queue.wake_at = min(queue.wake_at, deadline)
+
+
+def returned(queue: Queue, event: e.Returned) -> None:
+    lease = event.lease
+    if queue.settings.max_deliveries:
+        _note(lease, event.at, event.outcome)
+    _end(queue, lease)
+    lease.record.deliveries = lease.number
+    if event.due:
+        queue.schedule.add(event.due, lease.record)
+        queue.wake_at = min(queue.wake_at, event.due)
+    else:
+        _give_back(queue, lease.record)
+
+
+def released(queue: Queue, event: e.Released) -> None:
+    _end(queue, event.lease)
+    _give_back(queue, event.lease.record, to_front=event.to_front)
+
+
+def came_due(queue: Queue, event: e.CameDue) -> None:
+    record = event.record
+    queue.schedule.remove(record.key)
+    if record.deliveries:  # it was given back with a delay
+        _give_back(queue, record)
+        return
+    if queue.settings.redelivery == "original" or record.extra is not None:
+        _extra(record).place = event.at >> 1
+    _join(queue, record)
+
+
+def died(queue: Queue, event: e.Died) -> None:
+    _note(event.lease, event.at, event.outcome)
+    acknowledged(queue, (event.lease,))
+    event.lease.record.deliveries = event.lease.number
+    _bury(queue, event.lease.record, event.reason, event.at)
+
+
+def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
+    _take(queue, event.record, held=0)
+    _bury(queue, event.record, event.reason, event.at)
+
+
+def redriven(queue: Queue, event: e.Redriven) -> None:
+    removed(queue, {record.key for record in event.records})
+    for record in event.records:
+        record.deliveries = 0
+        extra = _extra(record)
+        extra.death = None
+        extra.place = event.at >> 1
+        _join(event.target, record)
+
+
+def removed(queue: Queue, keys: set[int]) -> None:
+    """Out of wherever they are; those in line are found in one pass over it."""
+    rest = set(keys)
+    for key in sorted(keys):
+        lease = queue.leases.find(key)
+        record = queue.schedule.find(key)
+        if lease is not None:
+            acknowledged(queue, (lease,))
+        elif record is not None:
+            queue.schedule.remove(key)
+            if record.deliveries:
+                _unhold(queue, record)
+        else:
+            continue
+        rest.discard(key)
+    if rest:
+        _remove_from_line(queue, rest)
+
+
+def purged(queue: Queue) -> None:
+    for lease in queue.leases:
+        lease.deadline = 0
+    queue.empty()
+
+
+def _end(queue: Queue, lease: Lease) -> None:
+    lease.deadline = 0
+    queue.leases.remove(lease)
+
+
+def _join(queue: Queue, record: Record) -> None:
+    """In at the end of the line, or of its group's."""
+    if record.extra is None or record.extra.group is None:
+        queue.lanes[record.priority].append(record)
+        queue.mask |= 1 << record.priority
+        return
+    group = queue.groups.setdefault(record.extra.group, Group())
+    _insert(group.waiting, record)
+    queue.grouped += 1
+    _line_up(queue, group)
+
+
+def _give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
+    """Into the line once more: into its place in its group, at the end, or as asked."""
+    lane = record.priority
+    if record.extra is not None and record.extra.group is not None:
+        _insert(queue.groups[record.extra.group].waiting, record)
+        queue.grouped += 1
+        _unhold(queue, record)
+        return
+    if queue.settings.redelivery == "original":
+        _insert(queue.returned.setdefault(lane, deque()), record)
+    elif to_front:
+        queue.lanes[lane].appendleft(record)
+    else:
+        queue.lanes[lane].append(record)
+    queue.mask |= 1 << lane
+
+
+def _insert(line: deque[Record], record: Record) -> None:
+    """Into a line sorted by place; what expires in order is added in order."""
+    if line and place(record) < place(line[-1]):
+        insort(line, record, key=place)
+    else:
+        line.append(record)
+
+
+def _take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None:
+    """Out of the only lane that has messages, and these are plain: the usual case."""
+    lane = queue.lanes[priority]
+    assert lane[0] is leases[0].record, "only the head of a line is leased"
+    if len(leases) == len(lane):
+        lane.clear()
+        queue.mask = 0
+    else:
+        for _ in leases:
+            lane.popleft()
+
+
+def _take(queue: Queue, record: Record, *, held: int) -> None:
+    """Out of the line, at whose head it is; its group stays in line unless it is held."""
+    lane = record.priority
+    returned = queue.returned.get(lane)
+    head: Record | Group
+    if record.extra is not None and record.extra.group is not None:
+        _take_from_group(queue, queue.groups[record.extra.group], record, held)
+        return
+    if returned and returned[0] is record:
+        head = returned.popleft()
+        if not returned:
+            del queue.returned[lane]
+    else:
+        head = queue.lanes[lane].popleft()
+    assert head is record, "only the head of a line is taken"
+    _clear_mask(queue, lane)
+
+
+def _take_from_group(queue: Queue, group: Group, record: Record, held: int) -> None:
+    head = group.waiting.popleft()
+    assert head is record, "only the head of a group is taken"
+    queue.grouped -= 1
+    group.held += held
+    if group.lane != NO_LANE and (group.held or not group.waiting):
+        lane, group.lane = group.lane, NO_LANE
+        queue.lanes[lane].popleft()
+        queue.lined_up -= 1
+        _clear_mask(queue, lane)
+    _drop_if_done(queue, group, record)
+
+
+def _unhold(queue: Queue, record: Record) -> None:
+    """One message fewer for which its group must wait."""
+    if record.extra is not None and record.extra.group is not None:
+        group = queue.groups[record.extra.group]
+        group.held -= 1
+        _line_up(queue, group)
+        _drop_if_done(queue, group, record)
+
+
+def _line_up(queue: Queue, group: Group) -> None:
+    """A group with something to deliver stands at the end of the line: each has its turn."""
+    if group.waiting and group.held == 0 and group.lane == NO_LANE:
+        group.lane = group.waiting[0].priority
+        queue.lanes[group.lane].append(group)
+        queue.lined_up += 1
+        queue.mask |= 1 << group.lane
+
+
+def _drop_if_done(queue: Queue, group: Group, record: Record) -> None:
+    if not group.waiting and not group.held:
+        assert record.extra is not None
+        del queue.groups[record.extra.group or ""]
+
+
+def _clear_mask(queue: Queue, lane: int) -> None:
+    if not queue.lanes[lane] and lane not in queue.returned:
+        queue.mask &= ~(1 << lane)
+
+
+def _remove_from_line(queue: Queue, keys: set[int]) -> None:
+    for name, group in list(queue.groups.items()):
+        queue.grouped -= _drop(group.waiting, keys)
+        if not group.waiting and group.lane != NO_LANE:
+            queue.lanes[group.lane].remove(group)
+            queue.lined_up -= 1
+            group.lane = NO_LANE
+        if not group.waiting and not group.held:
+            del queue.groups[name]
+    for lane, line in list(queue.returned.items()):
+        _drop(line, keys)
+        if not line:
+            del queue.returned[lane]
+    for lane, items in queue.lanes.items():
+        _drop(items, keys)
+        _clear_mask(queue, lane)
+
+
+def _drop(line: deque[Any], keys: set[int]) -> int:
+    """Take records with these keys out of a line; how many there were."""
+    before = len(line)
+    kept = [item for item in line if item.__class__ is Group or item.key not in keys]
+    if len(kept) < before:
+        line.clear()
+        line.extend(kept)
+    return before - len(kept)
+
+
+def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+    target = queue.dead_letters
+    assert target is not None, "decide lets nothing die without a dead-letter queue"
+    extra = _extra(record)
+    extra.death = Death(queue.name, reason, at)
+    extra.place = at >> 1
+    _join(target, record)
+
+
+def _note(lease: Lease, at: int, outcome: Outcome) -> None:
+    """Keep the history of a message that may die of it."""
+    extra = _extra(lease.record)
+    attempt = Attempt(lease.leased_at, at, outcome)
+    extra.attempts = (*extra.attempts, attempt)[-_ATTEMPTS_KEPT_MAX:]
+
+
+def _extra(record: Record) -> Extra:
+    if record.extra is None:
+        record.extra = Extra()
+    return record.extra
+
+
+def _remember(queue: Queue, record: Record) -> None:
+    """Keep its deduplication id for a while, and forget those whose time is over."""
+    if record.extra is None or record.extra.deduplication is None:
+        return
+    known = queue.duplicates
+    sent_at = record.key << 1
+    while known and next(iter(known.values()))[1] + _KEYS_AHEAD_NS_MAX <= sent_at:
+        known.popitem(last=False)
+    name = decide.duplicate_id(queue, record)
+    known[name] = (record.key, sent_at + queue.settings.deduplication_ns)
+    known.move_to_end(name)
+
+
+_APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
+    e.Sent: lambda q, event: sent(q, event.records),
+    e.Scheduled: lambda q, event: scheduled(q, event.records, event.due),
+    e.CameDue: came_due,
+    e.Leased: lambda q, event: leased(q, event.leases),
+    e.Acknowledged: lambda q, event: acknowledged(q, event.leases),
+    e.Returned: returned,
+    e.Released: released,
+    e.Extended: lambda q, event: extended(q, event.lease, event.deadline, event.timeout),
+    e.Died: died,
+    e.DiedInLine: died_in_line,
+    e.Redriven: redriven,
+    e.Removed: lambda q, event: removed(q, set(event.keys)),
+    e.Purged: lambda q, _: purged(q),
+}

@@ -1,0 +1,204 @@
+"""decide(queue, command, now) -> events: every rule of a queue, and no change to it.
+
+Whatever is due by `now` must have been applied first (`settle` does both). The functions for
+single commands are what mailboxes call on the hot path; `decide` takes a command as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, repeat
+from typing import Any
+
+from pillarbox.core import commands as c
+from pillarbox.core.errors import InvalidParameterError, MailboxFullError
+from pillarbox.core.events import (
+    Acknowledged,
+    CameDue,
+    Died,
+    DiedInLine,
+    Event,
+    Extended,
+    Leased,
+    Purged,
+    Redriven,
+    Released,
+    Removed,
+    Returned,
+    Scheduled,
+    Sent,
+)
+from pillarbox.core.queue import Lease, Outcome, Queue, Record, first, in_order, waiting
+
+
+def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
+    """The records that are new: those that repeat a recent deduplication id are left out."""
+    capacity = queue.settings.capacity
+    fresh = records
+    for record in records:
+        if record.extra is not None:
+            fresh = _without_duplicates(queue, records, now)
+            break
+    if fresh and capacity is not None and queue.size + len(fresh) > capacity:
+        raise MailboxFullError(
+            f"mailbox {queue.name!r} holds {queue.size:,} of {capacity:,} messages and can't "
+            f"take {len(fresh):,} more: receive and acknowledge some, or raise its capacity"
+        )
+    return fresh
+
+
+def original(queue: Queue, record: Record, now: int) -> int:
+    """The key under which this message was accepted: that of the first, for a duplicate."""
+    known = queue.duplicates.get(duplicate_id(queue, record)) if record.extra else None
+    return record.key if known is None or known[1] <= now else known[0]
+
+
+def duplicate_id(queue: Queue, record: Record) -> tuple[str | None, str]:
+    """What makes this record a repetition of another."""
+    assert record.extra is not None
+    scope = record.extra.group if queue.settings.deduplicate_by_group else None
+    return scope, record.extra.deduplication or ""
+
+
+def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
+    """New leases on the messages at the head of the line."""
+    records = first(queue, count)
+    numbers = [record.deliveries + 1 for record in records]
+    times = repeat(now), repeat(now + timeout), repeat(timeout)
+    return list(map(Lease, records, numbers, *times))  # in C: a batch is no loop
+
+
+def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
+    """As SQS does it: a message with no deliveries left dies when it would be delivered."""
+    events: list[Event] = []
+    most = queue.settings.max_deliveries
+    for record in in_order(queue):
+        if count == 0:
+            break
+        if record.deliveries >= most:
+            events.append(DiedInLine(record, now, f"delivered {record.deliveries} times"))
+        else:
+            lease = Lease(record, record.deliveries + 1, now, now + timeout, timeout)
+            events.append(Leased([lease]))
+            count -= 1
+    return events
+
+
+def live(leases: Sequence[Lease], now: int) -> list[bool]:
+    """Which of these leases hold their message now; a lease named twice counts once."""
+    answers = [lease.deadline > now for lease in leases]
+    if len(set(leases)) < len(leases):
+        seen: set[Lease] = set()
+        for i, lease in enumerate(leases):
+            answers[i] = answers[i] and lease not in seen
+            seen.add(lease)
+    return answers
+
+
+def nack(queue: Queue, leases: Iterable[Lease], delay: int, now: int) -> list[Event]:
+    due = now + delay if delay else 0
+    return [_fail(queue, lease, now, "nacked", due) for lease in leases]
+
+
+def reject(queue: Queue, leases: Iterable[Lease], reason: str, now: int) -> list[Event]:
+    """Without a dead-letter queue nothing can die: the message goes back into the line."""
+    if queue.dead_letters is None:
+        return [Returned(lease, now, "rejected") for lease in leases]
+    return [Died(lease, now, "rejected", reason) for lease in leases]
+
+
+def tick(queue: Queue, now: int) -> list[Event]:
+    """Everything that is due by now, in the order of the times at which it was."""
+    timed: list[tuple[int, int, Event]] = []
+    for due, key, record in queue.schedule.due(now):
+        timed.append((due, key, CameDue(record, due)))
+    for lease in queue.leases.expired(now):
+        event = _fail(queue, lease, lease.deadline, "expired", 0)
+        timed.append((lease.deadline, lease.record.key, event))
+    timed.sort(key=lambda entry: entry[:2])
+    return [event for _, _, event in timed]
+
+
+def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redriven:
+    if target is queue:
+        raise InvalidParameterError("to", target.name, "another queue")
+    return Redriven([record for record in waiting(queue) if record.key in keys], target, now)
+
+
+def remove(queue: Queue, keys: frozenset[int]) -> Removed:
+    """Only those that exist; a waiting message is found by looking through the line."""
+    found = [key for key in keys if queue.schedule.find(key) or queue.leases.find(key)]
+    if len(found) < len(keys):
+        found += [record.key for record in waiting(queue) if record.key in keys]
+    return Removed(sorted(found))
+
+
+def decide(queue: Queue, command: c.Command, now: int) -> list[Event]:
+    """What happens if this is asked now. Raises, and changes nothing, if it may not be."""
+    return _DECIDE[type(command)](queue, command, now)
+
+
+def _send(queue: Queue, command: c.Send, now: int) -> list[Event]:
+    records = send(queue, command.records, now)
+    if not records:
+        return []
+    return [Scheduled(records, now + command.delay) if command.delay else Sent(records)]
+
+
+def _receive(queue: Queue, command: c.Receive, now: int) -> list[Event]:
+    settings = queue.settings
+    if settings.dead_on_receive and settings.max_deliveries and queue.dead_letters is not None:
+        return receive_or_bury(queue, command.count, command.timeout, now)
+    leases = receive(queue, command.count, command.timeout, now)
+    return [Leased(leases)] if leases else []
+
+
+def _acknowledge(queue: Queue, command: c.Acknowledge, now: int) -> list[Event]:
+    leases = _living(command.leases, now)
+    return [Acknowledged(leases)] if leases else []
+
+
+def _extend(queue: Queue, command: c.Extend, now: int) -> list[Event]:
+    deadline = now + command.timeout
+    return [Extended(lease, deadline, command.timeout) for lease in _living(command.leases, now)]
+
+
+def _living(leases: Sequence[Lease], now: int) -> list[Lease]:
+    return list(compress(leases, live(leases, now)))
+
+
+def _fail(queue: Queue, lease: Lease, at: int, outcome: Outcome, due: int) -> Event:
+    """What a failed delivery comes to: another try, or the dead-letter queue."""
+    settings = queue.settings
+    spent = 0 < settings.max_deliveries <= lease.number and not settings.dead_on_receive
+    if spent and queue.dead_letters is not None:
+        return Died(lease, at, outcome, f"{outcome} after {lease.number} deliveries")
+    return Returned(lease, at, outcome, due)
+
+
+def _without_duplicates(queue: Queue, records: list[Record], now: int) -> list[Record]:
+    fresh = []
+    seen: set[tuple[str | None, str]] = set()
+    for record in records:
+        if record.extra is not None and record.extra.deduplication is not None:
+            name = duplicate_id(queue, record)
+            if name in seen or original(queue, record, now) != record.key:
+                continue
+            seen.add(name)
+        fresh.append(record)
+    return fresh
+
+
+_DECIDE: dict[type[c.Command], Callable[[Queue, Any, int], list[Event]]] = {
+    c.Send: _send,
+    c.Receive: _receive,
+    c.Acknowledge: _acknowledge,
+    c.Nack: lambda q, m, now: nack(q, _living(m.leases, now), m.delay, now),
+    c.Release: lambda q, m, now: [Released(x, m.to_front) for x in _living(m.leases, now)],
+    c.Extend: _extend,
+    c.Reject: lambda q, m, now: reject(q, _living(m.leases, now), m.reason, now),
+    c.Redrive: lambda q, m, now: [redrive(q, m.keys, m.target, now)],
+    c.Remove: lambda q, m, now: [remove(q, m.keys)],
+    c.Purge: lambda q, m, now: [Purged()],
+    c.Tick: lambda q, m, now: tick(q, now),
+}

@@ -1,0 +1,80 @@
+"""Every error a mailbox can raise, and what each means on the SQS wire.
+
+MailboxError
+├── InvalidParameterError        the call itself is wrong; nothing was changed
+├── SerializationError           a body can't be turned into bytes, or back
+├── ReceiptHandleExpiredError    the lease behind a receipt handle is over
+├── MailboxFullError             the mailbox holds as much as it may
+├── MailboxClosedError           the mailbox was closed
+└── MailboxConnectionError       the server behind the mailbox can't be reached
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MailboxError(Exception):
+    """Something went wrong with a mailbox."""
+
+    sqs_code: ClassVar[str] = "InternalFailure"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+
+class InvalidParameterError(MailboxError, ValueError):
+    """A parameter is outside its allowed range; nothing was changed."""
+
+    sqs_code = "InvalidParameterValue"
+    http_status = 400
+
+    def __init__(self, parameter: str, value: object, allowed: str) -> None:
+        super().__init__(f"{parameter} must be {allowed}; got {_brief(value)}")
+        self.parameter = parameter
+        self.value = value
+        self.allowed = allowed
+
+    def __reduce__(self) -> tuple[type[InvalidParameterError], tuple[str, object, str]]:
+        return type(self), (self.parameter, self.value, self.allowed)
+
+
+class SerializationError(MailboxError):
+    """A body can't be encoded as, or decoded into, the mailbox's body type."""
+
+    sqs_code = "InvalidMessageContents"
+    http_status = 400
+
+
+class ReceiptHandleExpiredError(MailboxError):
+    """The lease is over: it ran out, or the message was acknowledged or given back."""
+
+    sqs_code = "ReceiptHandleIsInvalid"
+    http_status = 400
+
+
+class MailboxFullError(MailboxError):
+    """The mailbox holds as many messages as it may; receive some, or raise its capacity."""
+
+    sqs_code = "OverLimit"
+    http_status = 403
+    retryable = True
+
+
+class MailboxClosedError(MailboxError):
+    """The mailbox was closed; open it again to use it."""
+
+    sqs_code = "ServiceUnavailable"
+    http_status = 503
+
+
+class MailboxConnectionError(MailboxError):
+    """The server behind the mailbox can't be reached."""
+
+    sqs_code = "ServiceUnavailable"
+    http_status = 503
+    retryable = True
+
+
+def _brief(value: object, length_max: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= length_max else f"{text[:length_max]}... ({type(value).__name__})"

@@ -1,0 +1,46 @@
+"""The three verbs that nearly every message meets, each decided and applied in one breath.
+
+They are `send`, `receive` and `acknowledge` for one plain message: no delay, no group, no
+duplicates, default priority. They change a queue exactly as `decide` and `apply` do, which
+the model test proves, and they answer None or False where those two must be asked.
+"""
+
+from __future__ import annotations
+
+from pillarbox.core.queue import Lease, Queue, Record
+
+_DEFAULT = 0  # the lane of messages without a priority
+
+
+def send(queue: Queue, key: int, body: object) -> None:
+    """Put a plain message at the end of the line, in a queue without a capacity."""
+    lane = queue.lanes[_DEFAULT]
+    if not lane:
+        queue.mask |= 1
+    lane.append(Record(key, body))
+
+
+def receive(queue: Queue, timeout: int, now: int) -> Lease | None:
+    """Lease the message at the head of the line; None if it isn't as simple as that."""
+    line = queue.leases.lines.get(timeout)
+    if queue.mask != 1 or line is None or queue.returned or queue.groups:
+        return None
+    lane = queue.lanes[_DEFAULT]
+    record: Record = lane.popleft()  # type: ignore[assignment]
+    if not lane:
+        queue.mask = 0
+    deadline = now + timeout
+    lease = line[record.key] = Lease(record, record.deliveries + 1, now, deadline, timeout)
+    if deadline < queue.wake_at:
+        queue.wake_at = deadline
+    return lease
+
+
+def acknowledge(queue: Queue, lease: Lease) -> bool:
+    """End a lease that lives, and its message with it; False if others must be told."""
+    line = queue.leases.lines.get(lease.timeout)
+    if line is None or queue.groups:
+        return False
+    del line[lease.record.key]
+    lease.deadline = 0
+    return True

@@ -1,0 +1,222 @@
+"""Events as bytes and back: what a log keeps of a queue, and what rebuilds it.
+
+One entry for each message an event touches: a fixed head (so that a million of them can be
+read as columns), then details, then the body. The same events are the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct as Layout
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pillarbox.core import apply
+from pillarbox.core import events as e
+from pillarbox.core.queue import Extra, Lease, Queue, Record, heads, waiting
+
+# kind, priority, delivery number or flag, queue's number, key, time, length of the details
+HEAD: Final = Layout("<BBHIQQI4x")
+
+SENT, SCHEDULED, CAME_DUE, LEASED, ACKNOWLEDGED, RETURNED, RELEASED = range(1, 8)
+EXTENDED, DIED, DIED_IN_LINE, REDRIVEN, REMOVED, PURGED = range(8, 14)
+
+KINDS: Final = {
+    SENT: "sent",
+    SCHEDULED: "scheduled",
+    CAME_DUE: "came_due",
+    LEASED: "leased",
+    ACKNOWLEDGED: "acknowledged",
+    RETURNED: "returned",
+    RELEASED: "released",
+    EXTENDED: "extended",
+    DIED: "died",
+    DIED_IN_LINE: "died_in_line",
+    REDRIVEN: "redriven",
+    REMOVED: "removed",
+    PURGED: "purged",
+}
+
+_NUMBER_MAX = 0xFFFF  # what the head has room for; the details have the whole number
+
+_pack = msgspec.msgpack.Encoder(order="deterministic").encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class Entry(NamedTuple):
+    """One entry, taken apart. What `number` and `at` mean depends on the kind."""
+
+    kind: int
+    priority: int
+    number: int
+    queue: int
+    key: int
+    at: int
+    details: Any
+    body: bytes
+
+
+def encode(event: e.Event, queue: int = 0) -> list[bytes]:
+    """The entries of an event that happened to the queue with this number."""
+    return list(_ENCODE[type(event)](event, queue))
+
+
+def decode(entry: bytes) -> Entry:
+    kind, priority, number, queue, key, at, length = HEAD.unpack_from(entry)
+    start = HEAD.size
+    details = _unpack(entry[start : start + length]) if length else None
+    return Entry(kind, priority, number, queue, key, at, details, entry[start + length :])
+
+
+def replay(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
+    """Let it happen once more. `body` is what the record keeps; `find` knows other queues."""
+    _REPLAY[entry.kind](queue, entry, body, find)
+
+
+def _entry(
+    kind: int,
+    queue: int,
+    key: int,
+    at: int = 0,
+    *,
+    priority: int = 0,
+    number: int = 0,
+    details: Any = None,
+    body: bytes = b"",
+) -> bytes:
+    packed = b"" if details is None else _pack(details)
+    return HEAD.pack(kind, priority, number, queue, key, at, len(packed)) + packed + body
+
+
+def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Iterator[bytes]:
+    for record in records:
+        extra = record.extra
+        details = None
+        if record.attributes is not None or extra is not None:
+            group, deduplication = (extra.group, extra.deduplication) if extra else (None, None)
+            details = (record.attributes, group, deduplication)
+        yield _entry(
+            kind,
+            queue,
+            record.key,
+            due,
+            priority=record.priority,
+            details=details,
+            body=record.body,
+        )
+
+
+def _encode_leased(event: e.Leased, queue: int) -> Iterator[bytes]:
+    for lease in event.leases:
+        yield _entry(
+            LEASED,
+            queue,
+            lease.record.key,
+            lease.leased_at,
+            number=min(lease.number, _NUMBER_MAX),
+            details=(lease.deadline - lease.leased_at, lease.number),
+        )
+
+
+_ENCODE: dict[type[e.Event], Callable[[Any, int], Iterable[bytes]]] = {
+    e.Sent: lambda x, q: _encode_new(SENT, x.records, q, 0),
+    e.Scheduled: lambda x, q: _encode_new(SCHEDULED, x.records, q, x.due),
+    e.CameDue: lambda x, q: [_entry(CAME_DUE, q, x.record.key, x.at)],
+    e.Leased: _encode_leased,
+    e.Acknowledged: lambda x, q: [_entry(ACKNOWLEDGED, q, y.record.key) for y in x.leases],
+    e.Returned: lambda x, q: [
+        _entry(RETURNED, q, x.lease.record.key, x.at, details=(x.outcome, x.due))
+    ],
+    e.Released: lambda x, q: [_entry(RELEASED, q, x.lease.record.key, number=int(x.to_front))],
+    e.Extended: lambda x, q: [
+        _entry(EXTENDED, q, x.lease.record.key, x.deadline, details=x.timeout)
+    ],
+    e.Died: lambda x, q: [_entry(DIED, q, x.lease.record.key, x.at, details=(x.outcome, x.reason))],
+    e.DiedInLine: lambda x, q: [_entry(DIED_IN_LINE, q, x.record.key, x.at, details=x.reason)],
+    e.Redriven: lambda x, q: [
+        _entry(REDRIVEN, q, 0, x.at, details=(x.target.name, [r.key for r in x.records]))
+    ],
+    e.Removed: lambda x, q: [_entry(REMOVED, q, 0, details=x.keys)],
+    e.Purged: lambda x, q: [_entry(PURGED, q, 0)],
+}
+
+
+def _new_record(entry: Entry, body: Any) -> Record:
+    attributes, group, deduplication = entry.details or (None, None, None)
+    extra = Extra(group, deduplication) if group or deduplication else None
+    return Record(entry.key, body, entry.priority, 0, attributes, extra)
+
+
+def _lease(queue: Queue, entry: Entry) -> Lease:
+    lease = queue.leases.find(entry.key)
+    assert lease is not None, f"message {entry.key:x} of {queue.name!r} is not in flight"
+    return lease
+
+
+def _head(queue: Queue, key: int) -> Record:
+    record = next((r for r in heads(queue) if r.key == key), None)
+    assert record is not None, f"message {key:x} is at the head of no line of {queue.name!r}"
+    return record
+
+
+def _replay_sent(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    apply.sent(queue, [_new_record(entry, body)])
+
+
+def _replay_scheduled(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    apply.scheduled(queue, [_new_record(entry, body)], entry.at)
+
+
+def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    record = queue.schedule.find(entry.key)
+    assert record is not None, f"message {entry.key:x} of {queue.name!r} is not scheduled"
+    apply.came_due(queue, e.CameDue(record, entry.at))
+
+
+def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    timeout, number = entry.details
+    lease = Lease(_head(queue, entry.key), number, entry.at, entry.at + timeout, timeout)
+    apply.leased(queue, [lease])
+
+
+def _replay_returned(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    outcome, due = entry.details
+    apply.returned(queue, e.Returned(_lease(queue, entry), entry.at, outcome, due))
+
+
+def _replay_extended(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    apply.extended(queue, _lease(queue, entry), entry.at, entry.details)
+
+
+def _replay_died(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    outcome, reason = entry.details
+    apply.died(queue, e.Died(_lease(queue, entry), entry.at, outcome, reason))
+
+
+def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    record = _head(queue, entry.key)
+    apply.died_in_line(queue, e.DiedInLine(record, entry.at, entry.details))
+
+
+def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
+    target, keys = entry.details
+    by_key = {record.key: record for record in waiting(queue)}
+    apply.redriven(queue, e.Redriven([by_key[key] for key in keys], find(target), entry.at))
+
+
+_REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] = {
+    SENT: _replay_sent,
+    SCHEDULED: _replay_scheduled,
+    CAME_DUE: _replay_came_due,
+    LEASED: _replay_leased,
+    ACKNOWLEDGED: lambda q, x, _, __: apply.acknowledged(q, [_lease(q, x)]),
+    RETURNED: _replay_returned,
+    RELEASED: lambda q, x, _, __: apply.released(q, e.Released(_lease(q, x), bool(x.number))),
+    EXTENDED: _replay_extended,
+    DIED: _replay_died,
+    DIED_IN_LINE: _replay_died_in_line,
+    REDRIVEN: _replay_redriven,
+    REMOVED: lambda q, x, _, __: apply.removed(q, set(x.details)),
+    PURGED: lambda q, _, __, ___: apply.purged(q),
+}

@@ -1,0 +1,108 @@
+"""Every limit of a mailbox, by name, and the checks that hold callers to them.
+
+Seconds come in from people, nanoseconds go on to the state machine. A check either returns
+the value in the core's unit or raises an error that names the parameter and its range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pillarbox.core.errors import InvalidParameterError
+
+SECOND_NS = 1_000_000_000
+
+BODY_BYTES_MAX = 1_048_576  # unless a mailbox is opened with another
+BODY_BYTES_CEILING = 1 << 30
+PRIORITY_MAX = 255
+MESSAGES_MAX = 10_000
+VISIBILITY_SECONDS_MAX = 43_200
+WAIT_SECONDS_MAX = 43_200
+DELAY_SECONDS_MAX = 250_000_000_000  # about 7,900 years: the calendar ends with the year 9999
+DELIVERIES_MAX = 1_000
+ATTRIBUTES_MAX = 64
+ATTRIBUTE_NAME_CHARS_MAX = 256
+GROUP_CHARS_MAX = 128
+DEDUPLICATION_SECONDS = 300
+NAME_CHARS_MAX = 80
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?\Z")
+_TOKEN = re.compile(r"[!-~]{1,128}\Z")
+
+
+def seconds(parameter: str, value: Any, most: int) -> int:
+    """Seconds from a caller, as whole nanoseconds; never rounded down."""
+    whole = type(value) is int
+    if not whole and type(value) is not float:
+        raise InvalidParameterError(parameter, value, f"a number from 0 to {most:,} (seconds)")
+    if not 0 <= value <= most:  # also false for NaN
+        raise InvalidParameterError(parameter, value, f"from 0 to {most:,} (seconds)")
+    if whole:
+        return int(value) * SECOND_NS
+    nanoseconds = int(value * SECOND_NS)
+    return nanoseconds if nanoseconds == value * SECOND_NS else nanoseconds + 1
+
+
+def whole(parameter: str, value: Any, least: int, most: int) -> int:
+    """A whole number within its range."""
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidParameterError(parameter, value, f"a whole number from {least:,} to {most:,}")
+    return value
+
+
+def one_of(parameter: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidParameterError(parameter, value, f"one of {', '.join(allowed)}")
+
+
+def priority(value: Any) -> int:
+    return whole("priority", value, 0, PRIORITY_MAX)
+
+
+def body_bytes(body: bytes, most: int) -> None:
+    if len(body) > most:
+        raise InvalidParameterError("body", f"{len(body):,} bytes", f"at most {most:,} bytes")
+
+
+def queue_name(value: Any, parameter: str = "name") -> str:
+    """A queue's name by SQS's grammar: it is never used as a file path, but others may."""
+    if not isinstance(value, str) or not _NAME.match(value) or len(value) > NAME_CHARS_MAX:
+        raise InvalidParameterError(
+            parameter,
+            value,
+            f"1 to {NAME_CHARS_MAX} letters, digits, hyphens or underscores (.fifo may follow)",
+        )
+    return value
+
+
+def token(parameter: str, value: Any) -> str:
+    """A message group or deduplication id: printable ASCII without blanks."""
+    if not isinstance(value, str) or not _TOKEN.match(value):
+        raise InvalidParameterError(
+            parameter, value, f"1 to {GROUP_CHARS_MAX} printable ASCII characters"
+        )
+    return value
+
+
+def text(parameter: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidParameterError(parameter, value, "a str that is not empty")
+    return value
+
+
+def attributes(value: Any) -> dict[str, str]:
+    """A private copy of a caller's attributes."""
+    if not isinstance(value, Mapping):
+        raise InvalidParameterError("attributes", value, "a mapping of str to str")
+    if len(value) > ATTRIBUTES_MAX:
+        raise InvalidParameterError("attributes", len(value), f"at most {ATTRIBUTES_MAX} entries")
+    for name, content in value.items():
+        if not isinstance(name, str) or not 1 <= len(name) <= ATTRIBUTE_NAME_CHARS_MAX:
+            raise InvalidParameterError(
+                "attributes", name, f"named by 1 to {ATTRIBUTE_NAME_CHARS_MAX} characters"
+            )
+        if not isinstance(content, str):
+            raise InvalidParameterError(f"attributes[{name!r}]", content, "a str")
+    return dict(value)

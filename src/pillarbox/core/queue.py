@@ -1,0 +1,251 @@
+"""The state of one queue: what is ready, scheduled and in flight.
+
+A queue holds no clock, no lock and no thread. `decide` reads it and answers with events,
+`apply` changes it by an event and can't fail; nothing else writes here. Every transition is
+O(1) or O(log n). Times are nanoseconds since the epoch, and `now` never goes back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.leases import Leases
+from pillarbox.core.limits import DEDUPLICATION_SECONDS, SECOND_NS
+from pillarbox.core.timers import Timers
+
+NEVER = 1 << 70  # later than any time a caller can name
+NO_LANE = -1
+
+Outcome = Literal["nacked", "expired", "rejected"]
+Redelivery = Literal["tail", "original"]
+
+
+class Attempt(Struct, frozen=True, gc=False):
+    """One delivery that failed: when it was leased, when and how it ended."""
+
+    leased_at: int
+    ended_at: int
+    outcome: Outcome
+
+
+class Death(Struct, frozen=True, gc=False):
+    """Why a message is in a dead-letter queue, and which queue it came from."""
+
+    source: str
+    reason: str
+    died_at: int
+
+
+class Extra(Struct, gc=False):
+    """What only some messages have."""
+
+    group: str | None = None
+    deduplication: str | None = None
+    place: int = 0  # its place in line, where that is not its key (it was delayed)
+    attempts: tuple[Attempt, ...] = ()
+    death: Death | None = None
+
+
+class Record(Struct, gc=False, eq=False):
+    """One message. Exempt from the collector: five million of these must not stall it.
+
+    `key` is the time of sending in units of 2 ns, made unique: it sorts by age, and it fits
+    the small form of a Python int. `body` is opaque: bytes, or where they lie on disk.
+    """
+
+    key: int
+    body: Any
+    priority: int = 0
+    deliveries: int = 0  # how many have failed; the one in flight is not among them
+    attributes: dict[str, str] | None = None
+    extra: Extra | None = None
+
+
+class Lease(Struct, gc=False, eq=False):
+    """One delivery of one message. It is the receipt: a deadline of 0 means it has ended."""
+
+    record: Record
+    number: int
+    leased_at: int
+    deadline: int
+    timeout: int
+
+
+class Group:
+    """Messages that must be delivered in order: one batch of them at a time."""
+
+    __slots__ = ("held", "lane", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[Record] = deque()
+        self.held = 0  # in flight, or given back with a delay; the group waits for these
+        self.lane = NO_LANE  # where it stands in line while nothing is held
+
+
+class Settings(Struct, frozen=True):
+    """How a queue behaves. `max_deliveries` 0 means that nothing is ever dead-lettered."""
+
+    max_deliveries: int = 0
+    dead_on_receive: bool = False  # as SQS does: moved when it would be delivered once more
+    redelivery: Redelivery = "tail"
+    capacity: int | None = None
+    deduplicate_by_group: bool = False
+    deduplication_ns: int = DEDUPLICATION_SECONDS * SECOND_NS
+
+
+DEFAULT_SETTINGS = Settings()
+
+
+class Queue:
+    """All that is known of one queue."""
+
+    __slots__ = (
+        "dead_letters",
+        "duplicates",
+        "grouped",
+        "groups",
+        "lanes",
+        "leases",
+        "lined_up",
+        "mask",
+        "name",
+        "returned",
+        "schedule",
+        "settings",
+        "sources",
+        "wake_at",
+    )
+
+    def __init__(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> None:
+        self.name = name
+        self.settings = settings
+        self.dead_letters: Queue | None = None
+        self.sources: list[Queue] = []  # the queues whose dead letters come here
+        self.empty()
+
+    def empty(self) -> None:
+        """The state of a queue that holds nothing and remembers nothing."""
+        self.lanes: defaultdict[int, deque[Record | Group]] = defaultdict(deque)
+        self.returned: dict[int, deque[Record]] = {}  # redelivery="original": sorted by place
+        self.mask = 0  # bit p is set while lane p has something to deliver
+        self.groups: dict[str, Group] = {}
+        self.grouped = 0  # messages that wait in groups
+        self.lined_up = 0  # groups that stand in a lane
+        self.schedule = Timers()
+        self.leases = Leases()
+        # (group or None, deduplication id) -> (key of the first, when to forget it)
+        self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
+        self.wake_at = NEVER  # no timer is due before this
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.leases)
+
+    @property
+    def scheduled(self) -> int:
+        return len(self.schedule)
+
+    @property
+    def ready(self) -> int:
+        """Waiting to be delivered, those behind a held group included (as SQS counts)."""
+        plain = sum(map(len, self.lanes.values())) + sum(map(len, self.returned.values()))
+        return plain - self.lined_up + self.grouped
+
+    @property
+    def size(self) -> int:
+        """Ready, scheduled and in flight."""
+        return self.ready + len(self.schedule) + len(self.leases)
+
+    def send_dead_letters_to(self, target: Queue) -> None:
+        """Dead letters of this queue go to `target`, which must have no such queue itself."""
+        if target is self or target.dead_letters is not None:
+            raise InvalidParameterError(
+                "dead_letters", target.name, "another queue, with no dead-letter queue of its own"
+            )
+        if self.sources:
+            raise InvalidParameterError(
+                "dead_letters", self.name, "set on a queue that is no dead-letter queue itself"
+            )
+        if self.dead_letters is not None:
+            self.dead_letters.sources.remove(self)
+        self.dead_letters = target
+        target.sources.append(self)
+
+
+def next_deadline(queue: Queue) -> int | None:
+    """When the earliest delay or lease runs out; None if nothing is timed."""
+    deadlines = (queue.schedule.first(), queue.leases.first_deadline())
+    return min((at for at in deadlines if at is not None), default=None)
+
+
+def in_order(queue: Queue) -> Iterator[Record]:
+    """The messages that can be delivered now, in the order of their delivery."""
+    mask = queue.mask
+    while mask:
+        priority = mask.bit_length() - 1
+        mask ^= 1 << priority
+        fresh: Iterator[Record | Group] = iter(queue.lanes[priority])
+        returned = queue.returned.get(priority)
+        for item in _merge(returned, fresh) if returned else fresh:
+            if item.__class__ is Group:
+                yield from item.waiting
+            else:
+                yield item  # type: ignore[misc]
+
+
+def waiting(queue: Queue) -> Iterator[Record]:
+    """Every ready message, those behind a held group included."""
+    yield from in_order(queue)
+    for group in queue.groups.values():
+        if group.held:
+            yield from group.waiting
+
+
+def heads(queue: Queue) -> Iterator[Record]:
+    """The first message of every line, and of every group that is held."""
+    for lane in queue.lanes.values():
+        if lane:
+            yield lane[0].waiting[0] if isinstance(lane[0], Group) else lane[0]
+    yield from (line[0] for line in queue.returned.values())
+    yield from (group.waiting[0] for group in queue.groups.values() if group.held and group.waiting)
+
+
+def oldest_key(queue: Queue) -> int | None:
+    """The key of the oldest message that is first in its line."""
+    return min((record.key for record in heads(queue)), default=None)
+
+
+def place(item: Record | Group) -> tuple[int, int]:
+    """Where a message stands in line among those of its priority."""
+    record = item.waiting[0] if isinstance(item, Group) else item
+    extra = record.extra
+    return (record.key if extra is None else extra.place or record.key, record.key)
+
+
+def first(queue: Queue, count: int) -> list[Record]:
+    """Up to `count` messages in the order of their delivery."""
+    mask = queue.mask
+    if mask & (mask - 1) == 0 and not queue.groups and not queue.returned:  # one plain lane
+        lane = queue.lanes[mask.bit_length() - 1] if mask else ()
+        return list(islice(lane, count))  # type: ignore[arg-type]
+    return list(islice(in_order(queue), count))
+
+
+def _merge(returned: deque[Record], fresh: Iterator[Record | Group]) -> Iterator[Record | Group]:
+    """Two lines that are each sorted by place, as one."""
+    back = iter(returned)
+    older: Record | Group | None = next(back, None)
+    newer = next(fresh, None)
+    while older is not None or newer is not None:
+        if newer is None or (older is not None and place(older) < place(newer)):
+            yield older  # type: ignore[misc]
+            older = next(back, None)
+        else:
+            yield newer
+            newer = next(fresh, None)

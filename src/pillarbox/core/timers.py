@@ -1,0 +1,70 @@
+"""Records by the time something happens to them: a heap by time, then by age.
+
+A removed entry stays in the heap until its time comes or until such entries are the
+majority, so that removing is O(1) and the heap is never more than twice what lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pillarbox.core.queue import Record
+
+    Entry = tuple[int, int, Record]  # time, key, record: a key has one record, so these sort
+
+_SLACK = 64  # stale entries that are never worth a sweep
+
+
+class Timers:
+    """At most one time for each record."""
+
+    __slots__ = ("_heap", "_live")
+
+    def __init__(self) -> None:
+        self._live: dict[int, Entry] = {}
+        self._heap: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries in the order of their times."""
+        return iter(sorted(self._live.values()))
+
+    def add(self, at: int, record: Record) -> None:
+        entry = (at, record.key, record)
+        self._live[record.key] = entry
+        heappush(self._heap, entry)
+
+    def remove(self, key: int) -> None:
+        del self._live[key]
+        if len(self._heap) > 2 * len(self._live) + _SLACK:
+            self._heap = list(self._live.values())
+            heapify(self._heap)
+
+    def find(self, key: int) -> Record | None:
+        entry = self._live.get(key)
+        return entry and entry[2]
+
+    def first(self) -> int | None:
+        """The earliest time."""
+        heap = self._heap
+        while heap and self._live.get(heap[0][1]) is not heap[0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now: int) -> list[Entry]:
+        """All entries whose time has come, in no order; nothing is taken out."""
+        found: list[Entry] = []
+        branches = [0]
+        while branches:  # what is due in a heap hangs together from its root
+            at = branches.pop()
+            if at < len(self._heap) and self._heap[at][0] <= now:
+                entry = self._heap[at]
+                if self._live.get(entry[1]) is entry:
+                    found.append(entry)
+                branches += (2 * at + 1, 2 * at + 2)
+        return found

@@ -1,0 +1,52 @@
+"""The append-only log on disk: `Log`, its readers, tailers, and what they raise."""
+
+from pillarbox.log.adopt import StagedSegment
+from pillarbox.log.commit import Ticket
+from pillarbox.log.commits import Commit
+from pillarbox.log.disk import Disk, RealDisk
+from pillarbox.log.errors import (
+    LogClosedError,
+    LogCorruptError,
+    LogError,
+    LogFormatError,
+    LogFullError,
+    LogIndexError,
+    LogLockedError,
+    LogPoisonedError,
+    RecordTooLargeError,
+)
+from pillarbox.log.follower import LogReader
+from pillarbox.log.log import Durability, Log
+from pillarbox.log.reader import Frame
+from pillarbox.log.repair import Damage, Report, repair, verify
+from pillarbox.log.retention import Retention
+from pillarbox.log.tailer import Record, Tailer, alts
+
+__all__ = [
+    "Commit",
+    "Damage",
+    "Disk",
+    "Durability",
+    "Frame",
+    "Log",
+    "LogClosedError",
+    "LogCorruptError",
+    "LogError",
+    "LogFormatError",
+    "LogFullError",
+    "LogIndexError",
+    "LogLockedError",
+    "LogPoisonedError",
+    "LogReader",
+    "RealDisk",
+    "Record",
+    "RecordTooLargeError",
+    "Report",
+    "Retention",
+    "StagedSegment",
+    "Tailer",
+    "Ticket",
+    "alts",
+    "repair",
+    "verify",
+]

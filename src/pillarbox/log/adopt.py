@@ -1,0 +1,130 @@
+"""Staged segments: written anywhere on the log's file system, adopted by one commit frame.
+
+A staged file is a segment in the log's own format whose indices count from 0. `adopt` links
+such files into the log under pending names, writes the commit frame, and names them; see
+`commits.py` for what a crash in between leaves. The staged files are never changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import time
+from collections.abc import Sequence
+
+from pillarbox.log.catalog import Segment, read_header
+from pillarbox.log.commits import Commit, encode_commit
+from pillarbox.log.disk import Disk, RealDisk, write_all
+from pillarbox.log.errors import LogCorruptError, LogError
+from pillarbox.log.frame import FRAME_BYTES_MAX
+from pillarbox.log.layout import PENDING_SUFFIX, STAGED, Footer, SegmentHeader, segment_name
+from pillarbox.log.scan import scan
+from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, SegmentWriter, cost_of, new_epoch
+from pillarbox.log.writer import Writer
+
+STAGED_BYTES_MAX = 1 << 30
+
+
+class StagedSegment:
+    """A segment file in the making, outside the log. `close` seals and syncs it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, disk: Disk | None = None) -> None:
+        self.path = os.fspath(path)
+        self._disk = disk if disk is not None else RealDisk()
+        handle = self._disk.open(self.path, write=True, create=True)
+        header = SegmentHeader(secrets.token_bytes(16), new_epoch(), 0, 0, time.time_ns(), STAGED)
+        self._disk.truncate(handle, 0)
+        write_all(self._disk, handle, [header.encode()], 0)
+        self._writer = SegmentWriter(
+            self._disk, handle, header, STAGED_BYTES_MAX, reserved=STAGED_BYTES_MAX
+        )
+
+    def append_many(self, records: Sequence[bytes]) -> None:
+        """Add one frame of records."""
+        if not records:
+            return
+        if cost_of(records) > FRAME_BYTES_MAX or not self._writer.fits(cost_of(records)):
+            raise LogError(f"the staged segment {self.path} is full; begin another one")
+        self._writer.planned += cost_of(records)
+        self._writer.write_records(records, max(time.time_ns(), self._writer.max_time_ns), 0)
+
+    @property
+    def count(self) -> int:
+        return self._writer.end_index
+
+    def close(self) -> str:
+        """Seal it; it is on disk, and may be adopted, when this returns its path."""
+        self._writer.seal(self._writer.end_index)
+        self._writer.sync()
+        self._writer.close()
+        directory = self.path.rpartition("/")[0] or "."
+        self._disk.sync_directory(directory)
+        return self.path
+
+
+def check_staged(disk: Disk, path: str) -> tuple[SegmentHeader, Footer, int]:
+    """Read all of a staged file; raises `LogCorruptError` unless it is whole and sealed."""
+    handle = disk.open(path)
+    try:
+        header = read_header(disk, handle, path)
+        size = disk.size(handle)
+        image = disk.map(handle, size)
+    finally:
+        disk.close(handle)
+    if header is None or not header.flags & STAGED:
+        raise LogCorruptError(path, "it is not a staged segment")
+    found = scan(image, header)
+    if found.footer is None:
+        raise LogCorruptError(path, "it is not sealed, or damaged", found.end_offset)
+    return header, found.footer, size
+
+
+def adopt(
+    writer: Writer,
+    paths: Sequence[str],
+    meta: bytes,
+    checked: Sequence[tuple[SegmentHeader, Footer, int]],
+) -> int:
+    """Link the checked files behind the last record and commit them; their first index."""
+    files = [(p, c) for p, c in zip(paths, checked, strict=True) if c[1].end_index > 0]
+    with writer.exclusively():
+        first = writer.next_index
+        segments: list[Segment] = []
+        for _, (header, footer, size) in files:
+            base = segments[-1].end_index if segments else first
+            name = segment_name(base, adopted=True)
+            segment = Segment(name, base, base, header, footer.index)
+            segment.seal(footer, size)
+            segments.append(segment)
+        end = segments[-1].end_index if segments else first
+        names = [segment.name for segment in segments]
+        commit = Commit(first, end, names, meta, time.time_ns())
+        payload_bytes = len(encode_commit(commit)) + 16 + FRAME_OVERHEAD_BYTES
+        active = writer.settled_segment(payload_bytes)
+        _link(writer, [path for path, _ in files], names)
+        writer.write_commit(active, commit, segments)
+    return first
+
+
+def _link(writer: Writer, paths: Sequence[str], names: Sequence[str]) -> None:
+    """Give each file a pending name in the log's directory; all of them, or none."""
+    disk, directory = writer.disk, writer.directory
+    linked: list[str] = []
+    try:
+        for path, name in zip(paths, names, strict=True):
+            disk.link(path, f"{directory}/{name}{PENDING_SUFFIX}")
+            linked.append(name)
+        if linked:
+            disk.sync_directory(directory)
+    except OSError as error:
+        for name in linked:
+            with contextlib.suppress(OSError):
+                disk.unlink(f"{directory}/{name}{PENDING_SUFFIX}")
+        if error.errno == errno.EXDEV:
+            raise LogError(
+                f"a staged segment lies on another file system than the log {directory};"
+                " stage it beside the log"
+            ) from error
+        raise

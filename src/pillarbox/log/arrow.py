@@ -1,0 +1,152 @@
+"""Reading a log as Arrow record batches, mapped from its segments without a copy.
+
+The only module of the log that imports pyarrow (`pip install 'pillarbox[arrow]'`). A frame on
+disk already is an Arrow binary array, so the work is a step a frame, none a record. A batch
+keeps its file's mapping, and with it a shared lock, alive: the file is not recycled under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.disk import Disk, Mapping
+from pillarbox.log.errors import LogCorruptError, LogIndexError
+from pillarbox.log.frame import (
+    DATA,
+    FOOTER,
+    HEADER_BYTES,
+    FrameHeader,
+    checksum_holds,
+    checksum_seed,
+    decode_header,
+    offsets_bytes,
+)
+from pillarbox.log.layout import BLOCK_BYTES
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        "reading a log as Arrow needs pyarrow; install it with: pip install 'pillarbox[arrow]'"
+    ) from error
+
+_FIELDS: list[Any] = [
+    pa.field("index", pa.int64(), nullable=False),
+    pa.field("time", pa.timestamp("ns", "UTC"), nullable=False),
+    pa.field("record", pa.binary(), nullable=False),
+]
+SCHEMA = pa.schema(_FIELDS)
+_BINARY = pa.binary()
+RUN_BYTES = 8 << 20
+ROWS_WORTH_A_BATCH = 64
+
+
+def read_batches(
+    disk: Disk, directory: str, catalog: Catalog, first_index: int, stop: int
+) -> Iterator[Any]:
+    """Record batches of the records from `first_index` up to `stop`."""
+    index = first_index
+    while index < stop:
+        segment = catalog.of_index(index)
+        if segment is None:
+            kept = catalog.segments[0].base_index if catalog.segments else stop
+            raise LogIndexError(directory, index, kept, stop)
+        file = pa.py_buffer(_mapped(disk, f"{directory}/{segment.name}"))
+        for run in _runs(_frames(file, segment, index, stop)):
+            yield from _batches(file, run, segment.shift, index, stop)
+        following = catalog.after(segment)
+        index = stop if following is None else following.base_index
+
+
+def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
+    """Frames in groups of some megabytes, whose records follow each other without a gap."""
+    run: list[FrameHeader] = []
+    size = 0
+    for frame in frames:
+        if run and (size > RUN_BYTES or frame.first_index != run[-1].end_index):
+            yield run
+            run, size = [], 0
+        run.append(frame)
+        size += frame.payload_bytes
+    if run:
+        yield run
+
+
+def _mapped(disk: Disk, path: str) -> Mapping:
+    handle = disk.open(path)
+    try:
+        disk.lock(handle, exclusive=False)
+        return disk.map(handle, disk.size(handle))
+    finally:
+        disk.close(handle)
+
+
+def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[FrameHeader]:
+    """The checked data frames of a segment that hold records from `index` up to `stop`."""
+    epoch = segment.header.epoch
+    seed = checksum_seed(segment.header.log_id, epoch)
+    offset = max(BLOCK_BYTES, segment.index.floor_of_index(index - segment.shift))
+    end = index - segment.shift
+    while end < stop - segment.shift:
+        header = _frame_at(file, seed, epoch, offset)
+        if header is None:
+            what = "a confirmed frame is missing, cut short, or fails its checksum"
+            raise LogCorruptError(segment.name, what, offset, end + segment.shift)
+        if header.kind == FOOTER:
+            return
+        offset = header.end_offset
+        end = max(end, header.end_index)
+        if header.kind == DATA and header.end_index > index - segment.shift:
+            yield header
+
+
+def _frame_at(file: Any, seed: int, epoch: int, offset: int) -> FrameHeader | None:
+    """The whole frame at `offset`, or None; checked in place, without a copy."""
+    if offset + HEADER_BYTES > file.size:
+        return None
+    raw = file.slice(offset, HEADER_BYTES).to_pybytes()
+    header = decode_header(raw, 0, offset, epoch)
+    if header is None or header.end_offset > file.size:
+        return None
+    payload = file.slice(offset + HEADER_BYTES, header.payload_bytes)
+    return header if checksum_holds(seed, raw, payload, offset) else None
+
+
+def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: int) -> Iterator[Any]:
+    """A run of frames as record batches: offsets and bytes are the file's own pages.
+
+    Many small frames make one batch with a copy, because a batch costs more than its bytes.
+    """
+    records = pa.chunked_array([_records(file, frame) for frame in run], pa.binary())
+    if len(records) < ROWS_WORTH_A_BATCH * len(run):
+        records = pa.chunked_array([pa.concat_arrays(records.chunks)])
+    first = run[0].first_index + shift
+    columns = [_indices(first, len(records)), _times(run), records]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    low, high = max(start - first, 0), min(stop - first, len(records))
+    yield from table.slice(low, high - low).to_batches()
+
+
+def _records(file: Any, frame: FrameHeader) -> Any:
+    place = frame.offset + HEADER_BYTES
+    offsets = file.slice(place, (frame.count + 1) * 4)
+    data = file.slice(place + offsets_bytes(frame.count), frame.data_bytes)
+    return pa.BinaryArray.from_buffers(_BINARY, frame.count, [None, offsets, data])
+
+
+def _times(run: list[FrameHeader]) -> Any:
+    """Each frame's time as often as it has records; a step a frame, none a record."""
+    ends = pa.array(accumulate((frame.count for frame in run), initial=0), pa.int32())
+    of_frames = pa.array([frame.time_ns for frame in run], SCHEMA.field("time").type)
+    rows = pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py()))
+    return of_frames.take(pc.list_parent_indices(rows))
+
+
+def _indices(first: int, count: int) -> Any:
+    """`first, first + 1, ...` without a loop."""
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    return pc.cumulative_sum(ones, start=pa.scalar(first - 1, pa.int64()))

@@ -1,0 +1,340 @@
+"""Group commit: many submitters, one leader, one frame and one sync for each group.
+
+While a leader writes and syncs one group, the next one fills. When it is done it hands its
+place to a waiter of the next group (no thread races for it), then wakes its own. A writer
+that waits alone leads at once: no thread hop. Callbacks, awaits and records that nobody waits
+for are led by a background thread, started on first need. Groups complete in index order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pillarbox.log.segment import SegmentWriter
+
+_logger = logging.getLogger("pillarbox.log")
+
+#: How long records that nobody waits for may stay in memory.
+LAZY_SECONDS = 0.05
+
+
+#: At level memory, how much may be buffered before it is written without delay.
+BUFFER_BYTES = 1 << 20
+
+
+class Group:
+    """The records of one frame, and everyone who wants to know when it is confirmed."""
+
+    __slots__ = (
+        "callbacks",
+        "done",
+        "error",
+        "first_index",
+        "futures",
+        "payload_bytes",
+        "records",
+        "segment",
+        "waiters",
+    )
+
+    def __init__(self, first_index: int, segment: SegmentWriter | None) -> None:
+        self.first_index = first_index
+        self.segment = segment
+        self.records: list[bytes] = []
+        self.payload_bytes = 0
+        self.done = False
+        self.error: Exception | None = None
+        self.waiters: list[threading.Lock] = []
+        self.callbacks: list[Callable[[], object]] = []
+        self.futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+
+    def decided(self) -> bool:
+        """`done`, read afresh: another thread may have set it."""
+        return self.done
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.waiters or self.callbacks or self.futures)
+
+
+_CONFIRMED = Group(0, None)
+_CONFIRMED.done = True
+
+
+class Ticket:
+    """A promise for records that have their indices but may not be confirmed yet."""
+
+    __slots__ = ("_commit", "_group", "count", "first_index")
+
+    def __init__(self, commit: GroupCommit, group: Group, first_index: int, count: int) -> None:
+        self._commit = commit
+        self._group = group
+        self.first_index = first_index
+        self.count = count
+
+    def done(self) -> bool:
+        """Whether it is decided: confirmed or failed."""
+        return self._group.done
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Block until confirmed and return the first index; raises if it failed."""
+        self._commit.wait(self._group, timeout)
+        if self._group.error is not None:
+            raise self._group.error
+        return self.first_index
+
+    def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
+        """Call `callback(ticket)` once decided, on the committing thread or at once."""
+        self._commit.when_done(self._group, lambda: callback(self))
+
+    def already_confirmed(self) -> Ticket:
+        """The same promise at level memory, where buffered is confirmed."""
+        return Ticket(self._commit, _CONFIRMED, self.first_index, self.count)
+
+    def exception(self) -> Exception | None:
+        """Why it failed, or None."""
+        return self._group.error
+
+    def __await__(self) -> Generator[Any, None, int]:
+        group = self._group
+        if not group.done:
+            yield from self._commit.future(group).__await__()
+        if group.error is not None:
+            raise group.error
+        return self.first_index
+
+
+class GroupCommit:
+    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets."""
+
+    def __init__(self, lock: threading.Lock, write: Callable[[Group], None]) -> None:
+        self._lock = lock
+        self._write = write
+        self.groups: deque[Group] = deque()
+        self._parked_for_write: list[threading.Lock] = []
+        self.leading = False
+        self._thread: threading.Thread | None = None
+        self._call = threading.Semaphore(0)
+        self._called = False
+        self._armed = False
+        self._stopping = False
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def wait(self, group: Group, timeout: float | None = None) -> None:
+        """Return once the group is decided; lead it if nobody leads."""
+        if group.done:
+            return
+        lock = self._lock
+        lock.acquire()
+        if group.decided():
+            lock.release()
+            return
+        if not self.leading:
+            self.leading = True
+            lock.release()
+            self._lead(group)
+            return
+        parked = threading.Lock()
+        parked.acquire()
+        group.waiters.append(parked)
+        lock.release()
+        if not parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            with lock:
+                if not group.decided() and parked in group.waiters:
+                    group.waiters.remove(parked)
+                    raise TimeoutError("the records are not confirmed yet")
+            # Between the time-out and the lock someone decided it, or made us the leader.
+        if not group.decided():
+            self._lead(group)
+
+    def when_done(self, group: Group, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if not group.done:
+                group.callbacks.append(callback)
+                self._call_thread()
+                return
+        callback()
+
+    def future(self, group: Group) -> asyncio.Future[None]:
+        """A future of the running loop; one wake-up of the loop serves a whole group."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if group.done:
+                future.set_result(None)
+            else:
+                group.futures.setdefault(loop, []).append(future)
+                self._call_thread()
+        return future
+
+    def arm(self) -> None:
+        """Lock held: see to it that records nobody waits for are written before long."""
+        if not self._armed:
+            self._armed = True
+            self._call_thread()
+
+    @property
+    def idle(self) -> bool:
+        """Lock held: nothing is pending and nobody leads."""
+        return not self.leading and not self.groups
+
+    def buffered(self, ticket: Ticket) -> None:
+        """Level memory: write the buffer before long, or now if it is large."""
+        with self._lock:
+            group = ticket._group
+            if group.payload_bytes > BUFFER_BYTES and not group.callbacks:
+                group.callbacks.append(_nothing)
+                self._call_thread()
+            else:
+                self.arm()
+
+    # -- leading ---------------------------------------------------------------------------
+
+    def lead_alone_is_over(self, error: Exception | None) -> None:
+        """End a lead that was taken without a group (see `Writer.append`)."""
+        with self._lock:
+            self._write_is_over()
+            decided = list(self.groups) if error is not None else []
+            if decided:
+                self.groups.clear()
+                _decide(decided, error)
+            self._hand_over()
+        for each in decided:
+            _tell(each)
+
+    def _lead(self, target: Group | None) -> None:
+        """Write groups in order until `target` (or every one) is done, then hand over."""
+        while True:
+            with self._lock:
+                group = self.groups.popleft()
+            error: Exception | None = None
+            try:
+                self._write(group)
+            except Exception as failure:  # noqa: BLE001 - whatever it is, every waiter gets it
+                error = failure
+            except BaseException as failure:
+                # An interrupt inside a write leaves a frame in an unknown state: it failed.
+                self._finish(group, RuntimeError(f"interrupted by {failure!r}"), release=True)
+                raise
+            last = group is target if target is not None else not self.groups
+            self._finish(group, error, release=last)
+            if last or error is not None:
+                return
+
+    def _finish(self, group: Group, error: Exception | None, *, release: bool) -> None:
+        """Decide a group and everyone behind it that shares its fate; pass the lead on first."""
+        decided = [group]
+        with self._lock:
+            self._write_is_over()
+            if error is not None:
+                decided.extend(self.groups)
+                self.groups.clear()
+            _decide(decided, error)
+            if release or error is not None:
+                self._hand_over()
+        for each in decided:
+            _tell(each)
+
+    def _write_is_over(self) -> None:
+        """Lock held: wake those who wait for the write under way, whosever it is."""
+        while self._parked_for_write:
+            self._parked_for_write.pop().release()
+
+    def _hand_over(self) -> None:
+        """Lock held: make a waiter of the next groups the leader, or leave the place free."""
+        for group in self.groups:
+            if group.waiters:
+                group.waiters.pop().release()
+                return
+        self.leading = False
+        if self.groups and any(group.wanted for group in self.groups):
+            self._call_thread()
+
+    def drain(self) -> None:
+        """Return once everything submitted so far is decided."""
+        with self._lock:
+            group = self.groups[-1] if self.groups else None
+            if group is None and self.leading:
+                parked = threading.Lock()
+                parked.acquire()
+                self._parked_for_write.append(parked)
+            else:
+                parked = None
+        if group is not None:
+            self.wait(group)
+        elif parked is not None:
+            parked.acquire()
+
+    # -- the background thread -------------------------------------------------------------
+
+    def _call_thread(self) -> None:
+        if self._thread is None and not self._stopping:
+            self._thread = threading.Thread(
+                target=self._run, name="pillarbox-log-commit", daemon=True
+            )
+            self._thread.start()
+        if not self._called:
+            self._called = True
+            self._call.release()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            timeout = LAZY_SECONDS if self._armed else None
+            self._call.acquire(timeout=timeout)
+            with self._lock:
+                called, self._called = self._called, False
+                due = not called and self._armed
+                if due:
+                    self._armed = False
+                wanted = any(group.wanted for group in self.groups)
+                lead = bool(self.groups) and not self.leading and (due or wanted)
+                self.leading = self.leading or lead
+            if lead:
+                self._lead(None)
+
+    def stop(self) -> None:
+        """End the background thread. Everything must be drained."""
+        self._stopping = True
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            self._call.release()
+            thread.join()
+
+
+def _decide(groups: list[Group], error: Exception | None) -> None:
+    for group in groups:
+        group.error = error
+        group.done = True
+        group.records = []
+
+
+def _nothing() -> None:
+    """A callback that only says that the group is wanted."""
+
+
+def _tell(group: Group) -> None:
+    """Wake everyone who asked about a decided group."""
+    for parked in group.waiters:
+        parked.release()
+    for callback in group.callbacks:
+        try:
+            callback()
+        except Exception:
+            _logger.exception("a done-callback of the log failed")
+    for loop, futures in group.futures.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, futures)
+        except RuntimeError:  # the loop was closed meanwhile; nobody is left to tell
+            _logger.debug("an event loop closed before its records were confirmed")
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

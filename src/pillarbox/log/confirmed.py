@@ -1,0 +1,46 @@
+"""The word through which readers in other processes learn what is confirmed.
+
+Sixteen bytes of shared memory in the log's directory: the index after the last confirmed
+record, and its complement. Never synced; a reader beside a dead writer also asks the frames.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pillarbox.log.disk import Disk, SharedWord
+
+FILE = "confirmed"
+_WORD = struct.Struct("<QQ")
+_MASK = (1 << 64) - 1
+
+
+class ConfirmedWriter:
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._word: SharedWord = disk.shared_word(f"{directory}/{FILE}", write=True)
+
+    def set(self, index: int) -> None:
+        self._word.set(_WORD.pack(index, index ^ _MASK))
+
+    def close(self) -> None:
+        self._word.close()
+
+
+class ConfirmedReader:
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk, self._path = disk, f"{directory}/{FILE}"
+        self._word: SharedWord | None = None
+
+    def get(self) -> int | None:
+        """The confirmed index, or None if the writer has not said one, or is saying it now."""
+        if self._word is None:
+            try:
+                self._word = self._disk.shared_word(self._path, write=False)
+            except FileNotFoundError:
+                return None
+        index, complement = _WORD.unpack(self._word.get())
+        return int(index) if index ^ complement == _MASK else None
+
+    def close(self) -> None:
+        if self._word is not None:
+            self._word.close()

@@ -1,0 +1,216 @@
+"""The seam between the log and the disk: the few operations a log needs, and nothing else.
+
+`RealDisk` is the operating system. Tests swap in `pillarbox.testing.disk.SimDisk`, which
+loses, tears and refuses writes; the log can't tell which one it runs on. Every method raises
+`OSError` as the system call would; `pwrite` may write less than asked, `write_all` loops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Mapping(Protocol):
+    """File contents as one buffer whose slices are bytes (an mmap, or bytes themselves)."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: slice, /) -> bytes: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def find(self, sub: bytes, start: int = ..., end: int = ..., /) -> int: ...
+
+
+class SharedWord(Protocol):
+    """One 16-byte cell that other processes see at once. It is never synced."""
+
+    def get(self) -> bytes: ...
+    def set(self, value: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """What a log asks of a disk. A handle is an int, as a file descriptor is."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
+    def close(self, handle: int) -> None: ...
+    def pread(self, handle: int, size: int, offset: int) -> bytes: ...
+    def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
+    def fdatasync(self, handle: int) -> None: ...
+    def allocate(self, handle: int, offset: int, size: int) -> None: ...
+    def truncate(self, handle: int, size: int) -> None: ...
+    def size(self, handle: int) -> int: ...
+    def map(self, handle: int, size: int) -> Mapping: ...
+    def lock(self, handle: int, *, exclusive: bool) -> bool: ...
+    def rename(self, old: str, new: str) -> None: ...
+    def link(self, old: str, new: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def make_directory(self, path: str) -> None: ...
+    def names(self, path: str) -> list[str]: ...
+    def sync_directory(self, path: str) -> None: ...
+    def free_bytes(self, path: str) -> int: ...
+    def shared_word(self, path: str, *, write: bool) -> SharedWord: ...
+
+
+class _MappedWord:
+    """A `SharedWord` in a shared mapping: setting it costs a memory store, not a system call."""
+
+    def __init__(self, path: str, *, write: bool) -> None:
+        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
+        handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        try:
+            if write and os.fstat(handle).st_size < 16:
+                os.ftruncate(handle, 16)
+            access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+            self._map = mmap.mmap(handle, 16, access=access)
+        except ValueError as error:  # the file is still empty: its writer is about to size it
+            raise FileNotFoundError(errno.ENOENT, "not there yet", path) from error
+        finally:
+            os.close(handle)
+
+    def get(self) -> bytes:
+        return self._map[:16]
+
+    def set(self, value: bytes) -> None:
+        self._map[:16] = value
+
+    def close(self) -> None:
+        self._map.close()
+
+
+class RealDisk:
+    """The operating system's own files."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return os.pread(handle, size, offset)
+
+    def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
+        return os.pwritev(handle, parts, offset)
+
+    def fdatasync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def allocate(self, handle: int, offset: int, size: int) -> None:
+        os.posix_fallocate(handle, offset, size)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def map(self, handle: int, size: int) -> Mapping:
+        if size == 0:
+            return b""
+        # The mapping duplicates the descriptor, so a shared lock lives as long as the mapping.
+        return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+
+    def lock(self, handle: int, *, exclusive: bool) -> bool:
+        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def sync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def shared_word(self, path: str, *, write: bool) -> SharedWord:
+        return _MappedWord(path, write=write)
+
+
+def uninterrupted(call: Callable[[], T]) -> T:
+    """Repeat a call that a signal interrupted; EINTR says nothing about the data."""
+    while True:
+        with contextlib.suppress(InterruptedError):
+            return call()
+
+
+def write_all(disk: Disk, handle: int, parts: Sequence[bytes], offset: int) -> None:
+    """Write every byte of `parts` at `offset`, whatever pieces the system takes them in."""
+    total = sum(map(len, parts))
+    try:
+        written = disk.pwrite(handle, parts, offset)
+    except InterruptedError:
+        written = 0
+    else:
+        if written == total:
+            return
+        if written <= 0:
+            raise OSError(errno.EIO, "the disk wrote nothing")
+    rest = b"".join(parts)
+    while written < total:
+        tail = rest[written:]
+        position = offset + written
+        step = uninterrupted(lambda t=tail, p=position: disk.pwrite(handle, [t], p))  # type: ignore[misc]
+        if step <= 0:
+            raise OSError(errno.EIO, "the disk wrote nothing")
+        written += step
+
+
+def sync(disk: Disk, handle: int) -> None:
+    """Sync the file's data. Any error but EINTR is final: the page cache may have dropped it."""
+    try:
+        disk.fdatasync(handle)
+    except InterruptedError:
+        uninterrupted(lambda: disk.fdatasync(handle))
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    """The whole of a small file."""
+    handle = disk.open(path)
+    try:
+        return disk.pread(handle, disk.size(handle), 0)
+    finally:
+        disk.close(handle)
+
+
+def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
+    """Put `content` at `directory/name` so that a crash leaves the old file or the new one."""
+    temporary = f"{directory}/{name}.tmp"
+    handle = disk.open(temporary, write=True, create=True)
+    try:
+        disk.truncate(handle, 0)
+        write_all(disk, handle, [content], 0)
+        sync(disk, handle)
+    finally:
+        disk.close(handle)
+    disk.rename(temporary, f"{directory}/{name}")
+    disk.sync_directory(directory)

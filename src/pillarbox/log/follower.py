@@ -1,0 +1,110 @@
+"""A reader beside the writer, in this process or another; many may read while one writes.
+
+It changes nothing in the log but the positions of its named tailers and pins. What is
+confirmed it learns from a word of shared memory; when that is missing or of no use (the
+writer died with the machine) it counts only what the frames themselves prove to be on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
+from pillarbox.log.confirmed import ConfirmedReader
+from pillarbox.log.disk import Disk
+from pillarbox.log.errors import LogError, LogFormatError
+from pillarbox.log.layout import FrameIndex, base_of_name, index_stride
+from pillarbox.log.readable import ReadableLog
+from pillarbox.log.recovery import load_image, segment_names
+from pillarbox.log.scan import scan
+
+
+class LogReader(ReadableLog):
+    """A log open for reading only. Use `Log.open(path, readonly=True)`."""
+
+    polls = True
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        super().__init__(disk, path, Catalog([]), indexing=True)
+        self._refresh_lock = threading.Lock()
+        self._word = ConfirmedReader(disk, path)
+        self._end = 0
+        try:
+            confirmed = self._word.get()
+            self._relist()
+        except FileNotFoundError:
+            raise LogError(f"there is no log in {path}; open it for writing to make one") from None
+        self._end = self._proven_end(confirmed)
+
+    @property
+    def end_index(self) -> int:
+        return self._end
+
+    def refresh(self) -> None:
+        confirmed = self._word.get()
+        if confirmed is None or confirmed <= self._end:
+            return
+        with self._refresh_lock:
+            self._relist()
+            self._end = max(self._end, confirmed)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._word.close()
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _proven_end(self, confirmed: int | None) -> int:
+        """How far the log is whole: read the last segment, and trust no word beyond that."""
+        segments = self._catalog.segments
+        if not segments:
+            return 0
+        last = segments[-1]
+        if last.sealed:
+            return last.end_index
+        image = load_image(self._disk, self.path, last.name)
+        found = scan(image.data, image.header)
+        proven = max(last.base_index, min(found.synced_index, found.end_index))
+        return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
+
+    def _relist(self) -> None:
+        """Bring the catalog up to date: new segments, sealed ones, dropped ones."""
+        known = {segment.name: segment for segment in self._catalog.segments}
+        names = segment_names(self._disk, self.path)
+        segments = []
+        for place, name in enumerate(names):
+            segment = known.pop(name, None)
+            last = place == len(names) - 1
+            # The last one may have been sealed, or opened again, since we looked.
+            if segment is None or last or not segment.sealed:
+                segment = self._load(name, segment)
+            if segment is not None:
+                segments.append(segment)
+        self._catalog.replace(segments)
+        for gone in known.values():
+            self._reader.forget(gone)
+
+    def _load(self, name: str, before: Segment | None) -> Segment | None:
+        try:
+            sealed = load_sealed(self._disk, self.path, name)
+            if sealed is not None:
+                return sealed
+            handle = self._disk.open(f"{self.path}/{name}")
+        except FileNotFoundError:
+            return None
+        try:
+            header = read_header(self._disk, handle, name)
+            size = self._disk.size(handle)
+        finally:
+            self._disk.close(handle)
+        if header is None:
+            raise LogFormatError(f"{self.path}/{name} is not a log segment, or is damaged")
+        if before is not None and before.header.epoch == header.epoch:
+            before.sealed = False
+            return before
+        base = base_of_name(name)
+        return Segment(name, base, base, header, FrameIndex(index_stride(size)))

@@ -1,0 +1,153 @@
+"""A frame: one group of records, in Arrow's own layout, under one checksum.
+
+    header (64 bytes) | int32 offsets, count + 1, padded to 8 | the records' bytes, padded to 8
+
+The CRC32C covers the header, the payload, the log's id, the segment's epoch and the frame's
+place in the file, so a frame left over from a recycled file, copied from another log, or
+stored inside a record is never taken for a frame of this log. `synced_index` says how far the
+log was on disk when the frame was written: recovery needs it to tell a torn tail from damage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from array import array
+from collections.abc import Sequence
+
+import google_crc32c
+import msgspec
+
+MAGIC = b"PBXF"
+FORMAT = 1
+HEADER_BYTES = 64
+ALIGN_BYTES = 8
+#: int32 offsets limit what one frame may hold; this stays well below 2 GiB.
+FRAME_BYTES_MAX = 1 << 30
+
+DATA = 1
+FOOTER = 2
+COMMIT = 3
+#: Stands for records that a repair could not save: it has their indices and no bytes.
+LOST = 4
+_KINDS = frozenset((DATA, FOOTER, COMMIT, LOST))
+
+# magic, format, kind, flags, epoch, payload length, first index, time, synced index, count,
+# data length, zero; the file offset follows for the checksum only; then the checksum.
+_FIELDS = struct.Struct("<4sBBHIIQqQIIQI")
+_CHECKED = struct.Struct("<4sBBHIIQqQIIQIQ")
+_CRC = struct.Struct("<I")
+_UNCHECKED_BYTES = HEADER_BYTES - _CRC.size
+_ONE_OFFSETS = struct.Struct("<ii")
+_PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+assert _FIELDS.size == _UNCHECKED_BYTES
+
+_extend = google_crc32c.extend
+
+
+class FrameHeader(msgspec.Struct, frozen=True, gc=False):
+    """What a frame's header says; `offset` is where the frame begins in its file."""
+
+    kind: int
+    offset: int
+    payload_bytes: int
+    first_index: int
+    time_ns: int
+    synced_index: int
+    count: int
+    data_bytes: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset + HEADER_BYTES + self.payload_bytes
+
+    @property
+    def end_index(self) -> int:
+        return self.first_index + self.count
+
+
+def checksum_seed(log_id: bytes, epoch: int) -> int:
+    """Where the checksum of every frame of a segment starts from."""
+    return int(google_crc32c.value(log_id + epoch.to_bytes(8, "little")))
+
+
+def offsets_bytes(count: int) -> int:
+    """The room of the offsets of `count` records, padded."""
+    return ((count + 1) * 4 + 7) & ~7
+
+
+def frame_bytes(count: int, data_bytes: int) -> int:
+    """The length of a frame of `count` records."""
+    return HEADER_BYTES + offsets_bytes(count) + ((data_bytes + 7) & ~7)
+
+
+def encode_records(records: Sequence[bytes]) -> tuple[bytes, int]:
+    """The payload of a data frame, and how many bytes of it are record bytes."""
+    if len(records) == 1:
+        record = records[0]
+        size = len(record)
+        return b"".join((_ONE_OFFSETS.pack(0, size), record, _PADDING[size & 7])), size
+    offsets = array("i", itertools.accumulate(map(len, records), initial=0))
+    size = offsets[-1]
+    if len(offsets) & 1:
+        offsets.append(0)
+    return b"".join((offsets.tobytes(), *records, _PADDING[size & 7])), size
+
+
+def encode_header(seed: int, epoch: int, header: FrameHeader, payload: bytes) -> bytes:
+    """The header's bytes, with the checksum over them and the payload."""
+    checked = _CHECKED.pack(
+        MAGIC,
+        FORMAT,
+        header.kind,
+        0,
+        epoch & 0xFFFFFFFF,
+        header.payload_bytes,
+        header.first_index,
+        header.time_ns,
+        header.synced_index,
+        header.count,
+        header.data_bytes,
+        0,
+        0,
+        header.offset,
+    )
+    return checked[:_UNCHECKED_BYTES] + _CRC.pack(_extend(_extend(seed, checked), payload))
+
+
+def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameHeader | None:
+    """The header at `data[position:]`, or None where no frame of this epoch can begin.
+
+    Plausible is not proven: only `checksum_holds` says that the frame is whole.
+    """
+    if len(data) - position < HEADER_BYTES:
+        return None
+    fields = _FIELDS.unpack_from(data, position)
+    magic, _format, kind, _flags, low_epoch, payload_bytes = fields[:6]
+    if magic != MAGIC or low_epoch != epoch & 0xFFFFFFFF or kind not in _KINDS:
+        return None
+    first_index, time_ns, synced_index, count, data_bytes = fields[6:11]
+    if kind == DATA and payload_bytes != frame_bytes(count, data_bytes) - HEADER_BYTES:
+        return None
+    return FrameHeader(
+        kind, offset, payload_bytes, first_index, time_ns, synced_index, count, data_bytes
+    )
+
+
+def checksum_holds(seed: int, header: bytes, payload: bytes, offset: int) -> bool:
+    """Whether header and payload are exactly what was written at `offset`."""
+    checked = header[:_UNCHECKED_BYTES] + offset.to_bytes(8, "little")
+    expected: int = _CRC.unpack_from(header, _UNCHECKED_BYTES)[0]
+    return bool(_extend(_extend(seed, checked), payload) == expected)
+
+
+def decode_records(data: bytes, header: FrameHeader, position: int) -> list[bytes]:
+    """The records of the checked data frame whose payload begins at `data[position:]`."""
+    start = position + offsets_bytes(header.count)
+    if header.count == 1:
+        return [data[start : start + header.data_bytes]]
+    raw = data[position : position + (header.count + 1) * 4]
+    offsets = array("i", raw)
+    ends = iter(offsets)
+    next(ends)
+    return [data[start + a : start + b] for a, b in zip(offsets, ends, strict=False)]

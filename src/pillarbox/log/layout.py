@@ -1,0 +1,204 @@
+"""The two fixed parts of a segment file: the header block and the footer; and file names.
+
+The header has a 4 KiB block of its own, synced before the file gets its name, so no later
+write can tear it. The footer is a frame written when the segment is sealed (at a roll or a
+clean close); it ends the file, and holds what a reader needs to skip by index or by time.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import google_crc32c
+
+from pillarbox.log.errors import LogFormatError
+
+SEGMENT_MAGIC = b"PBXSEG\0\0"
+TRAILER_MAGIC = b"PBXSEAL\0"
+FORMAT = 1
+BLOCK_BYTES = 4096
+SUFFIX = ".seg"
+PENDING_SUFFIX = ".pending"
+SPARE_PREFIX = "spare-"
+#: A staged segment counts its indices from 0; the log's directory gives it its base.
+STAGED = 1
+
+_HEADER = struct.Struct("<8sHHI16sQQQq")
+_FOOTER = struct.Struct("<QQqqQQQ")
+_ENTRY = struct.Struct("<QqQ")
+_TRAILER = struct.Struct("<Q8s")
+
+
+class SegmentHeader(NamedTuple):
+    """Who wrote the segment, and where in the log it begins."""
+
+    log_id: bytes
+    epoch: int
+    base_index: int
+    synced_index: int
+    created_ns: int
+    flags: int = 0
+
+    def encode(self) -> bytes:
+        fields = _HEADER.pack(
+            SEGMENT_MAGIC,
+            FORMAT,
+            self.flags,
+            0,
+            self.log_id,
+            self.epoch,
+            self.base_index,
+            self.synced_index,
+            self.created_ns,
+        )
+        block = fields.ljust(BLOCK_BYTES - 4, b"\0")
+        return block + int(google_crc32c.value(block)).to_bytes(4, "little")
+
+
+def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
+    """The header, or None if the block is damaged. A newer format is an error of its own."""
+    if len(block) < BLOCK_BYTES:
+        return None
+    body, crc = block[: BLOCK_BYTES - 4], block[BLOCK_BYTES - 4 : BLOCK_BYTES]
+    if int.from_bytes(crc, "little") != google_crc32c.value(body):
+        return None
+    magic, version = _HEADER.unpack_from(body)[:2]
+    if magic != SEGMENT_MAGIC:
+        return None
+    if version != FORMAT:
+        raise LogFormatError(
+            f"{path} is in log format {version} and this Pillarbox reads format {FORMAT};"
+            " upgrade Pillarbox to open it"
+        )
+    return _decode_fields(body)
+
+
+def guess_segment_header(block: bytes) -> Iterator[SegmentHeader]:
+    """What a damaged block may have said, likeliest first; the frames tell which is right."""
+    block = block.ljust(BLOCK_BYTES, b"\0")
+    yield _decode_fields(block)
+    for bit in range(_HEADER.size * 8):
+        flipped = bytearray(block[: _HEADER.size])
+        flipped[bit // 8] ^= 1 << bit % 8
+        yield _decode_fields(bytes(flipped))
+
+
+def _decode_fields(block: bytes) -> SegmentHeader:
+    _, _, flags, _, log_id, epoch, base, synced, created = _HEADER.unpack_from(block)
+    return SegmentHeader(log_id, epoch, base, synced, created, flags)
+
+
+class FrameIndex:
+    """Where some frames begin: one entry about every `stride` bytes of the file, in order."""
+
+    __slots__ = ("first_indices", "offsets", "stride", "times")
+
+    def __init__(self, stride: int) -> None:
+        self.stride = stride
+        self.first_indices: list[int] = []
+        self.times: list[int] = []
+        self.offsets: list[int] = []
+
+    def add(self, first_index: int, time_ns: int, offset: int) -> None:
+        """Remember a frame, unless it is too near the last one remembered, or before it."""
+        offsets = self.offsets
+        if offsets and offset < offsets[-1] + self.stride:
+            return
+        self.times.append(time_ns)
+        offsets.append(offset)
+        # Last, because readers on other threads bisect this list without a lock.
+        self.first_indices.append(first_index)
+
+    def floor_of_index(self, index: int) -> int:
+        """The offset of the last known frame that begins at or before `index`."""
+        place = bisect_right(self.first_indices, index)
+        return self.offsets[place - 1] if place else BLOCK_BYTES
+
+    def floor_of_time(self, time_ns: int) -> int:
+        """The offset of the last known frame older than `time_ns`."""
+        place = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))
+        return self.offsets[place - 1] if place else BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a sealed segment holds. `commit_offset` is its commit frame's place, or 0."""
+
+    base_index: int
+    end_index: int
+    min_time_ns: int
+    max_time_ns: int
+    frames: int
+    commit_offset: int
+    index: FrameIndex
+    #: How far the log was on disk when the footer was written; kept in the frame's header.
+    synced_index: int = 0
+
+
+def footer_bytes_max(capacity: int, stride: int) -> int:
+    """The most a footer (as a whole frame) can take in a segment of this size."""
+    return 64 + _FOOTER.size + _TRAILER.size + _ENTRY.size * (capacity // stride + 2)
+
+
+def index_stride(capacity: int) -> int:
+    """Bytes between two index entries: at most 4,096 entries, at least 1 KiB apart."""
+    return max(1024, min(16384, capacity // 64), capacity // 4096)
+
+
+def encode_footer(footer: Footer, offset: int) -> bytes:
+    """The payload of the footer frame that begins at `offset`."""
+    index = footer.index
+    entries = zip(index.first_indices, index.times, index.offsets, strict=True)
+    head = _FOOTER.pack(
+        footer.base_index,
+        footer.end_index,
+        footer.min_time_ns,
+        footer.max_time_ns,
+        footer.frames,
+        footer.commit_offset,
+        (len(index.offsets) << 32) | index.stride,
+    )
+    body = b"".join(_ENTRY.pack(*entry) for entry in entries)
+    return head + body + _TRAILER.pack(offset, TRAILER_MAGIC)
+
+
+def decode_footer(payload: bytes, synced_index: int) -> Footer:
+    """The footer in the payload of a checked footer frame."""
+    base, end, oldest, newest, frames, commit_offset, sizes = _FOOTER.unpack_from(payload)
+    index = FrameIndex(sizes & 0xFFFFFFFF)
+    body = payload[_FOOTER.size : _FOOTER.size + (sizes >> 32) * _ENTRY.size]
+    for first_index, time_ns, offset in _ENTRY.iter_unpack(body):
+        index.times.append(time_ns)
+        index.offsets.append(offset)
+        index.first_indices.append(first_index)
+    return Footer(base, end, oldest, newest, frames, commit_offset, index, synced_index)
+
+
+def trailer_offset(tail: bytes) -> int | None:
+    """Where the footer frame begins, from the last bytes of the file; None if not sealed."""
+    if len(tail) < _TRAILER.size:
+        return None
+    offset, magic = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
+    return int(offset) if magic == TRAILER_MAGIC else None
+
+
+def segment_name(base_index: int, *, adopted: bool = False) -> str:
+    """File names sort as the segments do: an adopted one may share the base of an empty one."""
+    return f"{base_index:020d}{'a' if adopted else ''}{SUFFIX}"
+
+
+_NAME = re.compile(r"(\d{20})a?\.seg")
+
+
+def base_of_name(name: str) -> int:
+    """The base index in a segment's file name."""
+    return int(name[:20])
+
+
+def is_segment_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None

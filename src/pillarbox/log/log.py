@@ -1,0 +1,318 @@
+"""The log: append-only, addressed by index, confirmed as durable as you ask.
+
+`Log.open(path)` is the one writer; `readonly=True` gives a `LogReader` that may live in any
+number of other processes. `append` returns when the record is confirmed; `submit` returns at
+once with a ticket. All methods are safe from many threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, overload
+
+from pillarbox.log.adopt import adopt, check_staged
+from pillarbox.log.catalog import Catalog
+from pillarbox.log.commit import Ticket
+from pillarbox.log.confirmed import ConfirmedWriter
+from pillarbox.log.disk import Disk, RealDisk, read_file, write_all
+from pillarbox.log.errors import LogError, LogIndexError, LogLockedError, LogPoisonedError
+from pillarbox.log.follower import LogReader
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.readable import ReadableLog
+from pillarbox.log.recovery import Recovery, recover
+from pillarbox.log.retention import Retention, first_to_keep
+from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
+
+_logger = logging.getLogger("pillarbox.log")
+
+Durability = Literal["fsync", "os", "memory"]
+SEGMENT_BYTES = 64 << 20
+SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
+LOCK_FILE = "lock"
+
+
+class Log(ReadableLog):
+    """A log open for writing. Use `Log.open`."""
+
+    def __init__(
+        self,
+        path: str,
+        disk: Disk,
+        lock_handle: int,
+        recovered: Recovery,
+        *,
+        durability: Durability,
+        segment_bytes: int,
+        retention: Retention,
+        prepare_ahead: bool,
+    ) -> None:
+        catalog = Catalog(recovered.segments)
+        super().__init__(disk, path, catalog, indexing=False)
+        self.durability = durability
+        self.recovery = recovered
+        self.retention = retention
+        self._lock_handle = lock_handle
+        self._drop_lock = threading.Lock()
+        self._closed = False
+        self._word = ConfirmedWriter(disk, path)
+        segments = recovered.segments
+        own = [each.header.log_id for each in segments if not each.staged]
+        self.log_id = own[-1] if own else secrets.token_bytes(16)
+        self._writer = Writer(
+            disk,
+            path,
+            catalog,
+            recovered,
+            log_id=self.log_id,
+            durability=durability,
+            segment_bytes=segment_bytes,
+            prepare_ahead=prepare_ahead,
+            confirmed=self._on_confirmed,
+            rolled=self._on_rolled,
+        )
+        self._word.set(self._writer.end_index)
+
+    # -- opening and closing ---------------------------------------------------------------
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = ...,
+        disk: Disk | None = ...,
+        segment_bytes: int = ...,
+        retention: Retention | None = ...,
+        readonly: Literal[False] = ...,
+        check: Literal["tail", "all"] = ...,
+        prepare_ahead: bool = ...,
+        progress: Callable[[int, int], None] | None = ...,
+    ) -> Log: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        readonly: Literal[True],
+        disk: Disk | None = ...,
+    ) -> LogReader: ...
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "fsync",
+        disk: Disk | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+        retention: Retention | None = None,
+        readonly: bool = False,
+        check: Literal["tail", "all"] = "tail",
+        prepare_ahead: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Log | LogReader:
+        """Open the log in directory `path`, making it if need be, and recover its end.
+
+        `check="all"` reads and checks every segment, not only the last.
+        """
+        directory = os.fspath(path)
+        used = disk if disk is not None else RealDisk()
+        if readonly:
+            return LogReader(directory, used)
+        if durability not in (FSYNC, OS, MEMORY):
+            raise LogError(f"durability must be 'fsync', 'os' or 'memory'; got {durability!r}")
+        if segment_bytes < SEGMENT_BYTES_MIN:
+            raise LogError(f"segment_bytes must be {SEGMENT_BYTES_MIN} or more")
+        make_log_directory(used, directory)
+        handle = take_lock(used, directory)
+        try:
+            recovered = recover(used, directory, check_all=check == "all", progress=progress)
+            return cls(
+                directory,
+                used,
+                handle,
+                recovered,
+                durability=durability,
+                segment_bytes=segment_bytes,
+                retention=retention or Retention(),
+                prepare_ahead=prepare_ahead,
+            )
+        except BaseException:
+            used.close(handle)
+            raise
+
+    def close(self) -> None:
+        """Write and sync what was submitted, seal the log, and let go of it."""
+        with self._drop_lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._writer.close()
+        finally:
+            self.watchers.notify()
+            self._word.close()
+            self._reader.close()
+            self._disk.close(self._lock_handle)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def append(self, record: bytes) -> int:
+        """Append one record; its index, once it is confirmed."""
+        if self.durability != MEMORY:
+            return self._writer.append((record,))
+        return self.append_many((record,))
+
+    def append_many(self, records: Sequence[bytes]) -> int:
+        """Append all or none of the records; the first index, once all are confirmed."""
+        if not records:
+            return self._writer.next_index
+        if self.durability != MEMORY:
+            return self._writer.append(records)
+        ticket = self._writer.submit(records, lazy=False, urgent=False)
+        self._buffered(ticket)
+        return ticket.first_index
+
+    def submit(
+        self, records: Sequence[bytes], *, lazy: bool = False, urgent: bool = False
+    ) -> Ticket:
+        """Give the records their indices now; the ticket tells when they are confirmed.
+
+        They stay together: after a crash all of them are there, or none. `lazy` records go
+        with the next group, or soon; nobody has to wait. `urgent` ones may use the room that
+        is kept back when the disk is full.
+        """
+        if not records:
+            raise LogError("there is nothing to submit; give at least one record")
+        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent)
+        if self.durability == MEMORY:
+            self._buffered(ticket)
+            return ticket.already_confirmed()
+        return ticket
+
+    def _buffered(self, ticket: Ticket) -> None:
+        self._writer.commit.buffered(ticket)
+
+    def flush(self) -> None:
+        """Wait until everything submitted so far is confirmed (level memory: written)."""
+        self._writer.commit.drain()
+        if self._writer.poisoned is not None:
+            raise self._writer.poisoned
+
+    def _on_confirmed(self, index: int) -> None:
+        self._word.set(index)
+        if self.watchers.parked:
+            self.watchers.notify()
+
+    # -- state -----------------------------------------------------------------------------
+
+    @property
+    def end_index(self) -> int:
+        return self._writer.end_index
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next submitted record gets."""
+        return self._writer.next_index
+
+    @property
+    def last_time_ns(self) -> int:
+        """The time of the newest frame; a clock that starts from it never goes back."""
+        return self._writer.last_time_ns
+
+    @property
+    def poisoned(self) -> LogPoisonedError | None:
+        return self._writer.poisoned
+
+    @property
+    def size_bytes(self) -> int:
+        """What the log's records take on disk."""
+        return sum(segment.size_bytes for segment in self._catalog.segments)
+
+    # -- retention and adoption ------------------------------------------------------------
+
+    def truncate_before(self, index: int) -> int:
+        """Drop whole sealed segments below `index` that nothing pins; the new first index."""
+        with self._drop_lock:
+            limit = min([index, *self.pins().values()])
+            while len(self._catalog.segments) > 1:
+                oldest = self._catalog.segments[0]
+                if not oldest.sealed or oldest.end_index > limit:
+                    break
+                self._catalog.drop_first()
+                self._reader.forget(oldest)
+                self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
+        return self.first_index
+
+    def apply_retention(self, now_ns: int | None = None) -> int:
+        """Drop what the retention no longer keeps; the new first index."""
+        now = time.time_ns() if now_ns is None else now_ns
+        return self.truncate_before(first_to_keep(self._catalog.segments, self.retention, now))
+
+    def _on_rolled(self) -> None:
+        if self.retention != Retention():
+            self._writer.spares.later(self._retain_quietly)
+
+    def _retain_quietly(self) -> None:
+        try:
+            self.apply_retention()
+        except (OSError, LogError):
+            _logger.exception("the retention of %s could not be applied", self.path)
+
+    def adopt(self, staged: Sequence[str | os.PathLike[str]], meta: bytes) -> int:
+        """Make staged segment files part of the log, all or none, with one commit frame.
+
+        The files must lie on the log's own file system; they are linked, not copied. Returns
+        the index of their first record. `commits()` gives the metadata back.
+        """
+        paths = [os.fspath(path) for path in staged]
+        return adopt(self._writer, paths, meta, [check_staged(self._disk, path) for path in paths])
+
+    def get(self, index: int) -> bytes:
+        """The record at `index`."""
+        if index >= self.end_index and index < self.next_index:
+            raise LogIndexError(self.path, index, self.first_index, self.end_index)
+        return super().get(index)
+
+
+def make_log_directory(disk: Disk, directory: str) -> None:
+    """Make the directory, and make its own name durable."""
+    try:
+        disk.names(directory)
+    except FileNotFoundError:
+        disk.make_directory(directory)
+        parent = directory.rstrip("/").rpartition("/")[0]
+        with contextlib.suppress(FileNotFoundError):
+            disk.sync_directory(parent or ("/" if directory.startswith("/") else "."))
+
+
+def take_lock(disk: Disk, directory: str) -> int:
+    """Become the log's writer, or say who is."""
+    path = f"{directory}/{LOCK_FILE}"
+    handle = disk.open(path, write=True, create=True)
+    if not disk.lock(handle, exclusive=True):
+        disk.close(handle)
+        text = read_file(disk, path).strip()
+        raise LogLockedError(directory, int(text) if text.isdigit() else None)
+    try:
+        disk.truncate(handle, 0)
+        write_all(disk, handle, [str(os.getpid()).encode()], 0)
+    except OSError:
+        # The pid is for a human's eyes; a full disk must not keep the log from opening.
+        _logger.debug("the pid could not be written to %s", path)
+    return handle

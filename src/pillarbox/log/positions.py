@@ -1,0 +1,76 @@
+"""Positions that outlive a process: of named tailers, and pins that hold records back.
+
+Each is one small file, replaced atomically, so a crash leaves the old position or the new
+one. Retention never drops a record at or after the lowest of them.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from pillarbox.log.disk import Disk, read_file, replace_file
+from pillarbox.log.errors import LogCorruptError, LogError
+
+TAILERS = "tailers"
+PINS = "pins"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SUFFIX = ".position"
+
+
+class Positions:
+    """Named positions of one kind in one log's directory."""
+
+    def __init__(self, disk: Disk, directory: str, kind: str) -> None:
+        self._disk = disk
+        self._directory = f"{directory}/{kind}"
+        self._kind = kind
+
+    def load(self, name: str) -> int | None:
+        """The saved index, or None if there is none under this name."""
+        path = f"{self._directory}/{_checked(name)}{_SUFFIX}"
+        try:
+            raw = read_file(self._disk, path)
+        except FileNotFoundError:
+            return None
+        text, _, check = raw.decode("ascii", "replace").strip().partition(" ")
+        if not text.isdigit() or check != f"{zlib.crc32(text.encode()):08x}":
+            raise LogCorruptError(path, f"the position of {name!r} fails its checksum")
+        return int(text)
+
+    def save(self, name: str, index: int) -> None:
+        """Durable when this returns."""
+        _checked(name)
+        text = str(index)
+        content = f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
+        try:
+            replace_file(self._disk, self._directory, name + _SUFFIX, content)
+        except FileNotFoundError:
+            self._disk.make_directory(self._directory)
+            self._disk.sync_directory(self._directory.rpartition("/")[0])
+            replace_file(self._disk, self._directory, name + _SUFFIX, content)
+
+    def delete(self, name: str) -> None:
+        try:
+            self._disk.unlink(f"{self._directory}/{_checked(name)}{_SUFFIX}")
+        except FileNotFoundError:
+            return
+        self._disk.sync_directory(self._directory)
+
+    def all(self) -> dict[str, int]:
+        """Every saved position by name."""
+        try:
+            files = self._disk.names(self._directory)
+        except FileNotFoundError:
+            return {}
+        names = [file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX)]
+        loaded = {name: self.load(name) for name in names}
+        return {name: index for name, index in loaded.items() if index is not None}
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise LogError(
+            f"{name!r} can't name a tailer or a pin; use up to 128 letters, digits, '.', '_', '-'"
+        )
+    return name

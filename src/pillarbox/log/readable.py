@@ -1,0 +1,232 @@
+"""Everything that reading a log needs, shared by its writer (`Log`) and by `LogReader`.
+
+Readers see confirmed records only, from `first_index` up to `end_index`. They take no lock of
+the writer's. A waiting reader parks until the writer notifies it; only a reader in another
+process polls, and what it polls is one word of shared memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.commits import Commit, read_commit
+from pillarbox.log.disk import Disk
+from pillarbox.log.errors import LogCorruptError, LogIndexError
+from pillarbox.log.frame import LOST, FrameHeader
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.positions import PINS, TAILERS, Positions
+from pillarbox.log.reader import Block, Frame, FrameReader
+from pillarbox.log.tailer import Tailer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Watchers:
+    """Threads parked until a log grows. Waking costs nothing when nobody is parked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.parked: list[threading.Event] = []
+
+    def add(self, event: threading.Event) -> None:
+        with self._lock:
+            self.parked = [*self.parked, event]
+
+    def remove(self, event: threading.Event) -> None:
+        with self._lock:
+            self.parked = [each for each in self.parked if each is not event]
+
+    def notify(self) -> None:
+        for event in self.parked:
+            event.set()
+
+
+class ReadableLog(ABC):
+    """A log that can be read by index, by frame, through tailers and as Arrow arrays."""
+
+    #: Whether nobody in this process notifies its readers, so that they have to look.
+    polls: bool = False
+
+    def __init__(self, disk: Disk, path: str, catalog: Catalog, *, indexing: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._catalog = catalog
+        self._reader = FrameReader(disk, path, indexing=indexing)
+        self._tailer_positions = Positions(disk, path, TAILERS)
+        self._pins = Positions(disk, path, PINS)
+        self.watchers = Watchers()
+
+    @property
+    @abstractmethod
+    def end_index(self) -> int:
+        """One past the last confirmed record."""
+
+    def refresh(self) -> None:  # noqa: B027 - nothing to do where the writer notifies
+        """Look whether the log has grown. Only a reader beside the writer needs to."""
+
+    @property
+    def first_index(self) -> int:
+        """The oldest record that the log still holds."""
+        segments = self._catalog.segments
+        return segments[0].base_index if segments else self.end_index
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def get(self, index: int) -> bytes:
+        """The record at `index`."""
+        end = self.end_index
+        segment = self._catalog.of_index(index)
+        if segment is None or not self.first_index <= index < end:
+            raise LogIndexError(self.path, index, self.first_index, end)
+        block = self._block_of(segment, index, end)
+        header = _holding(block, index - block.shift)
+        if header.kind == LOST:
+            what = "this record was lost to damage and the log was repaired without it"
+            raise LogCorruptError(f"{self.path}/{segment.name}", what, header.offset, index)
+        return block.records(header)[index - block.shift - header.first_index]
+
+    def frames(self, start: int | None = None, end: int | None = None) -> Iterator[Frame]:
+        """The confirmed groups that hold records from `start` up to `end`, cut to fit."""
+        index = self.first_index if start is None else start
+        stop = self.end_index if end is None else min(end, self.end_index)
+        for block in self.blocks(index, stop):
+            for header in block.frames:
+                if header.kind == LOST:
+                    continue
+                frame = block.frame(header)
+                if frame.end_index <= index:
+                    continue
+                if frame.first_index >= stop:
+                    return
+                yield _clip(frame, index, stop)
+
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """Runs of checked frames that cover `start` up to `stop`."""
+        if start >= stop:
+            return
+        end = self.end_index
+        segment = self._catalog.of_index(start)
+        if segment is None or start < self.first_index or stop > end:
+            raise LogIndexError(self.path, start, self.first_index, end)
+        block = self._block_of(segment, start, end)
+        while True:
+            yield block
+            index = block.frames[-1].end_index + block.shift
+            if index >= stop:
+                return
+            ended = segment.sealed and index >= segment.end_index
+            if ended or self._next_holds(segment, index):
+                segment = self._segment_of(index)
+                block = self._block_of(segment, index, end)
+            else:
+                offset = block.next_offset
+                block = self._reader.block(segment, offset, end)
+                if not block.frames:
+                    block = self._block_of(segment, index, end)
+
+    def _next_holds(self, segment: Segment, index: int) -> bool:
+        following = self._catalog.after(segment)
+        return following is not None and following.base_index <= index
+
+    def _segment_of(self, index: int) -> Segment:
+        segment = self._catalog.of_index(index)
+        if segment is None:
+            raise LogIndexError(self.path, index, self.first_index, self.end_index)
+        return segment
+
+    def _block_of(self, segment: Segment, index: int, end: int) -> Block:
+        try:
+            return self._reader.block_of_index(segment, index, end)
+        except FileNotFoundError:
+            raise LogIndexError(self.path, index, self.first_index, end) from None
+
+    def index_at_time(self, time_ns: int) -> int:
+        """The first record written at or after `time_ns`; the end if there is none."""
+        end = self.end_index
+        for segment in self._catalog.segments:
+            if segment.base_index >= end:
+                break
+            if segment.sealed and segment.max_time_ns < time_ns:
+                continue
+            offset = segment.index.floor_of_time(time_ns)
+            while (block := self._reader.block(segment, offset, end)).frames:
+                for header in block.frames:
+                    if header.time_ns >= time_ns:
+                        return header.first_index + block.shift
+                offset = block.next_offset
+        return end
+
+    def commits(self, start: int = 0) -> Iterator[Commit]:
+        """The adoptions that end after `start`, oldest first."""
+        for segment in self._catalog.segments:
+            offset, found = segment.commit_offset, []
+            while offset >= BLOCK_BYTES:
+                commit = read_commit(self._disk, self.path, segment, offset)
+                found.append(commit)
+                offset = commit.previous_offset
+            for commit in reversed(found):
+                if commit.end_index >= start:
+                    yield commit
+
+    def read_arrow(
+        self, start: int | None = None, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Record batches (index, time, record) mapped from the segments without a copy.
+
+        Needs `pip install 'pillarbox[arrow]'`.
+        """
+        from pillarbox.log.arrow import read_batches  # noqa: PLC0415 - behind an extra
+
+        first = self.first_index if start is None else start
+        stop = self.end_index if end is None else min(end, self.end_index)
+        return read_batches(self._disk, self.path, self._catalog, first, stop)
+
+    # -- tailers and pins ------------------------------------------------------------------
+
+    def tailer(self, name: str | None = None) -> Tailer:
+        """A reader with a position; a named one starts where it was last saved."""
+        if name is None:
+            return Tailer(self)
+        return Tailer(self, name=name, positions=self._tailer_positions)
+
+    def delete_tailer(self, name: str) -> None:
+        """Forget a named tailer, so that it holds nothing back any more."""
+        self._tailer_positions.delete(name)
+
+    def pin(self, name: str, index: int) -> None:
+        """Hold back retention: nothing at or after `index` is dropped. Durable."""
+        self._pins.save(name, index)
+
+    def unpin(self, name: str) -> None:
+        self._pins.delete(name)
+
+    def pins(self) -> dict[str, int]:
+        """What holds records back: pins and named tailers, as `pin:x` and `tailer:x`."""
+        held = {f"pin:{name}": index for name, index in self._pins.all().items()}
+        named = self._tailer_positions.all().items()
+        return held | {f"tailer:{name}": index for name, index in named}
+
+
+def _holding(block: Block, index: int) -> FrameHeader:
+    """The frame of the block that holds `index` (counted as the frames do)."""
+    low, high = 0, len(block.frames)
+    while low < high:
+        middle = (low + high) // 2
+        if block.frames[middle].end_index <= index:
+            low = middle + 1
+        else:
+            high = middle
+    return block.frames[low]
+
+
+def _clip(frame: Frame, start: int, stop: int) -> Frame:
+    if frame.first_index >= start and frame.end_index <= stop:
+        return frame
+    low = max(start - frame.first_index, 0)
+    records = frame.records[low : stop - frame.first_index]
+    return Frame(frame.first_index + low, frame.time_ns, records)

@@ -1,0 +1,198 @@
+"""Reading frames back: by index, in blocks, only what is confirmed and only with its checksum.
+
+A `FrameReader` serves one log in one process, to any number of threads. It holds each segment
+file open under a shared lock, so the writer (in whatever process) deletes but never recycles
+a file that someone reads. Blocks are read with pread, never through a mapping, because the
+writer may shorten a file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from pillarbox.log.catalog import Segment, read_header
+from pillarbox.log.disk import Disk
+from pillarbox.log.errors import LogCorruptError
+from pillarbox.log.frame import (
+    DATA,
+    FOOTER,
+    HEADER_BYTES,
+    LOST,
+    FrameHeader,
+    checksum_holds,
+    checksum_seed,
+    decode_header,
+    decode_records,
+)
+
+BLOCK_READ_BYTES = 64 << 10
+_OPEN_FILES_MAX = 16
+_BLOCKS_MAX = 32
+
+
+class Frame(NamedTuple):
+    """One group of records, as it was committed."""
+
+    first_index: int
+    time_ns: int
+    records: list[bytes]
+
+    @property
+    def end_index(self) -> int:
+        return self.first_index + len(self.records)
+
+
+class Block(NamedTuple):
+    """Some whole frames in a row. `next_offset` is where the next one begins."""
+
+    frames: list[FrameHeader]
+    data: bytes
+    offset: int
+    next_offset: int
+    shift: int
+
+    def records(self, header: FrameHeader) -> list[bytes]:
+        return decode_records(self.data, header, header.offset - self.offset + HEADER_BYTES)
+
+    def frame(self, header: FrameHeader) -> Frame:
+        return Frame(header.first_index + self.shift, header.time_ns, self.records(header))
+
+
+class _File:
+    """One segment file, open for reading; whoever drops the last reference closes it."""
+
+    __slots__ = ("_disk", "epoch", "handle", "seed")
+
+    def __init__(self, disk: Disk, path: str, segment: Segment) -> None:
+        self._disk = disk
+        self.handle = disk.open(path)
+        header = None
+        if disk.lock(self.handle, exclusive=False):
+            header = read_header(disk, self.handle, path)
+        if header is None or header.epoch != segment.header.epoch:
+            # Recycled between looking it up and opening it: the same as gone.
+            raise FileNotFoundError(path)
+        self.epoch = header.epoch
+        self.seed = checksum_seed(header.log_id, header.epoch)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._disk.close(self.handle)
+
+
+class FrameReader:
+    """Whole, checked frames of one log's segments. Safe from many threads."""
+
+    def __init__(self, disk: Disk, directory: str, *, indexing: bool = False) -> None:
+        self._disk = disk
+        self._directory = directory
+        # Beside a writer in another process nobody else builds the index of the open segment.
+        self._indexing = indexing
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, _File] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
+
+    def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
+        """The block whose frames hold `index`; `end_index` is where confirmed records end."""
+        offset = segment.index.floor_of_index(index - segment.shift)
+        while True:
+            block = self.block(segment, offset, end_index)
+            if not block.frames:
+                raise _damage(segment, offset, index - segment.shift)
+            if block.frames[-1].end_index + block.shift > index:
+                return block
+            offset = block.next_offset
+
+    def block(self, segment: Segment, offset: int, end_index: int) -> Block:
+        """The frames at `offset` and on, as many as one read brings, all confirmed."""
+        key = (segment.base_index, offset)
+        with self._lock:
+            cached = self._blocks.get(key)
+        if cached is not None:
+            return cached
+        block = self._read_block(segment, offset, end_index)
+        # A short block at the growing end would hide what is confirmed later: not kept.
+        if block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed:
+            with self._lock:
+                self._blocks[key] = block
+                while len(self._blocks) > _BLOCKS_MAX:
+                    self._blocks.popitem(last=False)
+        return block
+
+    def forget(self, segment: Segment) -> None:
+        """Close a segment that retention drops."""
+        with self._lock:
+            self._files.pop(segment.base_index, None)
+            for key in [key for key in self._blocks if key[0] == segment.base_index]:
+                del self._blocks[key]
+
+    def close(self) -> None:
+        with self._lock:
+            self._files.clear()
+            self._blocks.clear()
+
+    def _file(self, segment: Segment) -> _File:
+        with self._lock:
+            file = self._files.get(segment.base_index)
+            if file is None or file.epoch != segment.header.epoch:
+                file = _File(self._disk, f"{self._directory}/{segment.name}", segment)
+                self._files[segment.base_index] = file
+                while len(self._files) > _OPEN_FILES_MAX:
+                    self._files.popitem(last=False)
+            return file
+
+    def _read_block(self, segment: Segment, offset: int, end_index: int) -> Block:
+        file = self._file(segment)
+        size = BLOCK_READ_BYTES
+        while True:
+            data = self._disk.pread(file.handle, size, offset)
+            frames, position, need = _parse(segment, file, data, offset, end_index)
+            if frames or not need:
+                break
+            if len(data) < size:
+                raise _damage(segment, offset, segment.base_index - segment.shift)
+            size = max(need, size * 2)
+        if self._indexing and not segment.sealed:
+            with self._lock:
+                for frame in frames:
+                    segment.index.add(frame.first_index, frame.time_ns, frame.offset)
+        return Block(frames, data, offset, offset + position, segment.shift)
+
+
+def _parse(
+    segment: Segment, file: _File, data: bytes, offset: int, end_index: int
+) -> tuple[list[FrameHeader], int, int]:
+    """The confirmed data frames in `data`, where they stop, and the bytes the next one needs."""
+    frames: list[FrameHeader] = []
+    position = 0
+    end = end_index - segment.shift
+    expected: int | None = None
+    while len(data) - position >= HEADER_BYTES:
+        header = decode_header(data, position, offset + position, file.epoch)
+        if header is None or (expected is not None and header.first_index != expected):
+            if expected is not None and expected < end and not _sealed_end(segment, expected):
+                raise _damage(segment, offset + position, expected)
+            return frames, position, 0
+        if header.end_index > end or header.kind == FOOTER:
+            return frames, position, 0
+        stop = position + HEADER_BYTES + header.payload_bytes
+        if stop > len(data):
+            return frames, position, stop - position
+        body = position + HEADER_BYTES
+        if not checksum_holds(file.seed, data[position:body], data[body:stop], header.offset):
+            raise _damage(segment, header.offset, header.first_index)
+        if header.kind in (DATA, LOST):
+            frames.append(header)
+        expected, position = header.end_index, stop
+    return frames, position, 0 if position else HEADER_BYTES
+
+
+def _sealed_end(segment: Segment, index: int) -> bool:
+    return segment.sealed and index + segment.shift >= segment.end_index
+
+
+def _damage(segment: Segment, offset: int, index: int) -> LogCorruptError:
+    what = "a confirmed frame is missing, cut short, or fails its checksum"
+    return LogCorruptError(segment.name, what, offset, index + segment.shift)

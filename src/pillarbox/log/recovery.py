@@ -1,0 +1,285 @@
+"""Opening a log after a stop of any kind: find its true end, cut what was never confirmed.
+
+The rule (docs/adr/0010-log-format.md): frames are followed until one is not whole. If a whole
+frame or segment header further on says that this place was once on disk, confirmed records
+are damaged and the log refuses to open; else the rest is a torn tail and is cut.
+Nothing is changed before the verdict, and a second crash during recovery changes no verdict.
+Called once, by the one writer, with the lock held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pillarbox.log.catalog import Segment, load_sealed, read_header
+from pillarbox.log.commits import read_commit
+from pillarbox.log.disk import Disk, Mapping, sync
+from pillarbox.log.errors import LogCorruptError
+from pillarbox.log.layout import (
+    BLOCK_BYTES,
+    PENDING_SUFFIX,
+    SPARE_PREFIX,
+    STAGED,
+    SegmentHeader,
+    base_of_name,
+    is_segment_name,
+)
+from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
+from pillarbox.log.segment import SegmentWriter, new_spare_name
+
+ASIDE = "aside"
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening found. `clean` means that the log was closed and nothing was touched."""
+
+    clean: bool = True
+    cut: list[tuple[str, int, int]] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+    resealed: list[str] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    #: The frames of the last segment, and whether the file ends right after them.
+    tail: Scan | None = None
+
+
+@dataclass(slots=True)
+class _Image:
+    """One segment file, mapped."""
+
+    path: str
+    name: str
+    header: SegmentHeader
+    data: Mapping
+
+    @property
+    def shift(self) -> int:
+        return base_of_name(self.name) - self.header.base_index
+
+
+def load_image(disk: Disk, directory: str, name: str) -> _Image:
+    """Map a segment, after checking that its header is whole and belongs to its name."""
+    path, base_index = f"{directory}/{name}", base_of_name(name)
+    handle = disk.open(path)
+    try:
+        header = read_header(disk, handle, path)
+        if header is None:
+            raise LogCorruptError(path, "its header block fails its checksum", 0, base_index)
+        if header.base_index != base_index and not header.flags & STAGED:
+            what = f"its header says that it begins at index {header.base_index}"
+            raise LogCorruptError(path, what, 0, base_index)
+        return _Image(path, name, header, disk.map(handle, disk.size(handle)))
+    finally:
+        disk.close(handle)
+
+
+def segment_names(disk: Disk, directory: str) -> list[str]:
+    return sorted(filter(is_segment_name, disk.names(directory)))
+
+
+def segment_of(image: _Image, found: Scan) -> Segment:
+    """The catalog's view of a scanned segment."""
+    segment = Segment(
+        image.name,
+        base_of_name(image.name),
+        found.end_index + image.shift,
+        image.header,
+        found.index,
+        found.end_offset,
+        found.min_time_ns,
+        found.max_time_ns,
+        found.commit_offset,
+    )
+    if found.footer is not None:
+        segment.seal(found.footer, len(image.data))
+    return segment
+
+
+def recover(
+    disk: Disk,
+    directory: str,
+    *,
+    check_all: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recovery:
+    """Find the log's segments and its end; cut a torn tail; raise `LogCorruptError` on damage."""
+    result = Recovery()
+    names = segment_names(disk, directory)
+    _drop_headless_last(disk, directory, names, result)
+    place = 0
+    while place < len(names):
+        if progress is not None:
+            progress(place, len(names))
+        if result.segments and result.segments[-1].end_index != base_of_name(names[place]):
+            raise _gap(directory, result.segments[-1], names[place])
+        segment = None
+        if place < len(names) - 1 and not check_all:
+            segment = _sealed_before(disk, directory, names[place], names[place + 1 :])
+        if segment is None:
+            segment = _examine(disk, directory, names, place, result)
+        elif segment.commit_offset:
+            _roll_forward(disk, directory, segment, names, result)
+        result.segments.append(segment)
+        place += 1
+    _drop_uncommitted(disk, directory)
+    return result
+
+
+def _drop_headless_last(disk: Disk, directory: str, names: list[str], result: Recovery) -> None:
+    """A last file too short for a header holds no record: as good as not there."""
+    if not names:
+        return
+    path = f"{directory}/{names[-1]}"
+    handle = disk.open(path)
+    try:
+        size = disk.size(handle)
+    finally:
+        disk.close(handle)
+    if size < BLOCK_BYTES:
+        disk.rename(path, f"{directory}/{new_spare_name()}")
+        disk.sync_directory(directory)
+        result.cut.append((path, 0, size))
+        result.clean = False
+        names.pop()
+
+
+def _gap(directory: str, before: Segment, name: str) -> LogCorruptError:
+    what = f"the records {before.end_index} to {base_of_name(name)} (exclusive) are missing"
+    return LogCorruptError(directory, what, 0, before.end_index)
+
+
+def _sealed_before(disk: Disk, directory: str, name: str, later: list[str]) -> Segment | None:
+    """The segment, if its footer fits what follows and was written over what is on disk."""
+    segment = load_sealed(disk, directory, name)
+    if segment is None or segment.end_index != base_of_name(later[0]):
+        return None
+    if segment.proven or any(
+        load_image(disk, directory, each).header.synced_index >= segment.end_index for each in later
+    ):
+        return segment
+    return None
+
+
+def _examine(disk: Disk, directory: str, names: list[str], place: int, result: Recovery) -> Segment:
+    """Scan one segment; decide whether it is whole, torn or damaged; set `result.tail` if torn."""
+    image = load_image(disk, directory, names[place])
+    found = scan(image.data, image.header)
+    end_index = found.end_index + image.shift
+    proof = evidence_of_damage(image.data, image.header, found)
+    if proof is not None:
+        what = f"the frame at byte {proof.offset} proves that records were confirmed here"
+        raise LogCorruptError(image.path, what, found.end_offset, end_index)
+    if found.footer is not None and (found.footer.end_index != found.end_index):
+        what = "its footer disagrees with its frames"
+        raise LogCorruptError(image.path, what, found.footer_offset, end_index)
+    segment = segment_of(image, found)
+    if segment.commit_offset:
+        _roll_forward(disk, directory, segment, names, result)
+    later = names[place + 1 :]
+    if found.footer is not None:
+        if later and base_of_name(later[0]) != end_index:
+            raise _gap(directory, segment, later[0])
+        result.tail = found
+        return segment
+    if image.header.flags & STAGED:
+        raise LogCorruptError(image.path, "an adopted segment is cut", found.end_offset, end_index)
+    result.clean = False
+    if later and base_of_name(later[0]) == end_index:
+        return _reseal(disk, image, found, result)
+    _refuse_if_confirmed(disk, directory, later, image, end_index)
+    _set_aside(disk, directory, later, result)
+    del names[place + 1 :]
+    _cut(disk, image, found, result)
+    return segment
+
+
+def _refuse_if_confirmed(
+    disk: Disk, directory: str, later: list[str], image: _Image, end_index: int
+) -> None:
+    """Look in the segments after a torn one for proof that it was whole on disk."""
+    for name in later:
+        following = load_image(disk, directory, name)
+        claims = [following.header.synced_index]
+        frames = frames_after(following.data, following.header, 0)
+        claims.extend(frame.synced_index for frame in frames)
+        if max(claims) > end_index or following.header.flags & STAGED:
+            what = f"{name} proves that the records from here on were confirmed"
+            raise LogCorruptError(image.path, what, len(image.data), end_index)
+
+
+def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -> None:
+    """Take away segments that follow a torn one: they were never confirmed on disk."""
+    for name in reversed(later):
+        image = load_image(disk, directory, name)
+        if next(frames_after(image.data, image.header, 0), None) is None:
+            disk.rename(f"{directory}/{name}", f"{directory}/{new_spare_name()}")
+        else:
+            disk.make_directory(f"{directory}/{ASIDE}")
+            disk.rename(f"{directory}/{name}", f"{directory}/{ASIDE}/{name}")
+            disk.sync_directory(f"{directory}/{ASIDE}")
+            result.aside.append(name)
+        disk.sync_directory(directory)
+
+
+def _cut(disk: Disk, image: _Image, found: Scan, result: Recovery) -> None:
+    """End the file after its last whole frame, for good, before anything is written there."""
+    result.tail = found
+    lost = len(image.data) - found.end_offset
+    if lost:
+        if image.data[found.end_offset :].strip(b"\0"):
+            result.cut.append((image.path, found.end_offset, lost))
+        _truncate(disk, image.path, found.end_offset)
+
+
+def _truncate(disk: Disk, path: str, size: int) -> None:
+    handle = disk.open(path, write=True)
+    try:
+        disk.truncate(handle, size)
+        sync(disk, handle)
+    finally:
+        disk.close(handle)
+
+
+def _reseal(disk: Disk, image: _Image, found: Scan, result: Recovery) -> Segment:
+    """Give a whole segment the footer that it lost or never got."""
+    segment = segment_of(image, found)
+    result.resealed.append(segment.name)
+    handle = disk.open(image.path, write=True)
+    writer = SegmentWriter(disk, handle, image.header, len(image.data), len(image.data))
+    try:
+        writer.resume(found)
+        footer = writer.seal(found.end_index)
+        writer.sync()
+    finally:
+        writer.close()
+    segment.seal(footer, writer.position)
+    return segment
+
+
+def _roll_forward(
+    disk: Disk, directory: str, segment: Segment, names: list[str], result: Recovery
+) -> None:
+    """Finish an adoption whose commit frame is on disk: give the staged files their names."""
+    commit = read_commit(disk, directory, segment, segment.commit_offset)
+    present = set(disk.names(directory))
+    waiting = [file for file in commit.files if file + PENDING_SUFFIX in present]
+    for name in waiting:
+        disk.rename(f"{directory}/{name}{PENDING_SUFFIX}", f"{directory}/{name}")
+    if waiting:
+        disk.sync_directory(directory)
+        result.clean = False
+        names[:] = segment_names(disk, directory)
+
+
+def _drop_uncommitted(disk: Disk, directory: str) -> None:
+    """Links of an adoption that never committed; the staged files themselves stay."""
+    leftover = [name for name in disk.names(directory) if name.endswith(PENDING_SUFFIX)]
+    for name in leftover:
+        disk.unlink(f"{directory}/{name}")
+    if leftover:
+        disk.sync_directory(directory)
+
+
+def spare_names(disk: Disk, directory: str) -> list[str]:
+    return [name for name in disk.names(directory) if name.startswith(SPARE_PREFIX)]

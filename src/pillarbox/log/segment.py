@@ -1,0 +1,233 @@
+"""The segment that is being written: room reserved ahead, frames, and the seal.
+
+Room is promised before a record is accepted: `planned` counts what was accepted, `position`
+what was written, and `planned` never passes `reserved`, so a write never meets a full disk.
+The last part of the room is for urgent records, and there is always room for the footer.
+Called with the log's lock held (`fits`, `grow`) or by the one leader (`write`, `seal`).
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Sequence
+
+from pillarbox.log.disk import Disk, sync, write_all
+from pillarbox.log.frame import (
+    DATA,
+    FOOTER,
+    HEADER_BYTES,
+    FrameHeader,
+    checksum_seed,
+    encode_header,
+    encode_records,
+)
+from pillarbox.log.layout import (
+    BLOCK_BYTES,
+    Footer,
+    FrameIndex,
+    SegmentHeader,
+    encode_footer,
+    footer_bytes_max,
+    index_stride,
+    segment_name,
+)
+from pillarbox.log.scan import Scan
+
+CHUNK_BYTES = 1 << 20
+URGENT_BYTES_MAX = 256 << 10
+_ZEROS = bytes(256 << 10)
+#: What any frame may cost beyond its records: header, padding of the offsets and of the data.
+FRAME_OVERHEAD_BYTES = HEADER_BYTES + 24
+
+
+def urgent_bytes(segment_bytes: int) -> int:
+    """The room that only urgent records may use."""
+    return min(URGENT_BYTES_MAX, segment_bytes // 16)
+
+
+def capacity_for(segment_bytes: int, cost_bytes: int) -> int:
+    """The size of a segment that can hold a frame of `cost_bytes`: larger only if it must be."""
+    fixed = BLOCK_BYTES + urgent_bytes(segment_bytes)
+    need = fixed + cost_bytes + footer_bytes_max(segment_bytes, index_stride(segment_bytes))
+    if need <= segment_bytes:
+        return segment_bytes
+    return fixed + cost_bytes + footer_bytes_max(2 * need, index_stride(2 * need))
+
+
+def zero_fill(disk: Disk, handle: int, start: int, end: int) -> None:
+    """Write zeros, so that a later sync of these blocks has no metadata to write."""
+    disk.allocate(handle, start, end - start)
+    while start < end:
+        piece = _ZEROS[: end - start] if end - start < len(_ZEROS) else _ZEROS
+        write_all(disk, handle, [piece], start)
+        start += len(piece)
+
+
+class SegmentWriter:
+    """One open segment file, written from `position` on."""
+
+    __slots__ = (
+        "_disk",
+        "_footer_bytes",
+        "_handle",
+        "_seed",
+        "_urgent_bytes",
+        "base_index",
+        "capacity",
+        "commit_offset",
+        "end_index",
+        "epoch",
+        "frames",
+        "index",
+        "max_time_ns",
+        "min_time_ns",
+        "name",
+        "planned",
+        "position",
+        "reserved",
+    )
+
+    def __init__(
+        self, disk: Disk, handle: int, header: SegmentHeader, capacity: int, reserved: int
+    ) -> None:
+        self._disk = disk
+        self._handle = handle
+        self._seed = checksum_seed(header.log_id, header.epoch)
+        self._urgent_bytes = urgent_bytes(capacity)
+        stride = index_stride(capacity)
+        self._footer_bytes = footer_bytes_max(capacity, stride)
+        self.name = segment_name(header.base_index)
+        self.epoch = header.epoch
+        self.base_index = self.end_index = header.base_index
+        self.capacity = capacity
+        self.reserved = reserved
+        self.position = self.planned = BLOCK_BYTES
+        self.index = FrameIndex(stride)
+        self.frames = self.commit_offset = 0
+        self.min_time_ns = self.max_time_ns = 0
+
+    def resume(self, found: Scan) -> None:
+        """Go on after the frames of an earlier session; the file ends where they end."""
+        self.position = self.planned = self.reserved = found.end_offset
+        self.end_index = found.end_index
+        self.frames = found.frames
+        self.commit_offset = found.commit_offset
+        self.min_time_ns, self.max_time_ns = found.min_time_ns, found.max_time_ns
+        for entry in zip(
+            found.index.first_indices, found.index.times, found.index.offsets, strict=True
+        ):
+            self.index.add(*entry)
+
+    def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
+        """Whether the reserved room can take `cost_bytes` more."""
+        kept = self._footer_bytes if urgent else self._footer_bytes + self._urgent_bytes
+        return self.planned + cost_bytes + kept <= self.reserved
+
+    def grow(self, cost_bytes: int) -> bool:
+        """Reserve room for `cost_bytes`; False if the segment would become too long."""
+        need = self.planned + cost_bytes + self._footer_bytes + self._urgent_bytes
+        if need > self.capacity:
+            return False
+        end = min(self.capacity, max(need, self.reserved + CHUNK_BYTES))
+        zero_fill(self._disk, self._handle, self.reserved, end)
+        self.reserved = end
+        return True
+
+    def write_records(self, records: Sequence[bytes], time_ns: int, synced_index: int) -> None:
+        """Write the records as one frame; they are not on disk before `sync`."""
+        payload, data_bytes = encode_records(records)
+        self.write_frame(
+            DATA,
+            payload,
+            time_ns=time_ns,
+            synced=synced_index,
+            count=len(records),
+            data_bytes=data_bytes,
+        )
+
+    def write_frame(
+        self,
+        kind: int,
+        payload: bytes,
+        *,
+        time_ns: int,
+        synced: int,
+        count: int = 0,
+        data_bytes: int = 0,
+    ) -> None:
+        header = FrameHeader(
+            kind, self.position, len(payload), self.end_index, time_ns, synced, count, data_bytes
+        )
+        head = encode_header(self._seed, self.epoch, header, payload)
+        write_all(self._disk, self._handle, (head, payload), self.position)
+        if kind == DATA:
+            self.index.add(self.end_index, time_ns, self.position)
+            self.min_time_ns = self.min_time_ns or time_ns
+            self.frames += 1
+        self.max_time_ns = time_ns
+        self.position += HEADER_BYTES + len(payload)
+        self.end_index += count
+
+    def sync(self) -> None:
+        sync(self._disk, self._handle)
+
+    def seal(self, synced_index: int) -> Footer:
+        """Write the footer and end the file there; not on disk before `sync`."""
+        footer = Footer(
+            self.base_index,
+            self.end_index,
+            self.min_time_ns,
+            self.max_time_ns,
+            self.frames,
+            self.commit_offset,
+            self.index,
+        )
+        payload = encode_footer(footer, self.position)
+        self._disk.truncate(self._handle, self.position + HEADER_BYTES + len(payload))
+        self.write_frame(FOOTER, payload, time_ns=self.max_time_ns, synced=synced_index)
+        return footer
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+
+def cost_of(records: Sequence[bytes]) -> int:
+    """The most that these records can take on disk, alone or in a group."""
+    return FRAME_OVERHEAD_BYTES + 4 * len(records) + sum(map(len, records))
+
+
+def create_segment(
+    disk: Disk, directory: str, spare: str | None, header: SegmentHeader, capacity: int
+) -> SegmentWriter:
+    """Make a segment from a spare file (or a new one): header on disk first, then the name.
+
+    Raises OSError(ENOSPC) with nothing changed but a spare file when there is no room.
+    """
+    path = f"{directory}/{spare or new_spare_name()}"
+    handle = disk.open(path, write=True, create=spare is None)
+    try:
+        reserved = disk.size(handle)
+        first = min(capacity, CHUNK_BYTES)
+        if reserved < first:
+            zero_fill(disk, handle, reserved, first)
+            reserved = first
+        write_all(disk, handle, [header.encode()], 0)
+        sync(disk, handle)
+        disk.rename(path, f"{directory}/{segment_name(header.base_index)}")
+        disk.sync_directory(directory)
+    except OSError as error:
+        disk.close(handle)
+        if error.errno == errno.ENOSPC and spare is None:
+            disk.unlink(path)
+        raise
+    return SegmentWriter(disk, handle, header, capacity, min(reserved, capacity))
+
+
+def new_spare_name() -> str:
+    return f"spare-{secrets.token_hex(8)}"
+
+
+def new_epoch() -> int:
+    """Random, so that no file's earlier life can be taken for its present one."""
+    return secrets.randbits(64)

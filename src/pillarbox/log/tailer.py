@@ -1,0 +1,229 @@
+"""Tailers: a position in a log that moves as it reads, forward or backward.
+
+`read` takes what is there; `wait` parks until there is something, the time is up, or another
+thread calls `unblock`. A named tailer keeps its position across processes once saved. One
+tailer belongs to one thread at a time; `unblock` may be called from any.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pillarbox.log.positions import Positions
+from pillarbox.log.reader import Frame
+
+if TYPE_CHECKING:
+    from pillarbox.log.readable import ReadableLog
+
+#: Only across processes: how often a parked reader looks at the writer's shared word.
+POLL_SECONDS_MIN = 0.0005
+POLL_SECONDS_MAX = 0.01
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One record with its place in the log and the time it was written."""
+
+    index: int
+    time_ns: int
+    data: bytes
+
+
+class Tailer:
+    """Reads a log from a position. Forward reads `index` next, backward `index - 1`."""
+
+    def __init__(
+        self, log: ReadableLog, *, name: str | None = None, positions: Positions | None = None
+    ) -> None:
+        self.log = log
+        self.name = name
+        self._positions = positions
+        self._backward = False
+        self._event = threading.Event()
+        self._unblocked = False
+        self._ahead: Iterator[Frame] | None = None
+        self._buffer: Frame | None = None
+        saved = positions.load(name) if positions is not None and name is not None else None
+        self.index = log.first_index if saved is None else max(saved, log.first_index)
+        if saved is None and name is not None:
+            self.save()
+
+    # -- moving ----------------------------------------------------------------------------
+
+    def forward(self) -> Tailer:
+        self._backward = False
+        return self
+
+    def backward(self) -> Tailer:
+        self._backward = True
+        return self
+
+    def to_start(self) -> Tailer:
+        return self._move(self.log.first_index)
+
+    def to_end(self) -> Tailer:
+        self.log.refresh()
+        return self._move(self.log.end_index)
+
+    def to_index(self, index: int) -> Tailer:
+        """Go to `index`; one that is dropped already means the first that is kept."""
+        self.log.refresh()
+        return self._move(max(self.log.first_index, min(index, self.log.end_index)))
+
+    def to_time(self, time_ns: int) -> Tailer:
+        """Go to the first record written at or after `time_ns`."""
+        self.log.refresh()
+        return self._move(self.log.index_at_time(time_ns))
+
+    def _move(self, index: int) -> Tailer:
+        self.index = index
+        self._ahead = self._buffer = None
+        return self
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def peek(self) -> Record | None:
+        """The next record, without moving."""
+        place = self.index
+        found = self._take(1)
+        self._move(place)
+        return found[0] if found else None
+
+    def read(self, max_records: int = 1000) -> list[Record]:
+        """Up to `max_records` that are there now; empty when there is none."""
+        self.log.refresh()
+        return self._take(max_records)
+
+    def wait(self, max_records: int = 1000, timeout: float | None = None) -> list[Record]:
+        """Like `read`, but parks until there is something; empty on time-out or `unblock`."""
+        if wait_any([self], timeout) is None:
+            return []
+        return self.read(max_records)
+
+    def unblock(self) -> None:
+        """Make the `wait` under way, or else the next one, return at once with nothing."""
+        self._unblocked = True
+        self._event.set()
+
+    def has_data(self) -> bool:
+        if self._backward:
+            return self.index > self.log.first_index
+        return self.index < self.log.end_index
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records that are there now, one by one."""
+        while found := self.read():
+            yield from found
+
+    def _take(self, max_records: int) -> list[Record]:
+        if max_records < 1 or not self.has_data():
+            return []
+        return self._take_back(max_records) if self._backward else self._take_on(max_records)
+
+    def _take_on(self, max_records: int) -> list[Record]:
+        found: list[Record] = []
+        while len(found) < max_records and (frame := self._frame_ahead()) is not None:
+            low = self.index - frame.first_index
+            high = low + max_records - len(found)
+            time_ns, index = frame.time_ns, self.index
+            for data in frame.records[low:high]:
+                found.append(Record(index, time_ns, data))
+                index += 1
+            self.index = index
+        return found
+
+    def _frame_ahead(self) -> Frame | None:
+        """The frame that holds `index`, read ahead of need; None at the end."""
+        frame = self._buffer
+        if frame is not None and frame.first_index <= self.index < frame.end_index:
+            return frame
+        for _ in range(2):
+            if self._ahead is None:
+                # What retention dropped is passed over, as one does who starts anew.
+                self.index = max(self.index, self.log.first_index)
+                self._ahead = self.log.frames(self.index)
+            frame = next(self._ahead, None)
+            if frame is not None and frame.end_index > self.index:
+                # What a repair could not save is passed over too.
+                self.index = max(self.index, frame.first_index)
+                self._buffer = frame
+                return frame
+            self._ahead = None
+        return None
+
+    def _take_back(self, max_records: int) -> list[Record]:
+        self._ahead = self._buffer = None
+        first = max(self.log.first_index, self.index - max_records)
+        found: list[Record] = []
+        for frame in self.log.frames(first, self.index):
+            for place, data in enumerate(frame.records, frame.first_index):
+                found.append(Record(place, frame.time_ns, data))
+        found.reverse()
+        self.index = first
+        return found
+
+    # -- names -----------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Save the position of a named tailer, durably: what lies before it is done with."""
+        if self._positions is not None and self.name is not None:
+            self._positions.save(self.name, self.index)
+
+    # -- parking (used by wait_any) ----------------------------------------------------------
+
+    def park(self, event: threading.Event) -> None:
+        self._event = event
+        self.log.watchers.add(event)
+
+    def unpark(self, event: threading.Event) -> None:
+        self.log.watchers.remove(event)
+
+    def was_unblocked(self) -> bool:
+        unblocked, self._unblocked = self._unblocked, False
+        return unblocked
+
+
+def alts(
+    tailers: Sequence[Tailer], *, max_records: int = 1000, timeout: float | None = None
+) -> tuple[Tailer, list[Record]] | None:
+    """Wait for the first of several tailers that has data; earlier ones in the list win.
+
+    None on time-out, or when one of them is unblocked.
+    """
+    tailer = wait_any(tailers, timeout)
+    return None if tailer is None else (tailer, tailer.read(max_records))
+
+
+def wait_any(tailers: Sequence[Tailer], timeout: float | None = None) -> Tailer | None:
+    """The first tailer with data; None on time-out or unblock. Parks, without polling, when
+    every writer is in this process."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    event = threading.Event()
+    polls = any(tailer.log.polls for tailer in tailers)
+    pause = POLL_SECONDS_MIN
+    for tailer in tailers:
+        tailer.park(event)
+    try:
+        while True:
+            event.clear()
+            for tailer in tailers:
+                tailer.log.refresh()
+            for tailer in tailers:
+                if tailer.was_unblocked():
+                    return None
+                if tailer.has_data():
+                    return tailer
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            if polls:
+                left = pause if left is None else min(left, pause)
+                pause = min(pause * 1.5, POLL_SECONDS_MAX)
+            event.wait(left)
+    finally:
+        for tailer in tailers:
+            tailer.unpark(event)

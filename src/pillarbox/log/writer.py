@@ -1,0 +1,366 @@
+"""The one writer of a log: gives out indices, keeps room ahead, rolls segments, commits groups.
+
+Room is found before a record gets its index, so a full disk is an error of `submit` with
+nothing changed. After that a group can only be confirmed, or the writer is poisoned: a failed
+write or sync is never retried, because the page cache no longer says what is on disk.
+At level fsync at most one frame is written and not yet synced at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.commit import Group, GroupCommit, Ticket
+from pillarbox.log.commits import Commit, encode_commit
+from pillarbox.log.disk import Disk, sync
+from pillarbox.log.errors import (
+    LogClosedError,
+    LogError,
+    LogFullError,
+    LogPoisonedError,
+    RecordTooLargeError,
+)
+from pillarbox.log.frame import COMMIT, FRAME_BYTES_MAX
+from pillarbox.log.layout import PENDING_SUFFIX, SegmentHeader, footer_bytes_max, index_stride
+from pillarbox.log.recovery import Recovery
+from pillarbox.log.segment import (
+    SegmentWriter,
+    capacity_for,
+    cost_of,
+    create_segment,
+    new_epoch,
+    urgent_bytes,
+)
+from pillarbox.log.space import SpareFiles
+
+FSYNC, OS, MEMORY = "fsync", "os", "memory"
+GROUP_BYTES_MAX = 8 << 20
+_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class Writer:
+    """Appends to one log directory. Its lock guards indices and room; one leader writes."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        catalog: Catalog,
+        recovered: Recovery,
+        *,
+        log_id: bytes,
+        durability: str,
+        segment_bytes: int,
+        prepare_ahead: bool,
+        confirmed: Callable[[int], None],
+        rolled: Callable[[], None],
+    ) -> None:
+        self.disk, self.directory, self._catalog = disk, directory, catalog
+        self._log_id, self._durability = log_id, durability
+        self._segment_bytes = segment_bytes
+        self._confirmed, self._rolled = confirmed, rolled
+        self._tail = recovered.tail
+        self._lock = threading.Lock()
+        self.commit = GroupCommit(self._lock, self._write)
+        self.spares = SpareFiles(disk, directory, segment_bytes, prepare_ahead=prepare_ahead)
+        last = catalog.segments[-1] if catalog.segments else None
+        self.next_index = self.synced_index = self.end_index = last.end_index if last else 0
+        self.last_time_ns = last.max_time_ns if last else 0
+        self._filling: SegmentWriter | None = None
+        self._active: SegmentWriter | None = None
+        self.stopped: LogError | None = None
+        self.poisoned: LogPoisonedError | None = None
+
+    # -- accepting records -----------------------------------------------------------------
+
+    def submit(self, records: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
+        """Give the records their indices and a place in a group."""
+        cost = cost_of(records)
+        if cost > FRAME_BYTES_MAX:
+            raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
+        with self._lock:
+            segment = self._filling
+            if self.stopped is not None or segment is None or not segment.fits(cost):
+                segment = self._make_room(cost, urgent=urgent)
+            segment.planned += cost
+            first_index = self.next_index
+            self.next_index = first_index + len(records)
+            groups = self.commit.groups
+            group = groups[-1] if groups else None
+            if (
+                group is None
+                or group.segment is not segment
+                or group.payload_bytes + cost > GROUP_BYTES_MAX
+            ):
+                group = Group(first_index, segment)
+                groups.append(group)
+            group.records.extend(records)
+            group.payload_bytes += cost
+            if lazy:
+                self.commit.arm()
+        return Ticket(self.commit, group, first_index, len(records))
+
+    def append(self, records: Sequence[bytes]) -> int:
+        """Append and wait. A lone writer leads at once, with no group and no ticket."""
+        cost = cost_of(records)
+        commit, lock = self.commit, self._lock
+        lock.acquire()
+        segment = self._filling
+        if (
+            commit.leading
+            or commit.groups
+            or self.stopped is not None
+            or segment is None
+            or cost > GROUP_BYTES_MAX
+            or not segment.fits(cost)
+        ):
+            lock.release()
+            return self.submit(records, lazy=False, urgent=False).wait()
+        commit.leading = True
+        first_index = self.next_index
+        self.next_index = first_index + len(records)
+        segment.planned += cost
+        lock.release()
+        failure: Exception | None = None
+        try:
+            self._write_records(segment, records)
+        except LogPoisonedError as error:
+            failure = error
+            raise
+        finally:
+            commit.lead_alone_is_over(failure or self.poisoned)
+        return first_index
+
+    def _make_room(self, cost: int, *, urgent: bool) -> SegmentWriter:
+        """Lock held: a segment with reserved room for `cost`, found or made."""
+        if self.stopped is not None:
+            raise self.stopped
+        segment = self._filling
+        try:
+            if segment is None:
+                segment = self._filling = self._resume_last(cost)
+            if segment is not None and (segment.fits(cost) or segment.grow(cost)):
+                self._prepare_ahead(segment)
+                return segment
+            return self._next_segment(cost)
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise self.poison(error) from error
+            if urgent and segment is not None and segment.fits(cost, urgent=True):
+                return segment
+            raise LogFullError(self.directory, cost) from error
+
+    def _prepare_ahead(self, segment: SegmentWriter) -> None:
+        if segment.planned > segment.capacity // 2:
+            self.spares.prepare()
+
+    def _next_segment(self, cost: int) -> SegmentWriter:
+        capacity = capacity_for(self._segment_bytes, cost)
+        header = SegmentHeader(
+            self._log_id, new_epoch(), self.next_index, self.synced_index, time.time_ns()
+        )
+        spare = self.spares.take() if capacity == self._segment_bytes else None
+        try:
+            writer = create_segment(self.disk, self.directory, spare, header, capacity)
+        except OSError:
+            self.spares.give_back(spare)
+            raise
+        self._filling = writer
+        base = header.base_index
+        self._catalog.add(Segment(writer.name, base, base, header, writer.index))
+        if not writer.fits(cost):
+            writer.grow(cost)
+        return writer
+
+    def _resume_last(self, cost: int) -> SegmentWriter | None:
+        """Go on in the last segment of an earlier session, if there is room in it."""
+        found, last = self._tail, self._catalog.segments[-1] if self._catalog.segments else None
+        if found is None or last is None or last.staged:
+            return None
+        end = found.end_offset
+        room = urgent_bytes(2 * end) + footer_bytes_max(2 * end, index_stride(2 * end))
+        if last.sealed and end + room + cost > self._segment_bytes:
+            return None
+        handle = self.disk.open(f"{self.directory}/{last.name}", write=True)
+        try:
+            self.disk.truncate(handle, end)
+            sync(self.disk, handle)
+            capacity = max(self._segment_bytes, end + room)
+            writer = SegmentWriter(self.disk, handle, last.header, capacity, end)
+            writer.resume(found)
+            writer.grow(0)
+        except OSError:
+            self.disk.close(handle)
+            raise
+        last.sealed, last.index = False, writer.index
+        self._active, self._tail = writer, None
+        return writer
+
+    # -- committing (one leader at a time) -------------------------------------------------
+
+    def _write(self, group: Group) -> None:
+        """Write one group as one frame and make it as durable as the level says."""
+        assert group.segment is not None
+        self._write_records(group.segment, group.records)
+
+    def _write_records(self, segment: SegmentWriter, records: Sequence[bytes]) -> None:
+        if self.poisoned is not None:
+            raise self.poisoned
+        try:
+            if segment is not self._active:
+                self._roll(segment)
+            now = max(time.time_ns(), self.last_time_ns)
+            segment.write_records(records, now, self.synced_index)
+            if self._durability == FSYNC:
+                segment.sync()
+                self.synced_index = segment.end_index
+        except OSError as error:
+            raise self.poison(error) from error
+        except BaseException as error:
+            self.poison(error)
+            raise
+        self.last_time_ns = now
+        self.end_index = segment.end_index
+        self._confirmed(segment.end_index)
+
+    def _roll(self, segment: SegmentWriter) -> None:
+        """Seal the segment that is full, and go on in the next."""
+        full, self._active = self._active, segment
+        if full is not None:
+            self._seal(full)
+            self._rolled()
+
+    def _seal(self, writer: SegmentWriter) -> None:
+        """Footer, then (level fsync) on disk before anything follows it."""
+        footer = writer.seal(self.synced_index)
+        if self._durability == FSYNC:
+            writer.sync()
+            writer.close()
+        else:
+            self.spares.sync_later(writer, self._synced)
+        self._listed(writer).seal(footer, writer.position)
+
+    def _synced(self, segment: SegmentWriter, error: OSError | None) -> None:
+        """A sealed segment reached the disk (or failed to) while others were being written."""
+        if error is not None:
+            self.poison(error)
+        else:
+            self.synced_index = max(self.synced_index, segment.end_index)
+
+    # -- adopting staged segments ----------------------------------------------------------
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Nothing is pending and nothing is accepted meanwhile: the caller is the writer."""
+        while True:
+            self.commit.drain()
+            self._lock.acquire()
+            if self.commit.idle:
+                break
+            self._lock.release()
+        try:
+            if self.stopped is not None:
+                raise self.stopped
+            yield
+        finally:
+            self._lock.release()
+
+    def settled_segment(self, cost: int) -> SegmentWriter:
+        """Exclusive: the one open segment, with room for `cost`, all before it sealed."""
+        segment = self._filling
+        if segment is None or not segment.fits(cost):
+            segment = self._make_room(cost, urgent=False)
+        segment.planned += cost
+        try:
+            if segment is not self._active:
+                self._roll(segment)
+        except OSError as error:
+            raise self.poison(error) from error
+        return segment
+
+    def write_commit(
+        self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]
+    ) -> None:
+        """Exclusive: the commit frame makes the pending files part of the log."""
+        commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
+        try:
+            active.sync()
+            self.synced_index = active.end_index
+            offset = active.position
+            payload = encode_commit(commit)
+            active.write_frame(COMMIT, payload, time_ns=commit.time_ns, synced=self.synced_index)
+            active.sync()
+            active.commit_offset = offset
+            self._listed(active).commit_offset = offset
+            if adopted:
+                self._take_in(active, commit, adopted)
+        except OSError as error:
+            raise self.poison(error) from error
+        self.last_time_ns = max(self.last_time_ns, commit.time_ns)
+
+    def _take_in(self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]) -> None:
+        """Committed: seal the segment before the adopted ones and give them their names."""
+        self._active = self._filling = None
+        self._seal(active)
+        for name in commit.files:
+            path = f"{self.directory}/{name}"
+            self.disk.rename(path + PENDING_SUFFIX, path)
+        self.disk.sync_directory(self.directory)
+        for segment in adopted:
+            self._catalog.add(segment)
+        self.last_time_ns = max(self.last_time_ns, adopted[-1].max_time_ns)
+        self.next_index = self.synced_index = self.end_index = commit.end_index
+        self._confirmed(commit.end_index)
+
+    def _listed(self, writer: SegmentWriter) -> Segment:
+        return next(each for each in self._catalog.segments if each.name == writer.name)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def poison(self, cause: BaseException) -> LogPoisonedError:
+        """No confirmation after this; the first cause is the one that is told."""
+        if self.poisoned is None:
+            self.poisoned = LogPoisonedError(self.directory, f"{type(cause).__name__}: {cause}")
+            self.stopped = self.poisoned
+        return self.poisoned
+
+    def close(self) -> None:
+        """Write what was submitted, seal, sync; after a poisoning only let go of the files."""
+        with self._lock:
+            self.stopped = self.stopped or LogClosedError(self.directory)
+        with contextlib.suppress(LogPoisonedError):
+            self.commit.drain()
+        self.commit.stop()
+        self.spares.stop()
+        active, filling = self._active, self._filling
+        self._active = self._filling = None
+        try:
+            for writer in (active, filling if filling is not active else None):
+                if writer is not None and self.poisoned is None:
+                    self._seal_for_good(writer)
+        finally:
+            if self.poisoned is not None:
+                self._let_go(active, filling)
+
+    def _seal_for_good(self, writer: SegmentWriter) -> None:
+        try:
+            writer.sync()
+            self.synced_index = writer.end_index
+            footer = writer.seal(self.synced_index)
+            writer.sync()
+        except OSError as error:
+            raise self.poison(error) from error
+        writer.close()
+        self._listed(writer).seal(footer, writer.position)
+
+    def _let_go(self, *writers: SegmentWriter | None) -> None:
+        for writer in {id(each): each for each in writers if each is not None}.values():
+            with contextlib.suppress(OSError):
+                writer.close()

@@ -1,0 +1,1 @@
+"""Mailboxes: work queues with a lease on each message, the same on every backend."""

@@ -1,0 +1,267 @@
+"""Where a queue meets its callers: a lock, a clock and the receivers that wait.
+
+Everything here is bytes; mailboxes and the broker put their own faces on it. Each verb is
+one step under the store's lock: settle what is due, decide, apply, serve those who wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, islice, repeat
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pillarbox.core import apply, decide
+from pillarbox.core.events import Died, Event, Extended, Released
+from pillarbox.core.queue import Extra, Lease, Queue, Record, oldest_key, waiting
+from pillarbox.mailbox.waiters import ThreadWaiter, Waiter
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.store import Store
+
+
+class Desk:
+    """One queue of a store."""
+
+    def __init__(self, store: Store, queue: Queue) -> None:
+        self.store = store
+        self.queue = queue
+        self.dead: Desk | None = None
+        self.plain = queue.settings.capacity is None  # nothing but the clock needs to be asked
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self._lock = store.lock
+        self._now = store.clock.now
+
+    @property
+    def watched(self) -> bool:
+        """Whether someone waits for what a timer of this queue would bring."""
+        return bool(self.waiters) or (self.dead is not None and bool(self.dead.waiters))
+
+    def configure(self, **changes: Any) -> None:
+        self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
+
+    def send(
+        self,
+        bodies: Sequence[Any],
+        priority: int = 0,
+        delay: int = 0,
+        attributes: dict[str, str] | None = None,
+        extra: Callable[[], Extra] | None = None,
+    ) -> Sequence[int]:
+        """All in one step, or none. The keys of the messages."""
+        queue = self.queue
+        store = self.store
+        with self._lock:
+            now = self._now()
+            if now >= queue.wake_at:
+                self.settle(now)
+            # `range` makes ints of the small form, which arithmetic does not.
+            first = max(now >> 1, store.last_key + 1)
+            keys = range(first, first + len(bodies))
+            extras = (extra() for _ in keys) if extra is not None else repeat(None)
+            options = repeat(priority), repeat(0), repeat(attributes), extras
+            records = list(map(Record, keys, bodies, *options))
+            fresh = decide.send(queue, records, now)
+            store.last_key = keys.stop - 1
+            if delay:
+                apply.scheduled(queue, fresh, now + delay)
+            else:
+                apply.sent(queue, fresh)
+            if self.waiters:
+                self.serve(now)
+            if len(fresh) == len(records):
+                return keys
+            return [decide.original(queue, record, now) for record in records]
+
+    def receive(self, owner: object, count: int, timeout: int, wait: int) -> list[Lease]:
+        """Lease what is there; else block until something is, or the time is up."""
+        queue = self.queue
+        with self._lock:
+            now = self._now()
+            if now >= queue.wake_at or queue.sources:
+                self._settle_all(now)
+            if queue.mask:
+                return self._take(now, count, timeout)
+            if not wait:
+                return []
+            waiter = ThreadWaiter(owner, count, timeout)
+            self._park(waiter)
+        try:
+            self.store.clock.wait(waiter.gate, now + wait)
+            return self.leave(waiter)
+        except BaseException:  # interrupted: nobody will see what it was given
+            self.give_up(waiter)
+            raise
+
+    def _take(self, now: int, count: int, timeout: int) -> list[Lease]:
+        """Lease from the head of the line."""
+        queue = self.queue
+        leases = decide.receive(queue, count, timeout, now)
+        apply.leased(queue, leases)
+        if self.dead is not None and self.dead.waiters:
+            self.store.pulse.arm(queue.wake_at)
+        return leases
+
+    def enter(self, waiter: Waiter) -> None:
+        """Let this receiver wait; it is served at once if there is something by now."""
+        with self._lock:
+            self._park(waiter)
+            now = self._now()
+            self._settle_all(now)
+            self.serve(now)
+
+    def _park(self, waiter: Waiter) -> None:
+        self.waiters[waiter] = None
+        for queue in (self.queue, *self.queue.sources):
+            self.store.pulse.arm(queue.wake_at)
+
+    def leave(self, waiter: Waiter) -> list[Lease]:
+        """A waiter that was woken, or whose time is up, takes what it was given."""
+        with self._lock:
+            if waiter.leases is None:  # its time is up, and perhaps that of a message, too
+                self._settle_all(self._now())
+            self.waiters.pop(waiter, None)
+            return waiter.leases or []
+
+    def give_up(self, waiter: Waiter) -> None:
+        """A waiter is gone: what it was given goes back to the front, uncounted."""
+        with self._lock:
+            self.waiters.pop(waiter, None)
+            self._return_unseen(waiter, self._now())
+
+    def wake_all(self, owner: object) -> None:
+        """Every receive parked by this owner ends empty-handed."""
+        with self._lock:
+            for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
+                del self.waiters[waiter]
+                waiter.leases = []
+                waiter.wake()
+
+    def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
+        with self._lock:
+            answers = decide.live(leases, self._now())
+            living = list(compress(leases, answers))
+            if living:
+                apply.acknowledged(self.queue, living)
+            return answers
+
+    def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
+        return self._settle_leases(
+            leases, lambda living, now: decide.nack(self.queue, living, delay, now)
+        )
+
+    def release(self, leases: Sequence[Lease], *, to_front: bool = False) -> list[bool]:
+        return self._settle_leases(
+            leases, lambda living, now: [Released(lease, to_front) for lease in living]
+        )
+
+    def extend(self, leases: Sequence[Lease], timeout: int) -> list[bool]:
+        return self._settle_leases(
+            leases,
+            lambda living, now: [Extended(lease, now + timeout, timeout) for lease in living],
+        )
+
+    def reject(self, leases: Sequence[Lease], reason: str) -> list[bool]:
+        return self._settle_leases(
+            leases, lambda living, now: decide.reject(self.queue, living, reason, now)
+        )
+
+    def purge(self) -> int:
+        with self._lock:
+            self._settle_all(self._now())
+            count = self.queue.size
+            apply.purged(self.queue)
+            return count
+
+    def remove(self, keys: frozenset[int]) -> int:
+        with self._lock:
+            self._settle_all(self._now())
+            found = decide.remove(self.queue, keys)
+            apply.apply(self.queue, found)
+            return len(found.keys)
+
+    def redrive(self, keys: frozenset[int], to: Desk) -> int:
+        """Move waiting messages to another queue of the store."""
+        with self._lock:
+            now = self._now()
+            self._settle_all(now)
+            event = decide.redrive(self.queue, keys, to.queue, now)
+            apply.apply(self.queue, event)
+            to.serve(now)
+            return len(event.records)
+
+    def look(self, state: str, count: int | None) -> list[tuple[Record, int]]:
+        """Messages in a state, in order, and how often each was delivered; all stays as it is."""
+        queue = self.queue
+        with self._lock:
+            self._settle_all(self._now())
+            if state == "in_flight":
+                leases = sorted(queue.leases, key=lambda lease: lease.deadline)[:count]
+                return [(lease.record, lease.number) for lease in leases]
+            scheduled = (record for _, _, record in queue.schedule)
+            records = waiting(queue) if state == "ready" else scheduled
+            return [(record, record.deliveries) for record in islice(records, count)]
+
+    def counts(self) -> tuple[int, int, int, int, int | None]:
+        """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
+        queue = self.queue
+        with self._lock:
+            now = self._now()
+            self._settle_all(now)
+            oldest = oldest_key(queue)
+            age = None if oldest is None else max(0, now - (oldest << 1))
+            dead = queue.dead_letters.size if queue.dead_letters is not None else 0
+            return queue.ready, queue.scheduled, queue.in_flight, dead, age
+
+    def settle(self, now: int) -> None:
+        """Let what is due happen, and serve those who waited for it. Needs the lock."""
+        events = apply.settle(self.queue, now)
+        self.serve(now)
+        self._announce(events, now)
+
+    def _settle_all(self, now: int) -> None:
+        for source in self.queue.sources:
+            if now >= source.wake_at:
+                self.store.desks[source.name].settle(now)
+        if now >= self.queue.wake_at:
+            self.settle(now)
+
+    def _settle_leases(
+        self, leases: Sequence[Lease], what: Callable[[Iterable[Lease], int], Iterable[Event]]
+    ) -> list[bool]:
+        with self._lock:
+            now = self._now()
+            if now >= self.queue.wake_at:
+                self.settle(now)
+            answers = decide.live(leases, now)
+            events = list(what(compress(leases, answers), now))
+            for event in events:
+                apply.apply(self.queue, event)
+            self.serve(now)
+            self._announce(events, now)
+            return answers
+
+    def _announce(self, events: Iterable[Event], now: int) -> None:
+        """Dead letters may be what somebody waits for."""
+        if self.dead is not None and any(type(event) is Died for event in events):
+            self.dead.serve(now)
+
+    def serve(self, now: int) -> None:
+        """Give what is ready to those who wait, first come, first served. Needs the lock."""
+        queue = self.queue
+        while self.waiters and queue.mask:
+            waiter, _ = self.waiters.popitem(last=False)
+            waiter.leases = self._take(now, waiter.count, waiter.timeout)
+            if not waiter.wake():
+                self._return_unseen(waiter, now)
+        if self.watched:
+            self.store.pulse.arm(queue.wake_at)
+
+    def _return_unseen(self, waiter: Waiter, now: int) -> None:
+        leases, waiter.leases = waiter.leases or [], []
+        answers = decide.live(leases, now) if leases else []
+        for lease in reversed(list(compress(leases, answers))):
+            apply.apply(self.queue, Released(lease, to_front=True))
+        self.serve(now)

@@ -1,0 +1,432 @@
+"""Typed mailboxes on a store of this process: the same face for memory and for disk.
+
+A body is encoded before the store's lock is taken and decoded after it was given back. One
+that does not decode is never lost: it is logged, and dead-lettered where there is a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
+from types import MappingProxyType, TracebackType
+from typing import Any, Generic, NoReturn, TypeVar, get_args
+
+import structlog
+
+from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
+from pillarbox.core.queue import Extra, Lease, Record
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.message import (
+    DeadLetter,
+    Delivered,
+    Details,
+    FailedDelivery,
+    Message,
+    Undecodable,
+    as_datetime,
+)
+from pillarbox.mailbox.protocol import State, Stats
+
+T = TypeVar("T")
+
+_STATES = ("ready", "scheduled", "in_flight")
+_RESERVED = "pillarbox."
+_REPLY_TO = "pillarbox.reply_to"
+_IN_REPLY_TO = "pillarbox.in_reply_to"
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+_log = structlog.get_logger("pillarbox")
+
+
+class LocalMailbox(Generic[T]):
+    """A mailbox whose queue lives in this process."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        body_type: Any = Any,
+        *,
+        open_reply: Callable[[str, Any], Any],
+        max_body_bytes: int = limits.BODY_BYTES_MAX,
+    ) -> None:
+        self._desk = desk
+        self._store = desk.store
+        self._open_reply = open_reply
+        self._max_body_bytes = max_body_bytes
+        self._closed = False
+        self._use(codec_for(body_type))
+
+    def _use(self, codec: Codec[T]) -> None:
+        self._codec = codec
+        self._encode = codec.encode
+        self._decode = codec.decode
+        self._pack = codec.quick_encode
+        self._unpack = codec.quick_decode
+
+    def __set_type__(self, alias: Any) -> None:
+        """`InMemoryMailbox[Order]("orders")`: the type in brackets is the body's type."""
+        (body_type,) = get_args(alias)
+        if not isinstance(body_type, TypeVar):
+            self._use(codec_for(body_type))
+
+    # `typing` notes the alias on each object made through it, as this attribute.
+    __orig_class__ = property(fset=__set_type__)
+
+    @property
+    def name(self) -> str:
+        return self._desk.queue.name
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def dead_letters(self) -> LocalMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+        return None if self._desk.dead is None else self._beside(self._desk.dead)
+
+    def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Put a message in; its unique id. It can't be received before its delay is over."""
+        self._refuse_if_closed()
+        data = self._encode(body)
+        limits.body_bytes(data, self._max_body_bytes)
+        noted = None
+        if attributes is not None or reply_to is not None:
+            noted = self._checked_attributes(attributes, reply_to)
+        extra = self._extra(group, deduplication_id)
+        delay = self._delay(delay_seconds)
+        (key,) = self._desk.send((data,), limits.priority(priority), delay, noted, extra)
+        return self._store.message_id(key)
+
+    def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> list[str]:
+        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+        self._refuse_if_closed()
+        data = self._packed(list(bodies))
+        noted = None
+        if attributes is not None or reply_to is not None:
+            noted = self._checked_attributes(attributes, reply_to)
+        delay = self._delay(delay_seconds)
+        extra = self._extra(group, None)
+        keys = self._desk.send(data, limits.priority(priority), delay, noted, extra)
+        return list(map(self._store.prefix.__add__, map(str, keys)))
+
+    def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[Message[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        return self._receive(
+            *self._receive_options(max_messages, visibility_timeout, wait_time_seconds)
+        )
+
+    def _receive(self, count: int, timeout: int, wait: int) -> Sequence[Message[T]]:
+        until = self._store.clock.now() + wait if wait else 0
+        while True:
+            leases = self._desk.receive(self, count, timeout, wait)
+            messages = self._open(leases, Message, self)
+            if messages or not leases:
+                return messages
+            wait = max(0, until - self._store.clock.now()) if wait else 0
+
+    def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Delete these in one step; False for each whose delivery is over."""
+        return self._desk.acknowledge(self._leases(messages))
+
+    def nack_many(
+        self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
+    ) -> list[bool]:
+        """Give these back to be redelivered, now or later, in one step."""
+        return self._desk.nack(self._leases(messages), self._timeout(visibility_timeout))
+
+    def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
+        """Let all these leases end `timeout` seconds from now."""
+        return self._desk.extend(self._leases(messages), self._timeout(timeout, "timeout"))
+
+    def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Give these back with no delivery counted."""
+        return self._desk.release(self._leases(messages))
+
+    def purge(self) -> int:
+        """Delete everything (ready, scheduled, in flight); how many there were."""
+        self._refuse_if_closed()
+        return self._desk.purge()
+
+    def approximate_count(self) -> int:
+        """Ready + scheduled + in flight; exact."""
+        return self.stats().total
+
+    def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+        ready, scheduled, in_flight, dead, age = self._desk.counts()
+        seconds = None if age is None else age / limits.SECOND_NS
+        return Stats(ready, scheduled, in_flight, dead, seconds)
+
+    def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[Message[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
+        limits.one_of("state", state, _STATES)
+        return [self._seen(*found, Message, self) for found in self._desk.look(state, count)]
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+        self._refuse_if_closed()
+        return self._desk.remove(self._keys(ids))
+
+    def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[Message[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        self._refuse_if_closed()
+        wanted = None if ids is None else self._keys(ids)
+        moves: dict[str, set[int]] = {}
+        for record, deliveries in self._desk.look("ready", None):
+            if wanted is not None and record.key not in wanted:
+                continue
+            if where is not None and not where(self._seen(record, deliveries, Message, self)):
+                continue
+            death = record.extra.death if record.extra is not None else None
+            target = to if to is not None or death is None else death.source
+            if target is not None:
+                moves.setdefault(target, set()).add(record.key)
+        return sum(
+            self._desk.redrive(frozenset(keys), self._store.desk(target))
+            for target, keys in moves.items()
+        )
+
+    def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+        self._closed = True
+        self._desk.wake_all(self)
+
+    def __enter__(self) -> LocalMailbox[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.approximate_count():,} messages)"
+
+    # What messages ask of the mailbox that delivered them.
+
+    def _acknowledge(self, lease: Lease) -> bool:
+        return self._desk.acknowledge((lease,))[0]
+
+    def _nack(self, lease: Lease, visibility_timeout: float) -> bool:
+        return self._desk.nack((lease,), self._timeout(visibility_timeout))[0]
+
+    def _extend(self, lease: Lease, timeout: float) -> bool:
+        return self._desk.extend((lease,), self._timeout(timeout, "timeout"))[0]
+
+    def _release(self, lease: Lease) -> bool:
+        return self._desk.release((lease,))[0]
+
+    def _reject(self, lease: Lease, reason: str) -> bool:
+        return self._desk.reject((lease,), reason)[0]
+
+    def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
+        if to is None:
+            raise InvalidParameterError(
+                "reply_to", to, "named by the sender of the message that is replied to"
+            )
+        answers: LocalMailbox[Any] = self._open_reply(to, type(body))
+        return answers._answer(in_reply_to, body)
+
+    def _answer(self, in_reply_to: str, body: Any) -> str:
+        """Send `body` as the answer to a message of another mailbox."""
+        data = self._encode(body)
+        limits.body_bytes(data, self._max_body_bytes)
+        (key,) = self._desk.send((data,), attributes={_IN_REPLY_TO: in_reply_to})
+        return self._store.message_id(key)
+
+    def _message_id(self, lease: Lease) -> str:
+        return self._store.message_id(lease.record.key)
+
+    def _receipt_handle(self, lease: Lease) -> str:
+        return self._store.handle(self._desk.queue, lease) if lease.leased_at else ""
+
+    def _details(self, lease: Lease) -> Details:
+        record = lease.record
+        noted = record.attributes
+        return Details(
+            enqueued_at=self._time(record.key << 1),
+            attributes=_plain(noted) if noted else _NO_ATTRIBUTES,
+            priority=record.priority,
+            group=record.extra.group if record.extra is not None else None,
+            reply_to=noted.get(_REPLY_TO) if noted else None,
+            in_reply_to=noted.get(_IN_REPLY_TO) if noted else None,
+            dead_letter=self._dead_letter(record.extra, lease) if record.extra else None,
+        )
+
+    def _dead_letter(self, extra: Extra, lease: Lease) -> DeadLetter | None:
+        """Why it died, unless it was received before it did."""
+        if extra.death is None or 0 < lease.leased_at < extra.death.died_at:
+            return None
+        history = (
+            FailedDelivery(self._time(a.leased_at), self._time(a.ended_at), a.outcome)
+            for a in extra.attempts
+        )
+        died_at = self._time(extra.death.died_at)
+        return DeadLetter(extra.death.source, extra.death.reason, died_at, tuple(history))
+
+    # The rest is how the verbs above check and convert.
+
+    def _time(self, nanoseconds: int) -> datetime:
+        return as_datetime(nanoseconds + self._store.clock.epoch_ns)
+
+    def _beside(self, desk: Desk) -> LocalMailbox[T]:
+        """A mailbox of the same type on another queue of the store."""
+        other: LocalMailbox[T] = LocalMailbox(
+            desk, open_reply=self._open_reply, max_body_bytes=self._max_body_bytes
+        )
+        other._use(self._codec)
+        return other
+
+    def _receive_options(
+        self, max_messages: int, visibility_timeout: float, wait_time_seconds: float
+    ) -> tuple[int, int, int]:
+        self._refuse_if_closed()
+        return (
+            limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX),
+            self._timeout(visibility_timeout),
+            limits.seconds("wait_time_seconds", wait_time_seconds, limits.WAIT_SECONDS_MAX),
+        )
+
+    def _packed(self, bodies: list[T]) -> list[bytes]:
+        try:
+            data = list(map(self._pack, bodies))
+        except QUICK_ERRORS:
+            data = list(map(self._encode, bodies))
+        limits.body_bytes(max(data, key=len, default=b""), self._max_body_bytes)
+        return data
+
+    def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
+        """The messages of these leases; those that don't decode are seen to and left out."""
+        bodies = [lease.record.body for lease in leases]
+        numbers = [lease.number for lease in leases]
+        try:
+            return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
+        except QUICK_ERRORS:  # some body does not decode: one by one, then
+            messages = []
+        for lease in leases:
+            try:
+                body = self._decode(lease.record.body)
+            except SerializationError as error:
+                self._bury_undecodable(lease, error)
+            else:
+                messages.append(kind(body, lease.number, lease, backend))
+        return messages
+
+    def _bury_undecodable(self, lease: Lease, error: SerializationError) -> None:
+        _log.error(
+            "message body does not decode",
+            mailbox=self.name,
+            message_id=self._message_id(lease),
+            error=str(error),
+            dead_lettered=self._desk.dead is not None,
+        )
+        if self._desk.dead is not None:
+            self._desk.reject((lease,), f"undecodable: {error}")
+
+    def _seen(self, record: Record, count: int, kind: Any, backend: object) -> Any:
+        """A message that is looked at, not held: its receipt has ended before it began."""
+        try:
+            body: T | Undecodable = self._decode(record.body)
+        except SerializationError as error:
+            body = Undecodable(record.body, str(error))
+        return kind(body, count, Lease(record, count, 0, 0, 0), backend)
+
+    def _leases(self, messages: Iterable[Delivered[T]]) -> list[Lease]:
+        leases = []
+        for message in messages:
+            if message._mailbox._desk is not self._desk:
+                raise InvalidParameterError(
+                    "messages", message, f"messages received from mailbox {self.name!r}"
+                )
+            leases.append(message._delivery)
+        return leases
+
+    def _keys(self, ids: Iterable[str]) -> frozenset[int]:
+        if isinstance(ids, str):
+            raise InvalidParameterError("ids", ids, "several message ids, not one str")
+        keys = (self._store.key_of(message_id) for message_id in ids)
+        return frozenset(key for key in keys if key is not None)
+
+    def _checked_attributes(
+        self, attributes: Mapping[str, str] | None, reply_to: str | None
+    ) -> dict[str, str]:
+        checked = limits.attributes(attributes if attributes is not None else {})
+        for name in checked:
+            if name.lower().startswith(_RESERVED):
+                raise InvalidParameterError(
+                    "attributes", name, f"named without the reserved prefix {_RESERVED!r}"
+                )
+        if reply_to is not None:
+            checked[_REPLY_TO] = limits.text("reply_to", reply_to)
+        return checked
+
+    def _extra(self, group: str | None, deduplication_id: str | None) -> Callable[[], Extra] | None:
+        if group is None and deduplication_id is None:
+            return None
+        if group is not None:
+            limits.token("group", group)
+        if deduplication_id is not None:
+            limits.token("deduplication_id", deduplication_id)
+        return lambda: Extra(group=group, deduplication=deduplication_id)
+
+    def _delay(self, value: float) -> int:
+        return limits.seconds("delay_seconds", value, limits.DELAY_SECONDS_MAX)
+
+    def _timeout(self, value: float, parameter: str = "visibility_timeout") -> int:
+        return limits.seconds(parameter, value, limits.VISIBILITY_SECONDS_MAX)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            self._refuse()
+
+    def _refuse(self, body: object = None) -> NoReturn:
+        raise MailboxClosedError(
+            f"mailbox {self.name!r} was closed: open it again to send or receive"
+        )
+
+
+def _plain(attributes: dict[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(
+        {name: text for name, text in attributes.items() if not name.startswith(_RESERVED)}
+    )

@@ -1,0 +1,236 @@
+"""A message as its receiver sees it: an immutable typed body and one delivery's receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from pillarbox.core.errors import ReceiptHandleExpiredError
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def as_datetime(nanoseconds: int) -> datetime:
+    """A time of the core as people write it."""
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
+
+
+class FailedDelivery(Struct, frozen=True):
+    """One delivery in a dead letter's history."""
+
+    received_at: datetime
+    ended_at: datetime
+    outcome: Literal["nacked", "expired", "rejected"]
+
+
+class DeadLetter(Struct, frozen=True):
+    """Why a message is in a dead-letter mailbox, and what happened before."""
+
+    source: str
+    reason: str
+    died_at: datetime
+    history: tuple[FailedDelivery, ...]
+
+
+class Undecodable(Struct, frozen=True):
+    """Stands in for a body that does not decode, where a message is only looked at."""
+
+    data: bytes
+    error: str
+
+
+class Details(Struct, frozen=True):
+    """What a backend knows of a message beside its body."""
+
+    enqueued_at: datetime
+    attributes: Mapping[str, str]
+    priority: int
+    group: str | None
+    reply_to: str | None
+    in_reply_to: str | None
+    dead_letter: DeadLetter | None
+
+
+class _Backend(Protocol):
+    """Whoever delivered a message answers for what only some callers ask of it."""
+
+    def _message_id(self, delivery: Any) -> str: ...
+    def _receipt_handle(self, delivery: Any) -> str: ...
+    def _details(self, delivery: Any) -> Details: ...
+
+
+class _SyncBackend(_Backend, Protocol):
+    def _acknowledge(self, delivery: Any) -> bool: ...
+    def _nack(self, delivery: Any, visibility_timeout: float) -> bool: ...
+    def _extend(self, delivery: Any, timeout: float) -> bool: ...
+    def _release(self, delivery: Any) -> bool: ...
+    def _reject(self, delivery: Any, reason: str) -> bool: ...
+    def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str: ...
+
+
+class _AsyncBackend(_Backend, Protocol):
+    async def _acknowledge(self, delivery: Any) -> bool: ...
+    async def _nack(self, delivery: Any, visibility_timeout: float) -> bool: ...
+    async def _extend(self, delivery: Any, timeout: float) -> bool: ...
+    async def _release(self, delivery: Any) -> bool: ...
+    async def _reject(self, delivery: Any, reason: str) -> bool: ...
+    async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str: ...
+
+
+class Delivered(Struct, Generic[T], frozen=True, eq=False):
+    """What a message tells, common to both kinds. Made by mailboxes, not by hand."""
+
+    body: T
+    delivery_count: int
+    _delivery: Any
+    _mailbox: Any
+
+    @property
+    def id(self) -> str:
+        """The id that `send` answered with; the same for every delivery."""
+        return self._backend._message_id(self._delivery)
+
+    @property
+    def receipt_handle(self) -> str:
+        """Names this delivery, and no other; empty for a message that was only looked at."""
+        return self._backend._receipt_handle(self._delivery)
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was sent (UTC)."""
+        return self._backend._details(self._delivery).enqueued_at
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """What the sender wrote beside the body; read-only."""
+        return self._backend._details(self._delivery).attributes
+
+    @property
+    def priority(self) -> int:
+        """0 to 255; the higher goes first."""
+        return self._backend._details(self._delivery).priority
+
+    @property
+    def group(self) -> str | None:
+        """The message group within which order is kept."""
+        return self._backend._details(self._delivery).group
+
+    @property
+    def reply_to(self) -> str | None:
+        """The mailbox that `reply` sends to."""
+        return self._backend._details(self._delivery).reply_to
+
+    @property
+    def in_reply_to(self) -> str | None:
+        """The id of the message that this one answers."""
+        return self._backend._details(self._delivery).in_reply_to
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Why it died, if this is a dead letter."""
+        return self._backend._details(self._delivery).dead_letter
+
+    @property
+    def _backend(self) -> _Backend:
+        backend: _Backend = self._mailbox
+        return backend
+
+    def _strictly(self, answer: bool, verb: str) -> bool:
+        if answer:
+            return True
+        raise ReceiptHandleExpiredError(
+            f"can't {verb} message {self.id}: this delivery (number {self.delivery_count}) is "
+            "over, because its lease ran out or it was settled before; the message may be with "
+            "another consumer by now, so drop what you did for it or make the work idempotent"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(id={self.id!r}, body={self.body!r}, "
+            f"delivery_count={self.delivery_count})"
+        )
+
+
+class Message(Delivered[T], Generic[T], frozen=True, eq=False):
+    """A received message. One holder at a time: settle it before its lease runs out.
+
+    Each verb answers False if this delivery is over; with `strict=True` it raises
+    `ReceiptHandleExpiredError` instead.
+    """
+
+    def acknowledge(self, *, strict: bool = False) -> bool:
+        """The work is done: delete the message."""
+        answer: bool = self._mailbox._acknowledge(self._delivery)
+        return self._strictly(answer, "acknowledge") if strict else answer
+
+    def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
+        """The work failed: redeliver the message now, or after some seconds."""
+        answer = self._sync._nack(self._delivery, visibility_timeout)
+        return self._strictly(answer, "nack") if strict else answer
+
+    def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
+        """The work goes on: the lease now ends `timeout` seconds from now."""
+        answer = self._sync._extend(self._delivery, timeout)
+        return self._strictly(answer, "extend the lease of") if strict else answer
+
+    def release(self, *, strict: bool = False) -> bool:
+        """Not mine: give the message back with no delivery counted against it."""
+        answer = self._sync._release(self._delivery)
+        return self._strictly(answer, "release") if strict else answer
+
+    def reject(self, reason: str, *, strict: bool = False) -> bool:
+        """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
+        answer = self._sync._reject(self._delivery, reason)
+        return self._strictly(answer, "reject") if strict else answer
+
+    def reply(self, body: Any) -> str:
+        """Send an answer to the mailbox that `reply_to` names; the answer's message id."""
+        return self._sync._reply(self.reply_to, self.id, body)
+
+    @property
+    def _sync(self) -> _SyncBackend:
+        backend: _SyncBackend = self._mailbox
+        return backend
+
+
+class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False):
+    """A received message for asyncio: `Message` with verbs to await."""
+
+    async def acknowledge(self, *, strict: bool = False) -> bool:
+        """The work is done: delete the message."""
+        answer = await self._async._acknowledge(self._delivery)
+        return self._strictly(answer, "acknowledge") if strict else answer
+
+    async def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
+        """The work failed: redeliver the message now, or after some seconds."""
+        answer = await self._async._nack(self._delivery, visibility_timeout)
+        return self._strictly(answer, "nack") if strict else answer
+
+    async def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
+        """The work goes on: the lease now ends `timeout` seconds from now."""
+        answer = await self._async._extend(self._delivery, timeout)
+        return self._strictly(answer, "extend the lease of") if strict else answer
+
+    async def release(self, *, strict: bool = False) -> bool:
+        """Not mine: give the message back with no delivery counted against it."""
+        answer = await self._async._release(self._delivery)
+        return self._strictly(answer, "release") if strict else answer
+
+    async def reject(self, reason: str, *, strict: bool = False) -> bool:
+        """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
+        answer = await self._async._reject(self._delivery, reason)
+        return self._strictly(answer, "reject") if strict else answer
+
+    async def reply(self, body: Any) -> str:
+        """Send an answer to the mailbox that `reply_to` names; the answer's message id."""
+        return await self._async._reply(self.reply_to, self.id, body)
+
+    @property
+    def _async(self) -> _AsyncBackend:
+        backend: _AsyncBackend = self._mailbox
+        return backend

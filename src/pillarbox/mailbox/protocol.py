@@ -1,0 +1,241 @@
+"""What a mailbox is, whatever is behind it. Structural: anything of this shape is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Struct
+
+from pillarbox.core.limits import DELIVERIES_MAX, whole
+from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
+
+T = TypeVar("T")
+
+State = Literal["ready", "scheduled", "in_flight"]
+
+__all__ = ["AsyncMailbox", "DeadLetterPolicy", "Mailbox", "Redelivery", "State", "Stats"]
+
+
+class Stats(Struct, frozen=True):
+    """What is in a mailbox. `oldest_age_seconds` is that of the message first in line."""
+
+    ready: int
+    scheduled: int
+    in_flight: int
+    dead: int
+    oldest_age_seconds: float | None
+
+    @property
+    def total(self) -> int:
+        """What `approximate_count` answers: dead letters are in a mailbox of their own."""
+        return self.ready + self.scheduled + self.in_flight
+
+
+class DeadLetterPolicy(Struct, frozen=True):
+    """After `max_deliveries` failed ones a message moves to the mailbox `name`.
+
+    Without a name that is the mailbox's own name with `_dlq` behind it.
+    """
+
+    max_deliveries: int = 5
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
+
+
+@runtime_checkable
+class Mailbox(Protocol[T]):
+    """A work queue: one holder for each message, and a lease on it."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+
+    @property
+    def dead_letters(self) -> Mailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+
+    def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Put a message in; its unique id. It can't be received before its delay is over."""
+
+    def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> list[str]:
+        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+
+    def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[Message[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+
+    def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Delete these in one step; False for each whose delivery is over."""
+
+    def nack_many(
+        self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
+    ) -> list[bool]:
+        """Give these back to be redelivered, now or later, in one step."""
+
+    def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
+        """Let all these leases end `timeout` seconds from now."""
+
+    def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Give these back with no delivery counted."""
+
+    def purge(self) -> int:
+        """Delete everything (ready, scheduled, in flight); how many there were."""
+
+    def approximate_count(self) -> int:
+        """Ready + scheduled + in flight."""
+
+    def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+
+    def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[Message[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+
+    def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[Message[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+
+    def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+
+
+@runtime_checkable
+class AsyncMailbox(Protocol[T]):
+    """`Mailbox` for asyncio: the same verbs, to be awaited."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+
+    @property
+    def dead_letters(self) -> AsyncMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+
+    async def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Put a message in; its unique id. It can't be received before its delay is over."""
+
+    async def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> list[str]:
+        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+
+    async def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[AsyncMessage[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+
+    async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Delete these in one step; False for each whose delivery is over."""
+
+    async def nack_many(
+        self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
+    ) -> list[bool]:
+        """Give these back to be redelivered, now or later, in one step."""
+
+    async def extend_visibility_many(
+        self, messages: Iterable[AsyncMessage[T]], timeout: float
+    ) -> list[bool]:
+        """Let all these leases end `timeout` seconds from now."""
+
+    async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Give these back with no delivery counted."""
+
+    async def purge(self) -> int:
+        """Delete everything (ready, scheduled, in flight); how many there were."""
+
+    async def approximate_count(self) -> int:
+        """Ready + scheduled + in flight."""
+
+    async def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+
+    async def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[AsyncMessage[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+
+    async def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+
+    async def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+
+    async def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+
+
+def is_mailbox(candidate: Any) -> bool:
+    """Whether it has the shape of a mailbox, for asyncio or not."""
+    return isinstance(candidate, Mailbox | AsyncMailbox)

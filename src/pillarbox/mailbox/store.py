@@ -1,0 +1,116 @@
+"""A store: the queues of one place, with their lock, their clock and their identity.
+
+In memory it is this and nothing more. Message ids are the store's random prefix and the
+message's key; receipt handles carry a keyed hash, so they need no memory and can't be guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import threading
+import weakref
+
+from pillarbox.clock import Clock, SystemClock
+from pillarbox.core.limits import queue_name
+from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.pulse import Pulse
+
+
+class Store:
+    """Queues in memory."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.lock = threading.Lock()
+        self.last_key = 0
+        self.desks: dict[str, Desk] = {}
+        self._start()
+        _stores.add(self)
+
+    def _start(self) -> None:
+        """What two processes can't share: made anew, also in a forked child."""
+        self.pulse = Pulse(self, self.clock)
+        self.prefix = secrets.token_hex(8) + "-"
+        self._secret = secrets.token_bytes(32)
+
+    def restart_after_fork(self) -> None:
+        """The child's store is a copy: it starts with its own ids, and nobody is parked."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # another thread may hold it
+        self._start()
+        for desk in self.desks.values():
+            desk.waiters.clear()
+
+    def desk(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> Desk:
+        """The desk of this queue; a new queue gets these settings, an old one keeps its own."""
+        with self.lock:
+            desk = self.desks.get(queue_name(name))
+            if desk is None:
+                desk = self.desks[name] = Desk(self, Queue(name, settings))
+            return desk
+
+    def bury_at(self, source: Desk, target: Desk, max_deliveries: int) -> None:
+        """Let the dead letters of `source` go to `target`."""
+        with self.lock:
+            source.queue.send_dead_letters_to(target.queue)
+            source.configure(max_deliveries=max_deliveries)
+            source.dead = target
+            source.plain = target.plain = False
+
+    def beat(self) -> int:
+        """The pulse: settle every queue that is due, and say when to come again."""
+        with self.lock:
+            now = self.clock.now()
+            for desk in list(self.desks.values()):
+                if desk.queue.wake_at <= now:
+                    desk.settle(now)
+            following = min(
+                (desk.queue.wake_at for desk in self.desks.values() if desk.watched), default=NEVER
+            )
+            self.pulse.rearm(following)
+            return following
+
+    def message_id(self, key: int) -> str:
+        return self.prefix + str(key)
+
+    def key_of(self, message_id: str) -> int | None:
+        """The key behind an id of this store."""
+        prefix, _, key = message_id.rpartition("-")
+        try:
+            return int(key) if prefix + "-" == self.prefix else None
+        except ValueError:
+            return None
+
+    def handle(self, queue: Queue, lease: Lease) -> str:
+        """The receipt handle of one delivery."""
+        plain = f"{lease.record.key:x}.{lease.number:x}.{lease.leased_at:x}"
+        return f"{plain}.{self._sign(queue, plain)}"
+
+    def lease_of(self, queue: Queue, handle: str) -> Lease | None:
+        """The lease that a receipt handle names, if it is the message's present one."""
+        plain, _, signature = handle.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(queue, plain).encode()):
+            return None
+        key, number, leased_at = (int(part, 16) for part in plain.split("."))
+        lease = queue.leases.find(key)
+        if lease is None or (lease.number, lease.leased_at) != (number, leased_at):
+            return None
+        return lease
+
+    def _sign(self, queue: Queue, plain: str) -> str:
+        text = f"{queue.name}.{plain}".encode()
+        return hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
+
+
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store.restart_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

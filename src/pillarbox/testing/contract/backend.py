@@ -1,0 +1,125 @@
+"""What a backend supplies to the contract suite, and how it declares what it can't do.
+
+A case never touches a clock or a server: it opens mailboxes, lets time pass and waits for
+parked receives through its `Backend`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from msgspec import Struct
+
+from pillarbox.core import limits
+from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Capability(Enum):
+    """What some backends can't do. The value completes "this backend can't ..."."""
+
+    PRIORITY = "deliver the higher priority first"
+    FIFO_ORDER = "keep the order of sending"
+    ORIGINAL_PLACE = 'keep a redelivered message\'s place (redelivery="original")'
+    FULL_BATCH = "fill a batch whenever there are enough messages"
+    BIG_BATCH = "take more than 10 messages at a time"
+    EXACT_COUNT = "count its messages exactly"
+    OLDEST_AGE = "tell the age of the oldest message"
+    PURGE_AT_WILL = "purge at once, and twice within a minute"
+    PEEK = "look at messages without receiving them"
+    DELETE_BY_ID = "delete a message by its id"
+    CAPACITY = "refuse messages past a capacity"
+    SUBSECOND_TIMES = "keep times shorter than a second"
+    LONG_DELAY = "delay a message by more than 15 minutes"
+    STRICT_LEASES = "refuse a receipt handle whose lease ran out before redelivery"
+    RELEASE_UNCOUNTED = "give a message back without counting its delivery"
+    REJECT = "send a message to its dead letters before its deliveries are used up"
+    DEAD_AT_ONCE = "move a dead letter at once, rather than when it would be delivered again"
+    DEAD_LETTER_HISTORY = "tell why and after which deliveries a message died"
+    REDRIVE_BY_CHOICE = "redrive only some of the dead letters, or to another mailbox"
+    GROUPS = "keep order within message groups"
+    DEDUPLICATION = "recognise a message that is sent twice"
+    FIRST_COME_FIRST_SERVED = "serve parked receives in the order in which they came"
+    SETTLE_AFTER_CLOSE = "settle a message after its mailbox was closed"
+    TIME_TRAVEL = "let hours pass at once: its time is real"
+
+
+class Bounds(Struct, frozen=True):
+    """The limits that a backend checks its callers against."""
+
+    body_bytes_max: int = limits.BODY_BYTES_MAX
+    messages_max: int = limits.MESSAGES_MAX
+    delay_seconds_max: int = limits.DELAY_SECONDS_MAX
+    visibility_seconds_max: int = limits.VISIBILITY_SECONDS_MAX
+    wait_seconds_max: int = limits.WAIT_SECONDS_MAX
+    attributes_max: int = limits.ATTRIBUTES_MAX
+
+
+class Backend(ABC):
+    """One place that holds queues, made for a single case and closed after it."""
+
+    name: ClassVar[str]
+    cannot: Mapping[Capability, str] = {}  # each with the reason
+    bounds = Bounds()
+    patience_seconds: float = 10  # a call that takes longer hangs
+    look_seconds: float = 0  # how long to wait for a message that is known to be there
+    crowd_messages: int = 500  # what each of the threads of a concurrency case sends
+
+    @abstractmethod
+    def open(
+        self,
+        body_type: Any = Any,
+        *,
+        name: str | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+        redelivery: Redelivery = "tail",
+        capacity: int | None = None,
+    ) -> Mailbox[Any]:
+        """A mailbox on a queue of this name; without a name, on a new and empty queue."""
+
+    @abstractmethod
+    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
+        """Another mailbox object on the same queue, as another process would open it."""
+
+    def put_raw(self, mailbox: Mailbox[Any], data: bytes) -> str:
+        """Put a body in that the mailbox's type may not be able to read."""
+        return self.again(mailbox, bytes).send(data)
+
+    @abstractmethod
+    def pass_time(self, seconds: float) -> None:
+        """At least this much time passes for the queues: moved on, or really waited for."""
+
+    @abstractmethod
+    def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
+        """Return once this many receives are parked on the queue, as far as can be known."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The case is over: free what it took."""
+
+    def can(self, capability: Capability) -> bool:
+        return capability not in self.cannot
+
+    def refusal(self, capability: Capability) -> str:
+        """What to report for a case about something that was declared impossible."""
+        return f"declared: {self.name} can't {capability.value}: {self.cannot[capability]}"
+
+
+def needs(*capabilities: Capability) -> Callable[[F], F]:
+    """Mark a case as being about something that a backend may declare it can't do."""
+
+    def mark(function: F) -> F:
+        function.__dict__["needs"] = capabilities
+        return function
+
+    return mark
+
+
+def needed_by(function: object) -> tuple[Capability, ...]:
+    """What a case was marked with."""
+    marked: tuple[Capability, ...] = getattr(function, "needs", ())
+    return marked

@@ -1,0 +1,391 @@
+"""A simulated disk for the log: it forgets, tears, refuses and fails as real disks do.
+
+Nothing is durable before a sync. `crash` builds the disk that a power loss could leave: any
+subset of unsynced writes (each whole, cut or torn by sectors), size changes, and directory
+changes, in any combination. A failed sync leaves its writes in doubt for good, as a page
+cache does. Implements `pillarbox.log.Disk`; a choice of outcomes comes from `choose`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+SECTOR_BYTES = 512
+
+#: Picks one of n outcomes, 0 <= outcome < n; `random.Random(seed).randrange` is one.
+Choose = Callable[[int], int]
+
+_WRITE, _TRUNCATE, _ALLOCATE = "write", "truncate", "allocate"
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    """A file: what programs see, what is on disk, and the changes between the two."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    changes: list[tuple[str, int, bytes]] = field(default_factory=list)
+    doubtful: list[tuple[str, int, bytes]] = field(default_factory=list)
+    locks: dict[int, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Directory:
+    entries: dict[str, _Inode] = field(default_factory=dict)
+    durable: dict[str, _Inode] = field(default_factory=dict)
+    changes: list[tuple[str, str, str, _Inode]] = field(default_factory=list)
+    on_disk: bool = True
+
+
+class SimDisk:
+    """A disk in memory. `capacity_bytes` fills it; `before` may raise at any operation."""
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int | None = None,
+        before: Callable[[str, str], None] | None = None,
+        after: Callable[[str], None] | None = None,
+        short_write: Callable[[int], int] | None = None,
+        sync_lies: bool = False,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.before = before
+        self.after = after
+        self.short_write = short_write
+        self.sync_lies = sync_lies
+        self._directories: dict[str, _Directory] = {}
+        self._handles: dict[int, tuple[_Inode, str]] = {}
+        self._words: dict[str, list[bytes]] = {}
+        self._next_handle = 3
+
+    # -- what tests do to it ---------------------------------------------------------------
+
+    @classmethod
+    def of_files(cls, files: dict[str, bytes]) -> SimDisk:
+        """A disk with these files, all durable."""
+        disk = cls()
+        for path, content in files.items():
+            directory, name = _split(path)
+            inode = _Inode(bytearray(content), content)
+            place = disk._directories.setdefault(directory, _Directory())
+            place.entries[name] = place.durable[name] = inode
+        return disk
+
+    def files(self) -> dict[str, bytes]:
+        """Every file as programs see it now: what is left after `kill -9`."""
+        return {
+            f"{path}/{name}": bytes(inode.data)
+            for path, directory in self._directories.items()
+            for name, inode in directory.entries.items()
+        }
+
+    def kill(self) -> SimDisk:
+        """The disk after the process died and the machine did not."""
+        disk = SimDisk.of_files(self.files())
+        disk._words = {path: versions[-1:] for path, versions in self._words.items()}
+        return disk
+
+    def crash_files(self, choose: Choose) -> dict[str, bytes]:
+        """What a power loss now could leave, by `choose`."""
+        contents: dict[int, bytes] = {}
+        files: dict[str, bytes] = {}
+        for path, directory in self._directories.items():
+            if not directory.on_disk and not choose(2):
+                continue
+            entries = dict(directory.durable)
+            for change in directory.changes:
+                if choose(2):
+                    _apply_entry(entries, change)
+            for name, inode in entries.items():
+                if id(inode) not in contents:
+                    contents[id(inode)] = _survivor(inode, choose)
+                files[f"{path}/{name}"] = contents[id(inode)]
+        return files
+
+    def crash(self, choose: Choose) -> SimDisk:
+        """The disk after a power loss now, by `choose`."""
+        disk = SimDisk.of_files(self.crash_files(choose))
+        for path in self._directories:
+            if self._directories[path].on_disk:
+                disk._directories.setdefault(path, _Directory())
+        for path, versions in self._words.items():
+            survivor = choose(len(versions) + 1)
+            if survivor:
+                disk._words[path] = [versions[survivor - 1]]
+        return disk
+
+    def used_bytes(self) -> int:
+        inodes = {id(i): i for d in self._directories.values() for i in d.entries.values()}
+        return sum(len(inode.data) for inode in inodes.values())
+
+    # -- files -------------------------------------------------------------------------------
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._begin("open", path)
+        directory, name = self._place(path)
+        inode = directory.entries.get(name)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            inode = _Inode()
+            directory.entries[name] = inode
+            directory.changes.append(("set", name, "", inode))
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._handles[handle] = (inode, path)
+        return handle
+
+    def close(self, handle: int) -> None:
+        inode, _ = self._handles.pop(handle)
+        inode.locks.pop(handle, None)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return bytes(self._handles[handle][0].data[offset : offset + size])
+
+    def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
+        inode, path = self._handles[handle]
+        self._begin("pwrite", path)
+        content = b"".join(parts)
+        if self.short_write is not None:
+            content = content[: self.short_write(len(content))]
+        content = content[: self._room_for(inode, offset, len(content))]
+        if len(inode.data) < offset + len(content):
+            inode.data.extend(bytes(offset + len(content) - len(inode.data)))
+        inode.data[offset : offset + len(content)] = content
+        inode.changes.append((_WRITE, offset, content))
+        self._end("pwrite")
+        return len(content)
+
+    def fdatasync(self, handle: int) -> None:
+        inode, path = self._handles[handle]
+        try:
+            self._begin("fdatasync", path)
+        except InterruptedError:
+            raise
+        except OSError:
+            inode.doubtful.extend(inode.changes)
+            inode.changes.clear()
+            raise
+        if not self.sync_lies and not inode.doubtful:
+            inode.durable = bytes(inode.data)
+            inode.changes.clear()
+        elif not self.sync_lies:
+            survivor = bytearray(inode.durable)
+            for change in inode.changes:
+                _apply_change(survivor, change)
+            inode.durable = bytes(survivor)
+            inode.changes.clear()
+        self._end("fdatasync")
+
+    def allocate(self, handle: int, offset: int, size: int) -> None:
+        inode, path = self._handles[handle]
+        self._begin("allocate", path)
+        if self._room_for(inode, offset, size) < size:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        inode.data.extend(bytes(max(0, offset + size - len(inode.data))))
+        inode.changes.append((_ALLOCATE, offset + size, b""))
+        self._end("allocate")
+
+    def truncate(self, handle: int, size: int) -> None:
+        inode, path = self._handles[handle]
+        self._begin("truncate", path)
+        _apply_change(inode.data, (_TRUNCATE, size, b""))
+        inode.changes.append((_TRUNCATE, size, b""))
+        self._end("truncate")
+
+    def size(self, handle: int) -> int:
+        return len(self._handles[handle][0].data)
+
+    def map(self, handle: int, size: int) -> bytes:
+        return bytes(self._handles[handle][0].data[:size])
+
+    def lock(self, handle: int, *, exclusive: bool) -> bool:
+        inode = self._handles[handle][0]
+        others = [kind for holder, kind in inode.locks.items() if holder != handle]
+        if any(others) or (exclusive and others):
+            return False
+        inode.locks[handle] = exclusive
+        return True
+
+    # -- directories -------------------------------------------------------------------------
+
+    def rename(self, old: str, new: str) -> None:
+        self._begin("rename", old)
+        source, name = self._place(old)
+        target, new_name = self._place(new)
+        if name not in source.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        inode = source.entries.pop(name)
+        target.entries[new_name] = inode
+        if source is target:
+            source.changes.append(("move", name, new_name, inode))
+        else:
+            source.changes.append(("del", name, "", inode))
+            target.changes.append(("set", new_name, "", inode))
+        self._end("rename")
+
+    def link(self, old: str, new: str) -> None:
+        self._begin("link", new)
+        source, name = self._place(old)
+        target, new_name = self._place(new)
+        inode = source.entries[name]
+        if new_name in target.entries:
+            raise FileExistsError(errno.EEXIST, "file exists", new)
+        target.entries[new_name] = inode
+        target.changes.append(("set", new_name, "", inode))
+        self._end("link")
+
+    def unlink(self, path: str) -> None:
+        self._begin("unlink", path)
+        directory, name = self._place(path)
+        if name not in directory.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        directory.changes.append(("del", name, "", directory.entries.pop(name)))
+        self._end("unlink")
+
+    def make_directory(self, path: str) -> None:
+        self._begin("make_directory", path)
+        if path not in self._directories:
+            self._directories[path] = _Directory(on_disk=False)
+        self._end("make_directory")
+
+    def names(self, path: str) -> list[str]:
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return sorted(self._directories[path].entries)
+
+    def sync_directory(self, path: str) -> None:
+        self._begin("sync_directory", path)
+        if not self.sync_lies:
+            directory = self._directories.get(path)
+            if directory is not None:
+                directory.durable = dict(directory.entries)
+                directory.changes.clear()
+            for child, inner in self._directories.items():
+                if _split(child)[0] == path:
+                    inner.on_disk = True
+        self._end("sync_directory")
+
+    def free_bytes(self, path: str) -> int:
+        return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes - self.used_bytes()
+
+    def shared_word(self, path: str, *, write: bool) -> SimWord:
+        if path not in self._words:
+            if not write:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._words[path] = [bytes(16)]
+        return SimWord(self._words[path])
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _begin(self, operation: str, path: str) -> None:
+        if self.before is not None:
+            self.before(operation, path)
+
+    def _end(self, operation: str) -> None:
+        if self.after is not None:
+            self.after(operation)
+
+    def _place(self, path: str) -> tuple[_Directory, str]:
+        directory, name = _split(path)
+        if directory not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
+        return self._directories[directory], name
+
+    def _room_for(self, inode: _Inode, offset: int, size: int) -> int:
+        """How much of a write at `offset` the disk has room for; raises if none at all."""
+        if self.capacity_bytes is None:
+            return size
+        fits = self.capacity_bytes - self.used_bytes() + len(inode.data) - offset
+        if fits <= 0 < size:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return min(size, fits)
+
+
+class SimWord:
+    """Shared memory: a process sees the last value, a crash leaves any recent one."""
+
+    def __init__(self, versions: list[bytes]) -> None:
+        self._versions = versions
+
+    def get(self) -> bytes:
+        return self._versions[-1]
+
+    def set(self, value: bytes) -> None:
+        self._versions.append(value)
+        del self._versions[:-4]
+
+    def close(self) -> None:
+        pass
+
+
+def _split(path: str) -> tuple[str, str]:
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def _apply_change(data: bytearray, change: tuple[str, int, bytes]) -> None:
+    kind, place, content = change
+    size = place + len(content)
+    if kind == _TRUNCATE:
+        del data[size:]
+    if len(data) < size:
+        data.extend(bytes(size - len(data)))
+    if kind == _WRITE:
+        data[place:size] = content
+
+
+def _apply_entry(entries: dict[str, _Inode], change: tuple[str, str, str, _Inode]) -> None:
+    kind, name, new_name, inode = change
+    if kind != "set":
+        entries.pop(name, None)
+    if kind != "del":
+        entries[new_name or name] = inode
+
+
+def _survivor(inode: _Inode, choose: Choose) -> bytes:
+    """The content of a file after a crash: what is durable and some of what is not."""
+    if not inode.changes and not inode.doubtful:
+        return inode.durable
+    data = bytearray(inode.durable)
+    for change in (*inode.doubtful, *inode.changes):
+        for part in _torn(change, choose):
+            _apply_change(data, part)
+    return bytes(data)
+
+
+def _torn(change: tuple[str, int, bytes], choose: Choose) -> Iterable[tuple[str, int, bytes]]:
+    """None, all or part of one change: cut at a byte, or any subset of its sectors."""
+    kind, place, content = change
+    if kind != _WRITE or len(content) < 2:
+        return [change] if choose(2) else []
+    outcome = choose(6)
+    if outcome == 0:
+        return []
+    if outcome == 1:
+        return [change]
+    if outcome == 2:
+        cut = 1 + choose(len(content) - 1)
+        return [(kind, place, content[:cut])]
+    if outcome == 3:
+        cut = 1 + choose(len(content) - 1)
+        return [(kind, place + cut, content[cut:])]
+    if outcome == 4:
+        # Through the header of the frame only, where a torn write does the most harm.
+        cut = min(64, len(content) - 1)
+        return [(kind, place, content[:cut])]
+    return _some_sectors(change, choose)
+
+
+def _some_sectors(
+    change: tuple[str, int, bytes], choose: Choose
+) -> Iterable[tuple[str, int, bytes]]:
+    kind, place, content = change
+    position = 0
+    while position < len(content):
+        length = min(SECTOR_BYTES - (place + position) % SECTOR_BYTES, len(content) - position)
+        if choose(2):
+            yield kind, place + position, content[position : position + length]
+        position += length

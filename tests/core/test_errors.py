@@ -1,0 +1,64 @@
+"""The error tree (R22): what each is, means on the wire, and says."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from pillarbox.core import errors
+from pillarbox.core.errors import InvalidParameterError, MailboxError
+
+WIRE = {
+    "MailboxError": ("InternalFailure", 500, False),
+    "InvalidParameterError": ("InvalidParameterValue", 400, False),
+    "SerializationError": ("InvalidMessageContents", 400, False),
+    "ReceiptHandleExpiredError": ("ReceiptHandleIsInvalid", 400, False),
+    "MailboxFullError": ("OverLimit", 403, True),
+    "MailboxClosedError": ("ServiceUnavailable", 503, False),
+    "MailboxConnectionError": ("ServiceUnavailable", 503, True),
+}
+
+
+@pytest.mark.parametrize("name", WIRE)
+def test_R22_each_error_has_its_code_and_status(name: str) -> None:
+    kind = getattr(errors, name)
+
+    assert issubclass(kind, MailboxError)
+    assert (kind.sqs_code, kind.http_status, kind.retryable) == WIRE[name]
+
+
+def test_R22_the_table_names_every_error() -> None:
+    defined = {name for name, each in vars(errors).items() if isinstance(each, type)}
+
+    assert defined == set(WIRE)
+
+
+def test_R22_an_invalid_parameter_is_named_with_its_range() -> None:
+    error = InvalidParameterError("priority", 256, "a whole number from 0 to 255")
+
+    assert str(error) == "priority must be a whole number from 0 to 255; got 256"
+    assert (error.parameter, error.value, error.allowed) == (
+        "priority",
+        256,
+        "a whole number from 0 to 255",
+    )
+    assert isinstance(error, ValueError)
+
+
+def test_R22_a_long_value_is_cut_in_the_message() -> None:
+    just_fits = InvalidParameterError("body", "x" * 78, "shorter")
+    too_long = InvalidParameterError("body", "x" * 79, "shorter")
+
+    assert str(just_fits) == f"body must be shorter; got {'x' * 78!r}"
+    assert str(too_long) == f"body must be shorter; got '{'x' * 79}... (str)"
+
+
+def test_R22_an_invalid_parameter_survives_being_copied_and_sent_to_another_process() -> None:
+    error = InvalidParameterError("priority", 256, "from 0 to 255")
+
+    again = copy.copy(error)  # by the same protocol
+
+    assert type(again) is InvalidParameterError
+    assert str(again) == str(error)
+    assert (again.parameter, again.value, again.allowed) == ("priority", 256, "from 0 to 255")

@@ -1,0 +1,193 @@
+"""Events as bytes: the head of each entry, its details, and back again (R50, R58)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pillarbox.core import apply, journal
+from pillarbox.core import commands as c
+from pillarbox.core import events as e
+from pillarbox.core.queue import Extra, Lease, Queue, Record
+from tests.core.scene import START, S, Scene
+
+RECORD = Record(77, b"body", 9, 0, {"b": "2", "a": "1"}, Extra("g", "d"))
+PLAIN = Record(78, b"plain")
+LEASE = Lease(PLAIN, 3, 1_000, 1_500, 500)
+
+# event: kind, priority, number, key, at, details, body of each entry
+ENTRIES: list[tuple[e.Event, list[tuple[Any, ...]]]] = [
+    (
+        e.Sent([RECORD, PLAIN]),
+        [
+            ("sent", 9, 0, 77, 0, [{"a": "1", "b": "2"}, "g", "d"], b"body"),
+            ("sent", 0, 0, 78, 0, None, b"plain"),
+        ],
+    ),
+    (e.Scheduled([PLAIN], 5_000), [("scheduled", 0, 0, 78, 5_000, None, b"plain")]),
+    (
+        e.Sent([Record(79, b"", 0, 0, {"a": "1"})]),
+        [("sent", 0, 0, 79, 0, [{"a": "1"}, None, None], b"")],
+    ),
+    (
+        e.Sent([Record(79, b"", 0, 0, None, Extra("g"))]),
+        [("sent", 0, 0, 79, 0, [None, "g", None], b"")],
+    ),
+    (e.CameDue(PLAIN, 5_000), [("came_due", 0, 0, 78, 5_000, None, b"")]),
+    (e.Leased([LEASE]), [("leased", 0, 3, 78, 1_000, [500, 3], b"")]),
+    (e.Acknowledged([LEASE, LEASE]), [("acknowledged", 0, 0, 78, 0, None, b"")] * 2),
+    (
+        e.Returned(LEASE, 1_200, "nacked", 9_000),
+        [("returned", 0, 0, 78, 1_200, ["nacked", 9_000], b"")],
+    ),
+    (e.Returned(LEASE, 1_200, "expired"), [("returned", 0, 0, 78, 1_200, ["expired", 0], b"")]),
+    (e.Released(LEASE, True), [("released", 0, 1, 78, 0, None, b"")]),
+    (e.Released(LEASE, False), [("released", 0, 0, 78, 0, None, b"")]),
+    (e.Extended(LEASE, 9_000, 600), [("extended", 0, 0, 78, 9_000, 600, b"")]),
+    (
+        e.Died(LEASE, 1_200, "rejected", "why"),
+        [("died", 0, 0, 78, 1_200, ["rejected", "why"], b"")],
+    ),
+    (e.DiedInLine(PLAIN, 1_200, "why"), [("died_in_line", 0, 0, 78, 1_200, "why", b"")]),
+    (
+        e.Redriven([PLAIN, RECORD], Queue("target"), 1_300),
+        [("redriven", 0, 0, 0, 1_300, ["target", [78, 77]], b"")],
+    ),
+    (e.Removed([77, 78]), [("removed", 0, 0, 0, 0, [77, 78], b"")]),
+    (e.Purged(), [("purged", 0, 0, 0, 0, None, b"")]),
+]
+
+
+@pytest.mark.parametrize(("event", "expected"), ENTRIES, ids=lambda x: type(x).__name__)
+def test_R50_an_event_is_an_entry_for_each_message(
+    event: e.Event, expected: list[tuple[Any, ...]]
+) -> None:
+    entries = [journal.decode(line) for line in journal.encode(event, 4)]
+
+    got = [
+        (journal.KINDS[x.kind], x.priority, x.number, x.key, x.at, x.details, x.body)
+        for x in entries
+    ]
+    assert got == expected
+    assert {entry.queue for entry in entries} == {4}
+
+
+def test_R50_without_a_number_it_is_the_first_queue() -> None:
+    (line,) = journal.encode(e.Purged())
+
+    assert journal.decode(line).queue == 0
+
+
+def test_R50_the_bytes_of_an_entry_are_these() -> None:
+    """They are on people's disks: a change of the layout must be meant."""
+    (line,) = journal.encode(e.Scheduled([RECORD], 5_000), 4)
+
+    assert journal.HEAD.size == 32
+    assert line.hex() == (
+        "02"
+        "09"
+        "0000"
+        "04000000"
+        "4d00000000000000"
+        "8813000000000000"
+        "0e000000"
+        "00000000"
+        "93"
+        "82"
+        "a161"
+        "a131"
+        "a162"
+        "a132"
+        "a167"
+        "a164" + b"body".hex()
+    )
+
+
+def test_R50_the_head_has_room_for_65535_deliveries_and_the_details_for_more() -> None:
+    for number, in_head in ((65_535, 65_535), (65_536, 65_535)):
+        (line,) = journal.encode(e.Leased([Lease(PLAIN, number, 1_000, 1_500, 500)]))
+        entry = journal.decode(line)
+        assert (entry.number, entry.details) == (in_head, [500, number])
+
+
+def test_R50_the_kinds_have_these_numbers() -> None:
+    assert list(journal.KINDS) == list(range(1, 14))
+    assert len(set(journal.KINDS.values())) == 13
+
+
+def _replayed(scene: Scene, *commands: c.Command) -> Queue:
+    """The queue that results from the bytes of what these commands do."""
+    copy = Queue(scene.queue.name, scene.queue.settings)
+    dead = Queue("jobs_dlq")
+    if scene.queue.dead_letters is not None:
+        copy.send_dead_letters_to(dead)
+    for command in commands:
+        for line in (x for event in scene.do(command) for x in journal.encode(event)):
+            entry = journal.decode(line)
+            journal.replay(copy, entry, entry.body, {"jobs_dlq": dead}.__getitem__)
+    return copy
+
+
+def test_R50_a_replayed_message_has_all_it_had() -> None:
+    record = Record(77, b"body", 9, 0, {"a": "1"}, Extra("g", "d"))
+
+    copy = _replayed(Scene(), c.Send([record, Record(78, b"plain")]))
+
+    again, plain = (next(iter(copy.groups["g"].waiting)), copy.lanes[0][0])
+    assert (again.key, again.body, again.priority, again.deliveries) == (77, b"body", 9, 0)
+    assert (again.attributes, again.extra) == ({"a": "1"}, Extra("g", "d"))
+    assert isinstance(plain, Record)
+    assert (plain.attributes, plain.extra) == (None, None)
+    assert list(copy.duplicates) == [(None, "d")]
+
+
+def test_R50_a_replayed_lease_has_all_it_had() -> None:
+    copy = _replayed(Scene(), c.Send([Record(78, b"plain")]), c.Receive(1, 5 * S))
+
+    (lease,) = copy.leases
+    assert (lease.number, lease.leased_at, lease.deadline, lease.timeout) == (
+        *(1, START, START + 5 * S),
+        5 * S,
+    )
+
+
+def test_R50_attributes_alone_make_no_extra() -> None:
+    copy = _replayed(Scene(), c.Send([Record(78, b"plain", 0, 0, {"a": "1"})]))
+
+    record = copy.lanes[0][0]
+    assert isinstance(record, Record)
+    assert (record.attributes, record.extra) == ({"a": "1"}, None)
+
+
+@pytest.mark.parametrize(
+    ("event", "what"),
+    [
+        (e.Acknowledged([LEASE]), "message 4e of 'jobs' is not in flight"),
+        (e.Returned(LEASE, 1, "nacked"), "message 4e of 'jobs' is not in flight"),
+        (e.CameDue(PLAIN, 5), "message 4e of 'jobs' is not scheduled"),
+        (e.Leased([LEASE]), "message 4e is at the head of no line of 'jobs'"),
+        (e.DiedInLine(PLAIN, 1, "why"), "message 4e is at the head of no line of 'jobs'"),
+    ],
+)
+def test_R50_an_entry_that_does_not_fit_is_noticed(event: e.Event, what: str) -> None:
+    (line,) = journal.encode(event)
+    entry = journal.decode(line)
+
+    with pytest.raises(AssertionError) as caught:
+        journal.replay(Queue("jobs"), entry, entry.body, {}.__getitem__)
+
+    assert str(caught.value).startswith(what)
+
+
+def test_R50_a_message_at_the_head_of_any_line_is_found_for_its_lease() -> None:
+    scene = Scene(redelivery="original")
+    records = [Record(80 + i, b"", priority) for i, priority in enumerate((0, 5, 0))]
+    grouped = [Record(90 + i, b"", 0, 0, None, Extra("g")) for i in range(3)]
+    copy = _replayed(
+        scene, c.Send(records), c.Send(grouped), c.Receive(1, S), c.Receive(4, 2 * S), c.Tick()
+    )
+
+    assert sorted(lease.record.key for lease in copy.leases) == [80, 81, 82, 90, 91]
+    apply.settle(copy, START + 9 * S)
+    assert copy.ready == 6

@@ -1,0 +1,142 @@
+"""R72: damage in any segment is found, refused where it must be, and repaired with a list."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pillarbox.log import LogCorruptError, LogError, LogLockedError, repair, verify
+from pillarbox.log.layout import is_segment_name
+from tests.log.support import PATH, contents, new_disk, on_disk, open_log
+
+RECORDS = [random.Random(i).randbytes(600) for i in range(25)]
+
+
+def closed_files() -> dict[str, bytes]:
+    """A closed log of several segments."""
+    disk = new_disk()
+    log = open_log(disk, segment_bytes=8192)
+    for record in RECORDS:
+        log.append(record)
+    log.close()
+    files = disk.files()
+    return {path: files[path] for path in sorted(files) if is_segment_name(path[-24:])}
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit >> 3] ^= 1 << (bit & 7)
+    return bytes(changed)
+
+
+def saved_and_lost(files: dict[str, bytes]) -> tuple[list[bytes], list[int]]:
+    """What a repaired log holds, and what the repair said is lost."""
+    disk = on_disk(files)
+    report = repair(PATH, disk=disk)
+    assert verify(PATH, disk=disk).healthy
+    assert report.lost_before == []
+    log = open_log(disk, check="all")
+    assert log.append(b"next") == len(RECORDS)
+    found = contents(log)
+    assert found[-1] == b"next"
+    return found[:-1], [i for d in report.damage for i in range(d.first_index, d.end_index)]
+
+
+def test_R72_a_healthy_log_has_nothing_to_report() -> None:
+    files = closed_files()
+    assert len(files) > 3
+    disk = on_disk(files)
+    report = verify(PATH, disk=disk)
+    assert report.healthy
+    assert (report.segments, report.records) == (len(files), len(RECORDS))
+    assert repair(PATH, disk=disk).kept_aside == []
+    assert {path: disk.files()[path] for path in files} == files
+
+
+def test_R72_every_sampled_flip_in_any_segment_is_found_and_costs_one_record_at_most() -> None:
+    files = closed_files()
+    for path, data in files.items():
+        for bit in range(0, len(data) * 8, 101):
+            hurt = files | {path: flipped(data, bit)}
+            try:
+                log = open_log(on_disk(hurt), check="all")
+                assert not log.recovery.clean
+                assert contents(log) == RECORDS, "only a footer was hurt"
+            except LogError:
+                pass
+            if bit % 7 == 0:
+                saved, lost = saved_and_lost(hurt)
+                assert len(lost) <= 1
+                assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
+
+
+def test_R72_reading_meets_damage_that_opening_did_not_look_for() -> None:
+    files = closed_files()
+    path = list(files)[1]
+    place = files[path].find(RECORDS[7])
+    assert place > 0
+    log = open_log(on_disk(files | {path: flipped(files[path], place * 8)}))
+    assert log.get(0) == RECORDS[0]
+    with pytest.raises(LogCorruptError):
+        contents(log)
+
+
+def test_R72_a_missing_segment_refuses_to_open_and_is_listed() -> None:
+    files = closed_files()
+    paths = list(files)
+    del files[paths[1]]
+    with pytest.raises(LogCorruptError, match="missing"):
+        open_log(on_disk(files))
+    saved, lost = saved_and_lost(files)
+    assert lost
+    assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
+
+
+def test_R72_a_cut_segment_in_the_middle_refuses_to_open_and_is_listed() -> None:
+    whole = closed_files()
+    path = list(whole)[1]
+    for cut in range(0, len(whole[path]), 97):
+        files = whole | {path: whole[path][:cut]}
+        try:
+            log = open_log(on_disk(files), check="all")
+            assert not log.recovery.clean
+            assert contents(log) == RECORDS, "only the footer was cut"
+        except LogCorruptError:
+            pass
+        saved, lost = saved_and_lost(files)
+        assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
+
+
+def test_R72_repair_saves_the_records_of_a_segment_whose_header_is_wiped_in_part() -> None:
+    files = closed_files()
+    path = list(files)[1]
+    data = files[path]
+    saved, lost = saved_and_lost(files | {path: data[:100] + bytes(3996) + data[4096:]})
+    assert (saved, lost) == (RECORDS, [])
+    saved, lost = saved_and_lost(files | {path: bytes(4096) + data[4096:]})
+    assert lost
+    assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
+
+
+def test_R72_repair_is_for_the_one_writer_only() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(b"x")
+    with pytest.raises(LogLockedError):
+        repair(PATH, disk=disk)
+    assert verify(PATH, disk=disk).healthy
+
+
+def test_R72_verify_tells_a_torn_tail_from_damage() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    for record in RECORDS[:5]:
+        log.append(record)
+    files = disk.kill().files()
+    path = next(path for path in files if path.endswith(".seg"))
+    place = files[path].find(RECORDS[4])
+    report = verify(PATH, disk=on_disk({path: flipped(files[path], place * 8)}))
+    assert report.healthy
+    assert report.torn_tail is not None
+    assert report.records == 4

@@ -1,0 +1,150 @@
+"""Controls: the model test can fail. Each breaks one rule of the core, and must be noticed."""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from pillarbox.core import apply, decide, leases, queue, timers
+from tests.model.world import run
+
+STEPS_MAX = 6_000
+
+# name: the function, what it says, what it shall say instead
+BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "R15 a lease lives on at its deadline": (decide.live, "deadline > now", "deadline >= now"),
+    "R15 a lease named twice counts twice": (decide.live, "key not in seen", "key not in ()"),
+    "R16 redelivery goes to the front": (
+        apply._give_back,
+        "queue.lanes[lane].append(record)",
+        "queue.lanes[lane].appendleft(record)",
+    ),
+    "R16 redelivery never keeps its place": (
+        apply._give_back,
+        'redelivery == "original"',
+        'redelivery == ""',
+    ),
+    "R16 a returned message overtakes": (
+        queue._merge,
+        "place(older) < place(newer)",
+        "place(older) != place(newer)",
+    ),
+    "R17 every message has priority 0": (
+        apply._join,
+        "queue.lanes[record.priority].append(record)",
+        "record.priority = 0; queue.lanes[record.priority].append(record)",
+    ),
+    "R17 the lowest priority is first": (
+        queue.in_order,
+        "mask.bit_length() - 1",
+        "(mask & -mask).bit_length() - 1",
+    ),
+    "R18 a release counts as a delivery": (
+        apply.released,
+        "record.deliveries -= 1",
+        "record.deliveries -= 0",
+    ),
+    "R39 one delivery too many": (decide._fail, "<= lease.number", "< lease.number"),
+    "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
+    "R39 a death without history": (apply.died, "_note(", "str("),
+    "R39 a redriven message stays dead": (apply.redriven, "extra.death = None", "pass"),
+    "R50 a purge leaves leases alive": (apply.purged, "lease.deadline = 0", "pass"),
+    "R50 a full queue takes one more": (
+        decide.send,
+        "len(fresh) > capacity",
+        "len(fresh) > capacity + 1",
+    ),
+    "R50 deciding changes the queue": (
+        decide.tick,
+        "timed.sort(",
+        "queue.wake_at += 1; timed.sort(",
+    ),
+    "R53 expiry just after the deadline": (
+        leases.Leases.expired,
+        "lease.deadline > now",
+        "lease.deadline >= now",
+    ),
+    "R53 a delay ends just after its time": (timers.Timers.due, "<= now", "< now"),
+    "R53 unusual leases never expire": (
+        leases.Leases.expired,
+        "for _, key, _ in self._timers.due(now)",
+        "for key in ()",
+    ),
+    "R53 a delay does not wake the queue": (
+        apply.scheduled,
+        "queue.wake_at = min(queue.wake_at, due)",
+        "pass",
+    ),
+    "R53 an extension does not wake the queue": (
+        apply.extended,
+        "queue.wake_at = min(queue.wake_at, deadline)",
+        "pass",
+    ),
+    "R53 what is due happens in no order": (decide.tick, "timed.sort", "id"),
+    "R55 a group is not held": (apply._take_from_group, "group.held += held", "group.held += 0"),
+    "R55 a group is not held by a delay": (
+        apply.returned,
+        "queue.schedule.add(event.due, lease.record)",
+        "queue.schedule.add(event.due, lease.record); _unhold(queue, lease.record)",
+    ),
+    "R55 a group that is free again goes first": (
+        apply._line_up,
+        "queue.lanes[group.lane].append(group)",
+        "queue.lanes[group.lane].appendleft(group)",
+    ),
+    "R55 a group loses its order": (
+        apply._insert,
+        "insort(line, record, key=place)",
+        "line.append(record)",
+    ),
+    "R55 duplicates are known for ever": (decide.original, "known[1] <= now", "known[1] <= 0"),
+    "R55 duplicates are known one instant longer": (
+        decide.original,
+        "known[1] <= now",
+        "known[1] < now",
+    ),
+    "R55 duplicates are never known": (apply._remember, "known[name] =", "_ ="),
+    "R55 the scope of a duplicate is the queue": (
+        decide.duplicate_id,
+        "queue.settings.deduplicate_by_group",
+        "None",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN_RULES)
+def test_R50_control_a_broken_rule_is_noticed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, right, wrong = BROKEN_RULES[rule]
+    monkeypatch.setattr(function, "__code__", _code_with(function, right, wrong))
+
+    with pytest.raises(AssertionError, match="replay with run_world"):
+        run(seed=3, steps=STEPS_MAX)
+
+
+def test_R50_control_nothing_is_noticed_when_no_rule_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes = [(function, _code_with(function, x, x)) for function, x, _ in BROKEN_RULES.values()]
+    for function, code in codes:
+        monkeypatch.setattr(function, "__code__", code)
+
+    steps, _ = run(seed=3, steps=STEPS_MAX)
+
+    assert steps == STEPS_MAX
+
+
+def _code_with(function: Callable[..., Any], right: str, wrong: str) -> CodeType:
+    """The code of this function with one rule changed."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert right in source, f"{function.__name__} no longer says {right!r}"
+    flags = __future__.annotations.compiler_flag
+    code = compile(source.replace(right, wrong), "<broken>", "exec", flags, dont_inherit=True)
+    scope: dict[str, Any] = {}
+    exec(code, function.__globals__, scope)
+    return scope[function.__name__].__code__
