@@ -136,8 +136,12 @@ def test_R39_a_text_is_a_str_with_something_in_it() -> None:
     assert limits.text("reason", "x") == "x"
 
     for value in ("", None, b"x", 7):
-        with refused("reason", "a str that is not empty", repr(value)):
+        with refused("reason", "a str of at least 1 characters", repr(value)):
             limits.text("reason", value)
+    assert limits.text("reason", "", 0) == ""
+    assert limits.text("reason", "abc", least=3) == "abc"
+    with refused("reason", "a str of at least 3 characters", "'ab'"):
+        limits.text("reason", "ab", 3)
 
 
 def test_R1_attributes_are_copied() -> None:

@@ -272,7 +272,10 @@ def test_R40_a_release_counts_nothing_and_goes_to_the_tail_or_to_the_front() -> 
     (b,) = scene.receive()
     scene.do(c.Release([b], to_front=True))
     assert scene.line == ["b", "a"]
-    assert scene.records["b"].extra is None  # no attempt is noted
+    extra = scene.records["b"].extra
+    assert extra is not None
+    assert (extra.attempts, extra.releases) == ((), 1)
+    assert a.extra is None  # a lease keeps what it saw
     assert scene.receive()[0].number == 1
 
 

@@ -32,6 +32,7 @@ class Message:
     given_back: bool = False  # scheduled because of a nack with a delay
     due: int = 0
     lease: Lease | None = None
+    releases: int = 0  # how often it was given back uncounted
     attempts: tuple[tuple[int, int, str], ...] = ()
     death: tuple[str, str, int] | None = None
 
@@ -127,6 +128,7 @@ class NaiveQueue:
         def release(message: Message) -> None:
             self._end(message)
             message.deliveries -= 1
+            message.releases += 1
             self._give_back(message, to_front)
 
         return self._each(leases, now, release)

@@ -19,7 +19,7 @@ STEPS_MAX = 6_000
 # name: the function, what it says, what it shall say instead
 BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "R15 a lease lives on at its deadline": (decide.live, "deadline > now", "deadline >= now"),
-    "R15 a lease named twice counts twice": (decide.live, "key not in seen", "key not in ()"),
+    "R15 a lease named twice counts twice": (decide.live, "lease not in seen", "lease not in ()"),
     "R16 redelivery goes to the front": (
         apply._give_back,
         "queue.lanes[lane].append(record)",
@@ -47,13 +47,13 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R18 a release counts as a delivery": (
         apply.released,
-        "record.deliveries -= 1",
-        "record.deliveries -= 0",
+        "_end(queue, event.lease)",
+        "_end(queue, event.lease); record.deliveries = event.lease.number",
     ),
     "R39 one delivery too many": (decide._fail, "<= lease.number", "< lease.number"),
     "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
     "R39 a death without history": (apply.died, "_note(", "str("),
-    "R39 a redriven message stays dead": (apply.redriven, "extra.death = None", "pass"),
+    "R39 a redriven message stays dead": (apply.redriven, "death=None, ", ""),
     "R50 a purge leaves leases alive": (apply.purged, "lease.deadline = 0", "pass"),
     "R50 a full queue takes one more": (
         decide.send,

@@ -85,7 +85,11 @@ class World:
         self._snapshot_every = snapshot_every
         self.haste = rng.choice((0.1, 0.4, 1.0))  # how often the clock makes a large jump
         self.plain = rng.random() < 0.25  # what the hot path is for: no groups, no priorities
+        self.patient = not self.plain and rng.random() < 0.25  # many leases of many timeouts
         self.settings = [random_settings(rng) for _ in range(3)]
+        if self.patient:
+            self.haste = 0.04
+            self.settings[MAIN] |= {"capacity": None}
         if self.plain:
             self.settings[MAIN] |= {"capacity": None, "redelivery": "tail"}
             self.settings[MAIN] |= {"dead_on_receive": False, "max_deliveries": rng.choice((0, 2))}
@@ -440,19 +444,20 @@ def _view_of_model(model: naive.NaiveQueue) -> dict[str, Any]:
 def _record_view(record: Record) -> tuple[Any, ...]:
     x = record.extra
     if x is None:
-        return (record.key, record.body, record.priority, record.deliveries, None, None, (), None)
+        head = (record.key, record.body, record.priority, record.deliveries)
+        return (*head, None, None, (), None, 0)
     attempts = tuple(astuple(attempt) for attempt in x.attempts)
     death = None if x.death is None else astuple(x.death)
     return (
         *(record.key, record.body, record.priority, record.deliveries),
-        *(x.group, x.deduplication, attempts, death),
+        *(x.group, x.deduplication, attempts, death, x.releases),
     )
 
 
 def _message_view(m: naive.Message) -> tuple[Any, ...]:
     return (
         *(m.key, m.body, m.priority, m.deliveries),
-        *(m.group, m.deduplication, m.attempts, m.death),
+        *(m.group, m.deduplication, m.attempts, m.death, m.releases),
     )
 
 
@@ -515,9 +520,9 @@ def random_step(world: World, rng: random.Random) -> str:
     dice = rng.random() * (0.4 if at_forgetting else 1.0)  # then mostly a send
     if dice < 0.30:
         return _random_send(world, rng, at, jump, quick)
-    if dice < 0.58:
-        count = rng.choice((1, 1, 1, 2, 3, 5, 10, 40))
-        timeout = rng.choice(TIMEOUTS[-4:] if world.plain else TIMEOUTS)
+    if dice < (0.75 if world.patient else 0.58):
+        count = 1 if world.patient else rng.choice((1, 1, 1, 2, 3, 5, 10, 40))
+        timeout = rng.choice(TIMEOUTS[-4:] if world.plain else TIMEOUTS[-14 * world.patient :])
         world.receive(at, count, timeout, quick=quick)
         return f"{jump=} receive({at}, {count}, {timeout}, {quick=})"
     if dice < 0.92:

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from pillarbox.core import decide
 from pillarbox.core import events as e
 from pillarbox.core.queue import (
@@ -112,8 +114,10 @@ def returned(queue: Queue, event: e.Returned) -> None:
 
 
 def released(queue: Queue, event: e.Released) -> None:
+    record = event.lease.record
     _end(queue, event.lease)
-    _give_back(queue, event.lease.record, to_front=event.to_front)
+    _change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
+    _give_back(queue, record, to_front=event.to_front)
 
 
 def came_due(queue: Queue, event: e.CameDue) -> None:
@@ -123,7 +127,7 @@ def came_due(queue: Queue, event: e.CameDue) -> None:
         _give_back(queue, record)
         return
     if queue.settings.redelivery == "original" or record.extra is not None:
-        _extra(record).place = event.at >> 1
+        _change(record, place=event.at >> 1)
     _join(queue, record)
 
 
@@ -143,9 +147,7 @@ def redriven(queue: Queue, event: e.Redriven) -> None:
     removed(queue, {record.key for record in event.records})
     for record in event.records:
         record.deliveries = 0
-        extra = _extra(record)
-        extra.death = None
-        extra.place = event.at >> 1
+        _change(record, death=None, place=event.at >> 1)
         _join(event.target, record)
 
 
@@ -319,23 +321,21 @@ def _drop(line: deque[Any], keys: set[int]) -> int:
 def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
     target = queue.dead_letters
     assert target is not None, "decide lets nothing die without a dead-letter queue"
-    extra = _extra(record)
-    extra.death = Death(queue.name, reason, at)
-    extra.place = at >> 1
+    _change(record, death=Death(queue.name, reason, at), place=at >> 1)
     _join(target, record)
 
 
 def _note(lease: Lease, at: int, outcome: Outcome) -> None:
     """Keep the history of a message that may die of it."""
-    extra = _extra(lease.record)
+    record = lease.record
     attempt = Attempt(lease.leased_at, at, outcome)
-    extra.attempts = (*extra.attempts, attempt)[-_ATTEMPTS_KEPT_MAX:]
+    before = record.extra.attempts if record.extra is not None else ()
+    _change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
 
 
-def _extra(record: Record) -> Extra:
-    if record.extra is None:
-        record.extra = Extra()
-    return record.extra
+def _change(record: Record, **changes: Any) -> None:
+    """A new extra for a record: whoever looks at the old one sees no change."""
+    record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
 
 
 def _remember(queue: Queue, record: Record) -> None:

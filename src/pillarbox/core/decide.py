@@ -65,7 +65,8 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
     records = first(queue, count)
     numbers = [record.deliveries + 1 for record in records]
     times = repeat(now), repeat(now + timeout), repeat(timeout)
-    return list(map(Lease, records, numbers, *times))  # in C: a batch is no loop
+    extras = [record.extra for record in records]
+    return list(map(Lease, records, numbers, *times, extras))  # in C: a batch is no loop
 
 
 def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
@@ -78,7 +79,8 @@ def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Ev
         if record.deliveries >= most:
             events.append(DiedInLine(record, now, f"delivered {record.deliveries} times"))
         else:
-            lease = Lease(record, record.deliveries + 1, now, now + timeout, timeout)
+            number = record.deliveries + 1
+            lease = Lease(record, number, now, now + timeout, timeout, record.extra)
             events.append(Leased([lease]))
             count -= 1
     return events

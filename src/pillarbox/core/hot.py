@@ -30,7 +30,8 @@ def receive(queue: Queue, timeout: int, now: int) -> Lease | None:
     if not lane:
         queue.mask = 0
     deadline = now + timeout
-    lease = line[record.key] = Lease(record, record.deliveries + 1, now, deadline, timeout)
+    number = record.deliveries + 1
+    lease = line[record.key] = Lease(record, number, now, deadline, timeout, record.extra)
     if deadline < queue.wake_at:
         queue.wake_at = deadline
     return lease

@@ -176,7 +176,8 @@ def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> Non
 
 def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     timeout, number = entry.details
-    lease = Lease(_head(queue, entry.key), number, entry.at, entry.at + timeout, timeout)
+    record = _head(queue, entry.key)
+    lease = Lease(record, number, entry.at, entry.at + timeout, timeout, record.extra)
     apply.leased(queue, [lease])
 
 

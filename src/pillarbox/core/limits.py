@@ -86,9 +86,9 @@ def token(parameter: str, value: Any) -> str:
     return value
 
 
-def text(parameter: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidParameterError(parameter, value, "a str that is not empty")
+def text(parameter: str, value: Any, least: int = 1) -> str:
+    if not isinstance(value, str) or len(value) < least:
+        raise InvalidParameterError(parameter, value, f"a str of at least {least} characters")
     return value
 
 

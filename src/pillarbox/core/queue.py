@@ -42,12 +42,13 @@ class Death(Struct, frozen=True, gc=False):
     died_at: int
 
 
-class Extra(Struct, gc=False):
-    """What only some messages have."""
+class Extra(Struct, frozen=True, gc=False):
+    """What only some messages have. Never changed, only replaced: leases keep what they saw."""
 
     group: str | None = None
     deduplication: str | None = None
     place: int = 0  # its place in line, where that is not its key (it was delayed)
+    releases: int = 0  # deliveries that were given back uncounted
     attempts: tuple[Attempt, ...] = ()
     death: Death | None = None
 
@@ -75,6 +76,7 @@ class Lease(Struct, gc=False, eq=False):
     leased_at: int
     deadline: int
     timeout: int
+    extra: Extra | None = None  # that of the record when it was leased
 
 
 class Group:

@@ -8,6 +8,7 @@ keeps its file's mapping, and with it a shared lock, alive: the file is not recy
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -42,7 +43,7 @@ _FIELDS: list[Any] = [
 SCHEMA = pa.schema(_FIELDS)
 _BINARY = pa.binary()
 RUN_BYTES = 8 << 20
-ROWS_WORTH_A_BATCH = 64
+ROWS_WORTH_A_BATCH = 512
 
 
 def read_batches(
@@ -140,13 +141,18 @@ def _records(file: Any, frame: FrameHeader) -> Any:
 
 def _times(run: list[FrameHeader]) -> Any:
     """Each frame's time as often as it has records; a step a frame, none a record."""
-    ends = pa.array(accumulate((frame.count for frame in run), initial=0), pa.int32())
+    ends = pa.array(accumulate(frame.count for frame in run), pa.int32())
     of_frames = pa.array([frame.time_ns for frame in run], SCHEMA.field("time").type)
-    rows = pa.ListArray.from_arrays(ends, pa.nulls(ends[-1].as_py()))
-    return of_frames.take(pc.list_parent_indices(rows))
+    runs: Any = pa.RunEndEncodedArray.from_arrays(ends, of_frames)
+    return pc.call_function("run_end_decode", [runs])
 
 
 def _indices(first: int, count: int) -> Any:
     """`first, first + 1, ...` without a loop."""
+    return pc.add(_steps(1 << count.bit_length()).slice(0, count), pa.scalar(first, pa.int64()))
+
+
+@lru_cache(maxsize=4)
+def _steps(count: int) -> Any:
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    return pc.cumulative_sum(ones, start=pa.scalar(first - 1, pa.int64()))
+    return pc.cumulative_sum(ones, start=pa.scalar(-1, pa.int64()))

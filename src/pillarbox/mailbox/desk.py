@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pillarbox.codec import Codec
 from pillarbox.core import apply, decide
 from pillarbox.core.events import Died, Event, Extended, Released
 from pillarbox.core.queue import Extra, Lease, Queue, Record, oldest_key, waiting
-from pillarbox.mailbox.waiters import ThreadWaiter, Waiter
+from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
@@ -29,6 +30,7 @@ class Desk:
         self.store = store
         self.queue = queue
         self.dead: Desk | None = None
+        self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         self.plain = queue.settings.capacity is None  # nothing but the clock needs to be asked
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self._lock = store.lock
@@ -75,7 +77,7 @@ class Desk:
                 return keys
             return [decide.original(queue, record, now) for record in records]
 
-    def receive(self, owner: object, count: int, timeout: int, wait: int) -> list[Lease]:
+    def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
         """Lease what is there; else block until something is, or the time is up."""
         queue = self.queue
         with self._lock:
@@ -84,7 +86,7 @@ class Desk:
                 self._settle_all(now)
             if queue.mask:
                 return self._take(now, count, timeout)
-            if not wait:
+            if not wait or owner.closed:
                 return []
             waiter = ThreadWaiter(owner, count, timeout)
             self._park(waiter)
@@ -111,6 +113,8 @@ class Desk:
             now = self._now()
             self._settle_all(now)
             self.serve(now)
+            if waiter.owner.closed:
+                self._dismiss(waiter)
 
     def _park(self, waiter: Waiter) -> None:
         self.waiters[waiter] = None
@@ -131,20 +135,24 @@ class Desk:
             self.waiters.pop(waiter, None)
             self._return_unseen(waiter, self._now())
 
-    def wake_all(self, owner: object) -> None:
+    def wake_all(self, owner: Owner) -> None:
         """Every receive parked by this owner ends empty-handed."""
         with self._lock:
             for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
-                del self.waiters[waiter]
-                waiter.leases = []
-                waiter.wake()
+                self._dismiss(waiter)
+
+    def _dismiss(self, waiter: Waiter) -> None:
+        if self.waiters.pop(waiter, waiter) is None:
+            waiter.leases = []
+            waiter.wake()
 
     def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
         with self._lock:
-            answers = decide.live(leases, self._now())
-            living = list(compress(leases, answers))
-            if living:
-                apply.acknowledged(self.queue, living)
+            now = self._now()
+            answers = decide.live(leases, now)
+            apply.acknowledged(self.queue, list(compress(leases, answers)))
+            if self.waiters:  # perhaps for a group that is free now
+                self.serve(now)
             return answers
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
@@ -177,9 +185,11 @@ class Desk:
 
     def remove(self, keys: frozenset[int]) -> int:
         with self._lock:
-            self._settle_all(self._now())
+            now = self._now()
+            self._settle_all(now)
             found = decide.remove(self.queue, keys)
             apply.apply(self.queue, found)
+            self.serve(now)
             return len(found.keys)
 
     def redrive(self, keys: frozenset[int], to: Desk) -> int:

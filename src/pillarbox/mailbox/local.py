@@ -60,6 +60,8 @@ class LocalMailbox(Generic[T]):
         self._use(codec_for(body_type))
 
     def _use(self, codec: Codec[T]) -> None:
+        if self._desk.codec is None:
+            self._desk.codec = codec
         self._codec = codec
         self._encode = codec.encode
         self._decode = codec.decode
@@ -258,7 +260,7 @@ class LocalMailbox(Generic[T]):
         return self._desk.release((lease,))[0]
 
     def _reject(self, lease: Lease, reason: str) -> bool:
-        return self._desk.reject((lease,), reason)[0]
+        return self._desk.reject((lease,), limits.text("reason", reason))[0]
 
     def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         if to is None:
@@ -269,8 +271,8 @@ class LocalMailbox(Generic[T]):
         return answers._answer(in_reply_to, body)
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
-        """Send `body` as the answer to a message of another mailbox."""
-        data = self._encode(body)
+        """Send `body` as the answer to a message, in the form that this mailbox's owner reads."""
+        data = (self._desk.codec or self._codec).encode(body)
         limits.body_bytes(data, self._max_body_bytes)
         (key,) = self._desk.send((data,), attributes={_IN_REPLY_TO: in_reply_to})
         return self._store.message_id(key)
@@ -288,15 +290,14 @@ class LocalMailbox(Generic[T]):
             enqueued_at=self._time(record.key << 1),
             attributes=_plain(noted) if noted else _NO_ATTRIBUTES,
             priority=record.priority,
-            group=record.extra.group if record.extra is not None else None,
+            group=lease.extra.group if lease.extra is not None else None,
             reply_to=noted.get(_REPLY_TO) if noted else None,
             in_reply_to=noted.get(_IN_REPLY_TO) if noted else None,
-            dead_letter=self._dead_letter(record.extra, lease) if record.extra else None,
+            dead_letter=self._dead_letter(lease.extra) if lease.extra is not None else None,
         )
 
-    def _dead_letter(self, extra: Extra, lease: Lease) -> DeadLetter | None:
-        """Why it died, unless it was received before it did."""
-        if extra.death is None or 0 < lease.leased_at < extra.death.died_at:
+    def _dead_letter(self, extra: Extra) -> DeadLetter | None:
+        if extra.death is None:
             return None
         history = (
             FailedDelivery(self._time(a.leased_at), self._time(a.ended_at), a.outcome)
@@ -370,12 +371,12 @@ class LocalMailbox(Generic[T]):
             body: T | Undecodable = self._decode(record.body)
         except SerializationError as error:
             body = Undecodable(record.body, str(error))
-        return kind(body, count, Lease(record, count, 0, 0, 0), backend)
+        return kind(body, count, Lease(record, count, 0, 0, 0, record.extra), backend)
 
-    def _leases(self, messages: Iterable[Delivered[T]]) -> list[Lease]:
+    def _leases(self, messages: Iterable[Any]) -> list[Lease]:
         leases = []
         for message in messages:
-            if message._mailbox._desk is not self._desk:
+            if not isinstance(message, Delivered) or message._mailbox._desk is not self._desk:
                 raise InvalidParameterError(
                     "messages", message, f"messages received from mailbox {self.name!r}"
                 )
@@ -385,7 +386,7 @@ class LocalMailbox(Generic[T]):
     def _keys(self, ids: Iterable[str]) -> frozenset[int]:
         if isinstance(ids, str):
             raise InvalidParameterError("ids", ids, "several message ids, not one str")
-        keys = (self._store.key_of(message_id) for message_id in ids)
+        keys = (self._store.key_of(limits.text("ids", message_id, 0)) for message_id in ids)
         return frozenset(key for key in keys if key is not None)
 
     def _checked_attributes(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core import apply, limits
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.hot import acknowledge, receive, send
 from pillarbox.core.queue import Lease, Redelivery, Settings
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
@@ -19,10 +20,25 @@ from pillarbox.mailbox.store import Store
 T = TypeVar("T")
 
 _CAPACITY_MAX = 1 << 40
-_ZERO = 0  # asked for by identity: 0.0 and False are looked at more closely
-_ONE = 1
-_VISIBILITY = 30  # seconds, unless a receive says otherwise
+_NO_PRIORITY: Any = 0  # these are asked for by identity: 0.0 and False get a closer look
+_NO_TIME: Any = 0
+_ONE: Any = 1
+_VISIBILITY: Any = 30  # seconds, unless a receive says otherwise
 _VISIBILITY_NS = _VISIBILITY * limits.SECOND_NS
+
+
+class MemoryOptions(TypedDict, total=False):
+    """How a mailbox in memory may be opened."""
+
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+    store: Store | None
+    clock: Clock | None
+
+
+_OPTIONS = tuple(MemoryOptions.__annotations__)
 
 
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):
@@ -38,23 +54,29 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     Mailboxes with the same `store` and name are the same queue; by default each has its own.
     """
 
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
+    @overload
     def __init__(
-        self,
+        self: InMemoryMailbox[T],
         name: str = "mailbox",
-        body_type: type[T] | Any = Any,
-        *,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
-        max_body_bytes: int = limits.BODY_BYTES_MAX,
-        store: Store | None = None,
-        clock: Clock | None = None,
+        body_type: Any = Any,
+        **options: Unpack[MemoryOptions],
+    ) -> None: ...
+    def __init__(
+        self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
+        for option in options.keys() - set(_OPTIONS):
+            raise InvalidParameterError("option", option, f"one of {', '.join(_OPTIONS)}")
+        store = options.get("store") or Store(options.get("clock"))
+        dead_letters = options.get("dead_letters")
+        redelivery = options.get("redelivery", "tail")
+        capacity = options.get("capacity")
+        max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
         limits.one_of("redelivery", redelivery, ("tail", "original"))
         if capacity is not None:
             limits.whole("capacity", capacity, 1, _CAPACITY_MAX)
         limits.whole("max_body_bytes", max_body_bytes, 1, limits.BODY_BYTES_CEILING)
-        store = store if store is not None else Store(clock)
         desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
         if dead_letters is not None:
             grave = store.desk(dead_letters.name or f"{name}_dlq")
@@ -85,8 +107,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         """Put a message in; its unique id. It can't be received before its delay is over."""
         desk = self._desk
         if (
-            delay_seconds is not _ZERO
-            or priority is not _ZERO
+            delay_seconds is not _NO_TIME
+            or priority is not _NO_PRIORITY
             or attributes is not None
             or reply_to is not None
             or group is not None
@@ -143,7 +165,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         if (
             max_messages is _ONE
             and visibility_timeout is _VISIBILITY
-            and wait_time_seconds is _ZERO
+            and wait_time_seconds is _NO_TIME
         ):
             timeout = _VISIBILITY_NS
             wait = 0
@@ -181,11 +203,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         try:
             if lease.deadline <= clock():
                 return False
-            if not acknowledge(self._queue, lease):
-                apply.acknowledged(self._queue, (lease,))
-            return True
+            if acknowledge(self._queue, lease):
+                return True
         finally:
             unlock()
+        return super()._acknowledge(lease)
 
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
@@ -202,30 +224,25 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
     """`InMemoryMailbox` for asyncio: the same arguments, and verbs to await."""
 
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
+    @overload
     def __init__(
-        self,
+        self: AsyncInMemoryMailbox[T],
         name: str = "mailbox",
-        body_type: type[T] | Any = Any,
-        *,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
-        max_body_bytes: int = limits.BODY_BYTES_MAX,
-        store: Store | None = None,
-        clock: Clock | None = None,
+        body_type: Any = Any,
+        **options: Unpack[MemoryOptions],
+    ) -> None: ...
+    def __init__(
+        self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
-        super().__init__(
-            InMemoryMailbox(
-                name,
-                body_type,
-                dead_letters=dead_letters,
-                redelivery=redelivery,
-                capacity=capacity,
-                max_body_bytes=max_body_bytes,
-                store=store,
-                clock=clock,
-            )
-        )
+        super().__init__(InMemoryMailbox(name, body_type, **options))
+
+    def __set_type__(self, alias: Any) -> None:
+        """`AsyncInMemoryMailbox[Order]("orders")`: the type in brackets is the body's type."""
+        self._sync.__set_type__(alias)
+
+    __orig_class__ = property(fset=__set_type__)
 
 
 shared_store = Store()  # what `memory:` URLs of this process name

@@ -86,7 +86,7 @@ class Store:
 
     def handle(self, queue: Queue, lease: Lease) -> str:
         """The receipt handle of one delivery."""
-        plain = f"{lease.record.key:x}.{lease.number:x}.{lease.leased_at:x}"
+        plain = ".".join(f"{part:x}" for part in _identity(lease))
         return f"{plain}.{self._sign(queue, plain)}"
 
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
@@ -94,15 +94,19 @@ class Store:
         plain, _, signature = handle.rpartition(".")
         if not hmac.compare_digest(signature.encode(), self._sign(queue, plain).encode()):
             return None
-        key, number, leased_at = (int(part, 16) for part in plain.split("."))
-        lease = queue.leases.find(key)
-        if lease is None or (lease.number, lease.leased_at) != (number, leased_at):
-            return None
-        return lease
+        identity = tuple(int(part, 16) for part in plain.split("."))
+        lease = queue.leases.find(identity[0])
+        return lease if lease is not None and _identity(lease) == identity else None
 
     def _sign(self, queue: Queue, plain: str) -> str:
         text = f"{queue.name}.{plain}".encode()
         return hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
+
+
+def _identity(lease: Lease) -> tuple[int, int, int, int]:
+    """What no two deliveries have in common, not even one that was given back uncounted."""
+    releases = lease.extra.releases if lease.extra is not None else 0
+    return lease.record.key, lease.number, lease.leased_at, releases
 
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()

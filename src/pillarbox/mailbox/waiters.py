@@ -13,10 +13,17 @@ from typing import Protocol
 from pillarbox.core.queue import Lease
 
 
+class Owner(Protocol):
+    """The mailbox through which somebody waits."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
 class Waiter(Protocol):
     """A parked receive: how much it wants, and where its leases are put."""
 
-    owner: object
+    owner: Owner
     count: int
     timeout: int
     leases: list[Lease] | None
@@ -30,7 +37,7 @@ class ThreadWaiter:
 
     __slots__ = ("count", "gate", "leases", "owner", "timeout")
 
-    def __init__(self, owner: object, count: int, timeout: int) -> None:
+    def __init__(self, owner: Owner, count: int, timeout: int) -> None:
         self.owner = owner
         self.count = count
         self.timeout = timeout
@@ -48,7 +55,7 @@ class TaskWaiter:
 
     __slots__ = ("_loop", "count", "done", "leases", "owner", "timeout")
 
-    def __init__(self, owner: object, count: int, timeout: int) -> None:
+    def __init__(self, owner: Owner, count: int, timeout: int) -> None:
         self.owner = owner
         self.count = count
         self.timeout = timeout
