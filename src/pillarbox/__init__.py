@@ -28,6 +28,7 @@ from pillarbox.mailbox.message import (
     Undecodable,
 )
 from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
+from pillarbox.mailbox.request import RequestClient
 from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __all__ = [
     "MailboxFullError",
     "Message",
     "ReceiptHandleExpiredError",
+    "RequestClient",
     "SerializationError",
     "Stats",
     "Undecodable",

@@ -48,3 +48,16 @@ class SystemClock:
         self, until: int, callback: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> Callable[[], object]:
         return loop.call_later(max(0, until - self.now()) / 1e9 + 0.0005, callback).cancel
+
+
+class WallClock(SystemClock):
+    """Time of day that goes on from what a store on disk has seen, even if it was set back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._offset, self.epoch_ns = self.epoch_ns, 0
+        self.now = lambda: time.monotonic_ns() + self._offset
+
+    def go_on_from(self, time_ns: int) -> None:
+        """Never read less than this."""
+        self._offset = max(self._offset, time_ns - time.monotonic_ns())

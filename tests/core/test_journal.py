@@ -104,6 +104,12 @@ def test_R50_the_bytes_of_an_entry_are_these() -> None:
     )
 
 
+def test_R50_an_entry_without_details_is_its_head_alone() -> None:
+    (line,) = journal.encode(e.Purged(), 4)
+
+    assert line.hex() == "0d00000004000000" + "00" * 24
+
+
 def test_R50_the_head_has_room_for_65535_deliveries_and_the_details_for_more() -> None:
     for number, in_head in ((65_535, 65_535), (65_536, 65_535)):
         (line,) = journal.encode(e.Leased([Lease(PLAIN, number, 1_000, 1_500, 500)]))
@@ -150,6 +156,24 @@ def test_R50_a_replayed_lease_has_all_it_had() -> None:
         *(1, START, START + 5 * S),
         5 * S,
     )
+
+
+def test_R50_a_replayed_extension_has_its_timeout() -> None:
+    scene = Scene()
+    scene.send("a")
+    (lease,) = scene.receive(1, 5 * S)
+    copy = Queue("jobs")
+    lines = [
+        *journal.encode(e.Sent([Record(lease.record.key, b"a")])),
+        *journal.encode(e.Leased([lease])),
+        *journal.encode(e.Extended(lease, START + 7 * S, 7 * S)),
+    ]
+    for line in lines:
+        entry = journal.decode(line)
+        journal.replay(copy, entry, entry.body, {}.__getitem__)
+
+    (again,) = copy.leases
+    assert (again.deadline, again.timeout) == (START + 7 * S, 7 * S)
 
 
 def test_R50_attributes_alone_make_no_extra() -> None:

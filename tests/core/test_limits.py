@@ -115,7 +115,7 @@ def test_R36_names_by_the_grammar_of_sqs_are_taken(name: str) -> None:
 def test_R36_other_names_are_refused(name: Any) -> None:
     allowed = "1 to 80 letters, digits, hyphens or underscores (.fifo may follow)"
 
-    with refused("name", allowed):
+    with refused("name", allowed, None if len(repr(name)) > 80 else repr(name)):
         limits.queue_name(name)
     with refused("dead_letters", allowed):
         limits.queue_name(name, "dead_letters")
@@ -128,7 +128,8 @@ def test_R55_tokens_of_printable_ascii_are_taken(token: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "a" * 129, "a b", "a\n", "\x7f", "é", None, 7, b"a"])
 def test_R55_other_tokens_are_refused(token: Any) -> None:
-    with refused("group", "1 to 128 printable ASCII characters"):
+    got = None if len(repr(token)) > 80 else repr(token)
+    with refused("group", "1 to 128 printable ASCII characters", got):
         limits.token("group", token)
 
 
@@ -176,7 +177,8 @@ def test_R1_names_of_attributes_have_1_to_256_characters() -> None:
     assert limits.attributes({longest: "x", "n": "y"}) == {longest: "x", "n": "y"}
 
     for name in ("", longest + "n", 7, None):
-        with refused("attributes", "named by 1 to 256 characters"):
+        got = None if len(repr(name)) > 80 else repr(name)
+        with refused("attributes", "named by 1 to 256 characters", got):
             limits.attributes({"good": "x", name: "x"})
 
 
@@ -193,3 +195,28 @@ def test_R34_the_limits_have_these_values() -> None:
     assert limits.DEDUPLICATION_SECONDS == 300
     assert limits.PRIORITY_MAX == 255
     assert limits.SECOND_NS == 1_000_000_000
+
+
+def test_R1_text_that_utf8_cannot_carry_is_refused() -> None:
+    carried = "text that UTF-8 can carry, without lone surrogates"
+
+    assert limits.utf8_bytes("reason", "aé€") == 6
+    with refused("reason", carried, repr("\ud800")):
+        limits.utf8_bytes("reason", "\ud800")
+    with refused("reason", carried, repr("\ud800")):
+        limits.text("reason", "\ud800")
+    with refused("attributes", carried, repr("\ud800")):
+        limits.attributes({"\ud800": "x"})
+    with refused("attributes['a']", carried, repr("\ud800")):
+        limits.attributes({"a": "\ud800"})
+
+
+def test_R34_a_body_and_what_travels_beside_it_share_one_limit() -> None:
+    beside = {"é": "1", "b": "22"}  # 3 + 3 bytes
+
+    limits.message_bytes("attributes", 1_994, beside, 2_000)
+    limits.message_bytes("attributes", 2_000, {}, 2_000)
+
+    together = "at most 2,000 bytes together with the body, names and values in UTF-8"
+    with refused("attributes", together, "'6 bytes beside a body of 1,995'"):
+        limits.message_bytes("attributes", 1_995, beside, 2_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -40,6 +41,42 @@ def test_R70_records_come_back_by_index_and_in_order(
         assert again.recovery.clean
         assert contents(again) == records
         assert again.append(b"next") == 500
+
+
+def test_R70_every_record_is_found_by_its_index_live_sealed_and_reopened(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    written: list[bytes] = []
+
+    def check(log: Log) -> None:
+        for index in chance.sample(range(len(written)), len(written)):
+            assert log.get(index) == written[index]
+
+    with Log.open(tmp_path / "log", segment_bytes=1 << 18, durability="os") as log:
+        for _ in range(400):
+            size = chance.choice([0, 10, 300, 5000, 60_000])
+            batch = [chance.randbytes(size) for _ in range(chance.choice([1, 1, 2, 9]))]
+            log.append_many(batch)
+            written += batch
+        check(log)
+    with Log.open(tmp_path / "log") as log, Log.open(tmp_path / "log", readonly=True) as reader:
+        check(log)
+        log.append(b"one more")
+        written.append(b"one more")
+        check(log)
+        reader.refresh()
+        assert [reader.get(index) for index in range(len(written))] == written
+
+
+def test_R70_the_next_segment_is_prepared_in_the_background(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", segment_bytes=1 << 21, durability="os") as log:
+        for _ in range(3000):
+            log.append(b"x" * 3000)
+        assert len(list((tmp_path / "log").glob("*.seg"))) >= 4
+        assert log.get(2999) == b"x" * 3000
+        log._writer.spares.stop()
+        spares = list((tmp_path / "log").glob("spare-*"))
+        assert len(spares) <= 2
+        assert all(spare.stat().st_size == 1 << 21 for spare in spares)
 
 
 def test_R70_indices_grow_by_one_under_many_threads(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,12 +35,17 @@ _KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the
 
 
 def settle(queue: Queue, now: int) -> list[e.Event]:
-    """Let everything happen that is due by now; the events, for those who keep a journal."""
+    """Let everything happen that is due by now; what that was."""
     events = decide.tick(queue, now)
+    settled(queue, events)
+    return events
+
+
+def settled(queue: Queue, events: Iterable[e.Event]) -> None:
+    """What was due has happened."""
     for event in events:
         apply(queue, event)
     queue.wake_at = next_deadline(queue) or NEVER
-    return events
 
 
 def apply(queue: Queue, event: e.Event) -> None:

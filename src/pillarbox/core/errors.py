@@ -6,6 +6,7 @@ MailboxError
 ├── ReceiptHandleExpiredError    the lease behind a receipt handle is over
 ├── MailboxFullError             the mailbox holds as much as it may
 ├── MailboxClosedError           the mailbox was closed
+├── MailboxStorageError          the disk under the mailbox failed; it is read-only now
 └── MailboxConnectionError       the server behind the mailbox can't be reached
 """
 
@@ -65,6 +66,10 @@ class MailboxClosedError(MailboxError):
 
     sqs_code = "ServiceUnavailable"
     http_status = 503
+
+
+class MailboxStorageError(MailboxError):
+    """The disk under the mailbox failed, or what is on it can't be used."""
 
 
 class MailboxConnectionError(MailboxError):

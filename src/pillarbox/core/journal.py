@@ -21,6 +21,7 @@ HEAD: Final = Layout("<BBHIQQI4x")
 
 SENT, SCHEDULED, CAME_DUE, LEASED, ACKNOWLEDGED, RETURNED, RELEASED = range(1, 8)
 EXTENDED, DIED, DIED_IN_LINE, REDRIVEN, REMOVED, PURGED = range(8, 14)
+IDENTITY, DECLARED, RESTATED = range(14, 17)  # of a store, not of a queue
 
 KINDS: Final = {
     SENT: "sent",
@@ -36,6 +37,9 @@ KINDS: Final = {
     REDRIVEN: "redriven",
     REMOVED: "removed",
     PURGED: "purged",
+    IDENTITY: "identity",
+    DECLARED: "declared",
+    RESTATED: "restated",
 }
 
 _NUMBER_MAX = 0xFFFF  # what the head has room for; the details have the whole number
@@ -69,12 +73,17 @@ def decode(entry: bytes) -> Entry:
     return Entry(kind, priority, number, queue, key, at, details, entry[start + length :])
 
 
+def body_of(entry: bytes) -> bytes:
+    """The body alone, for those who know the rest."""
+    return entry[HEAD.size + HEAD.unpack_from(entry)[-1] :]
+
+
 def replay(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
     """Let it happen once more. `body` is what the record keeps; `find` knows other queues."""
     _REPLAY[entry.kind](queue, entry, body, find)
 
 
-def _entry(
+def entry_bytes(
     kind: int,
     queue: int,
     key: int,
@@ -85,6 +94,7 @@ def _entry(
     details: Any = None,
     body: bytes = b"",
 ) -> bytes:
+    """One entry. What `number` and `at` mean depends on the kind."""
     packed = b"" if details is None else _pack(details)
     return HEAD.pack(kind, priority, number, queue, key, at, len(packed)) + packed + body
 
@@ -96,7 +106,7 @@ def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Itera
         if record.attributes is not None or extra is not None:
             group, deduplication = (extra.group, extra.deduplication) if extra else (None, None)
             details = (record.attributes, group, deduplication)
-        yield _entry(
+        yield entry_bytes(
             kind,
             queue,
             record.key,
@@ -109,7 +119,7 @@ def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Itera
 
 def _encode_leased(event: e.Leased, queue: int) -> Iterator[bytes]:
     for lease in event.leases:
-        yield _entry(
+        yield entry_bytes(
             LEASED,
             queue,
             lease.record.key,
@@ -122,23 +132,25 @@ def _encode_leased(event: e.Leased, queue: int) -> Iterator[bytes]:
 _ENCODE: dict[type[e.Event], Callable[[Any, int], Iterable[bytes]]] = {
     e.Sent: lambda x, q: _encode_new(SENT, x.records, q, 0),
     e.Scheduled: lambda x, q: _encode_new(SCHEDULED, x.records, q, x.due),
-    e.CameDue: lambda x, q: [_entry(CAME_DUE, q, x.record.key, x.at)],
+    e.CameDue: lambda x, q: [entry_bytes(CAME_DUE, q, x.record.key, x.at)],
     e.Leased: _encode_leased,
-    e.Acknowledged: lambda x, q: [_entry(ACKNOWLEDGED, q, y.record.key) for y in x.leases],
+    e.Acknowledged: lambda x, q: [entry_bytes(ACKNOWLEDGED, q, y.record.key) for y in x.leases],
     e.Returned: lambda x, q: [
-        _entry(RETURNED, q, x.lease.record.key, x.at, details=(x.outcome, x.due))
+        entry_bytes(RETURNED, q, x.lease.record.key, x.at, details=(x.outcome, x.due))
     ],
-    e.Released: lambda x, q: [_entry(RELEASED, q, x.lease.record.key, number=int(x.to_front))],
+    e.Released: lambda x, q: [entry_bytes(RELEASED, q, x.lease.record.key, number=int(x.to_front))],
     e.Extended: lambda x, q: [
-        _entry(EXTENDED, q, x.lease.record.key, x.deadline, details=x.timeout)
+        entry_bytes(EXTENDED, q, x.lease.record.key, x.deadline, details=x.timeout)
     ],
-    e.Died: lambda x, q: [_entry(DIED, q, x.lease.record.key, x.at, details=(x.outcome, x.reason))],
-    e.DiedInLine: lambda x, q: [_entry(DIED_IN_LINE, q, x.record.key, x.at, details=x.reason)],
+    e.Died: lambda x, q: [
+        entry_bytes(DIED, q, x.lease.record.key, x.at, details=(x.outcome, x.reason))
+    ],
+    e.DiedInLine: lambda x, q: [entry_bytes(DIED_IN_LINE, q, x.record.key, x.at, details=x.reason)],
     e.Redriven: lambda x, q: [
-        _entry(REDRIVEN, q, 0, x.at, details=(x.target.name, [r.key for r in x.records]))
+        entry_bytes(REDRIVEN, q, 0, x.at, details=(x.target.name, [r.key for r in x.records]))
     ],
-    e.Removed: lambda x, q: [_entry(REMOVED, q, 0, details=x.keys)],
-    e.Purged: lambda x, q: [_entry(PURGED, q, 0)],
+    e.Removed: lambda x, q: [entry_bytes(REMOVED, q, 0, details=x.keys)],
+    e.Purged: lambda x, q: [entry_bytes(PURGED, q, 0)],
 }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
-_UNUSUAL = -1  # the timeout noted on a lease that stands in no line
+UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
 
 class Leases:
@@ -43,10 +43,10 @@ class Leases:
 
     def add(self, lease: Lease) -> None:
         line = self.lines.get(lease.timeout)
-        if line is None:
+        if line is None and lease.timeout != UNUSUAL:
             line = self._open_line(lease.timeout)
         if line is None:
-            lease.timeout = _UNUSUAL
+            lease.timeout = UNUSUAL
             self._unusual[lease.record.key] = lease
             self._timers.add(lease.deadline, lease.record)
         else:
@@ -62,7 +62,7 @@ class Leases:
             line.update(zip([lease.record.key for lease in leases], leases, strict=True))
 
     def remove(self, lease: Lease) -> None:
-        if lease.timeout == _UNUSUAL:
+        if lease.timeout == UNUSUAL:
             del self._unusual[lease.record.key]
             self._timers.remove(lease.record.key)
         else:

@@ -89,7 +89,18 @@ def token(parameter: str, value: Any) -> str:
 def text(parameter: str, value: Any, least: int = 1) -> str:
     if not isinstance(value, str) or len(value) < least:
         raise InvalidParameterError(parameter, value, f"a str of at least {least} characters")
+    utf8_bytes(parameter, value)
     return value
+
+
+def utf8_bytes(parameter: str, value: str) -> int:
+    """How long a text is when it travels; a lone surrogate can't."""
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidParameterError(
+            parameter, value, "text that UTF-8 can carry, without lone surrogates"
+        ) from None
 
 
 def attributes(value: Any) -> dict[str, str]:
@@ -105,4 +116,17 @@ def attributes(value: Any) -> dict[str, str]:
             )
         if not isinstance(content, str):
             raise InvalidParameterError(f"attributes[{name!r}]", content, "a str")
+        utf8_bytes("attributes", name)
+        utf8_bytes(f"attributes[{name!r}]", content)
     return dict(value)
+
+
+def message_bytes(parameter: str, body_bytes: int, beside: Mapping[str, str], most: int) -> None:
+    """A body and what travels beside it share one limit."""
+    rest = sum(len(name.encode()) + len(content.encode()) for name, content in beside.items())
+    if body_bytes + rest > most:
+        raise InvalidParameterError(
+            parameter,
+            f"{rest:,} bytes beside a body of {body_bytes:,}",
+            f"at most {most:,} bytes together with the body, names and values in UTF-8",
+        )

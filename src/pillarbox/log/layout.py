@@ -119,6 +119,12 @@ class FrameIndex:
         place = bisect_right(self.first_indices, index)
         return self.offsets[place - 1] if place else BLOCK_BYTES
 
+    def range_of_index(self, index: int) -> tuple[int, int | None]:
+        """Where to look for `index`: from the entry before it up to the next entry, if any."""
+        place = bisect_right(self.first_indices, index)
+        start = self.offsets[place - 1] if place else BLOCK_BYTES
+        return start, self.offsets[place] if place < len(self.first_indices) else None
+
     def floor_of_time(self, time_ns: int) -> int:
         """The offset of the last known frame older than `time_ns`."""
         place = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))

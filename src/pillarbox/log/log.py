@@ -242,7 +242,8 @@ class Log(ReadableLog):
     @property
     def size_bytes(self) -> int:
         """What the log's records take on disk."""
-        return sum(segment.size_bytes for segment in self._catalog.segments)
+        sealed = (each.size_bytes for each in self._catalog.segments if each.sealed)
+        return sum(sealed) + self._writer.live_bytes
 
     # -- retention and adoption ------------------------------------------------------------
 
@@ -258,6 +259,15 @@ class Log(ReadableLog):
                 self._reader.forget(oldest)
                 self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
         return self.first_index
+
+    def sealed_segments(self) -> list[tuple[int, int]]:
+        """(end index, bytes) of each segment that is full, oldest first."""
+        sealed = [segment for segment in self._catalog.segments if segment.sealed]
+        return [(segment.end_index, segment.size_bytes) for segment in sealed]
+
+    def first_to_keep(self, retention: Retention, now_ns: int) -> int:
+        """The index from which such a retention would keep the log."""
+        return first_to_keep(self._catalog.segments, retention, now_ns)
 
     def apply_retention(self, now_ns: int | None = None) -> int:
         """Drop what the retention no longer keeps; the new first index."""

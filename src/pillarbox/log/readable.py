@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commits import Commit, read_commit
 from pillarbox.log.disk import Disk
-from pillarbox.log.errors import LogCorruptError, LogIndexError
-from pillarbox.log.frame import LOST, FrameHeader
+from pillarbox.log.errors import LogIndexError
+from pillarbox.log.frame import LOST
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.positions import PINS, TAILERS, Positions
 from pillarbox.log.reader import Block, Frame, FrameReader
@@ -83,12 +83,10 @@ class ReadableLog(ABC):
         segment = self._catalog.of_index(index)
         if segment is None or not self.first_index <= index < end:
             raise LogIndexError(self.path, index, self.first_index, end)
-        block = self._block_of(segment, index, end)
-        header = _holding(block, index - block.shift)
-        if header.kind == LOST:
-            what = "this record was lost to damage and the log was repaired without it"
-            raise LogCorruptError(f"{self.path}/{segment.name}", what, header.offset, index)
-        return block.records(header)[index - block.shift - header.first_index]
+        try:
+            return self._reader.record(segment, index)
+        except FileNotFoundError:
+            raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def frames(self, start: int | None = None, end: int | None = None) -> Iterator[Frame]:
         """The confirmed groups that hold records from `start` up to `end`, cut to fit."""
@@ -210,18 +208,6 @@ class ReadableLog(ABC):
         held = {f"pin:{name}": index for name, index in self._pins.all().items()}
         named = self._tailer_positions.all().items()
         return held | {f"tailer:{name}": index for name, index in named}
-
-
-def _holding(block: Block, index: int) -> FrameHeader:
-    """The frame of the block that holds `index` (counted as the frames do)."""
-    low, high = 0, len(block.frames)
-    while low < high:
-        middle = (low + high) // 2
-        if block.frames[middle].end_index <= index:
-            low = middle + 1
-        else:
-            high = middle
-    return block.frames[low]
 
 
 def _clip(frame: Frame, start: int, stop: int) -> Frame:

@@ -24,12 +24,16 @@ from pillarbox.log.frame import (
     checksum_holds,
     checksum_seed,
     decode_header,
+    decode_record,
     decode_records,
+    walk,
 )
 
 BLOCK_READ_BYTES = 64 << 10
 _OPEN_FILES_MAX = 16
 _BLOCKS_MAX = 32
+WINDOW_BYTES = 32 << 10
+_WINDOWS_MAX = 64
 
 
 class Frame(NamedTuple):
@@ -93,6 +97,48 @@ class FrameReader:
         self._lock = threading.Lock()
         self._files: OrderedDict[int, _File] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+
+    def record(self, segment: Segment, index: int) -> bytes:
+        """One confirmed record, found by walking headers; only its own frame is checked."""
+        target = index - segment.shift
+        file = self._file(segment)
+        start, stop = segment.index.range_of_index(target)
+        data = self._window(segment, file, start, stop)
+        position, size = walk(data, target)
+        while not size and data:  # past the window: only where the index has no entry yet
+            start += position
+            data = self._disk.pread(file.handle, WINDOW_BYTES, start)
+            position, size = walk(data, target)
+        offset = start + position
+        frame = data[position : position + size]
+        if len(frame) < size <= self._disk.size(file.handle) - offset:
+            frame = self._disk.pread(file.handle, size, offset)
+        header = decode_header(frame, 0, offset, file.epoch)
+        head, payload = frame[:HEADER_BYTES], frame[HEADER_BYTES:]
+        if header is None or not checksum_holds(file.seed, head, payload, offset):
+            raise _damage(segment, offset, target)
+        if header.kind == LOST:
+            what = "this record was lost to damage and the log was repaired without it"
+            raise LogCorruptError(segment.name, what, offset, index)
+        if not header.first_index <= target < header.end_index:
+            raise _damage(segment, offset, target)
+        return decode_record(frame, header, target - header.first_index)
+
+    def _window(self, segment: Segment, file: _File, start: int, stop: int | None) -> bytes:
+        """The bytes between two entries of the index; kept, because they never change."""
+        if stop is None:
+            return self._disk.pread(file.handle, WINDOW_BYTES, start)
+        key = (segment.base_index, start)
+        data = self._windows.get(key)
+        if data is None:
+            data = self._disk.pread(file.handle, stop - start, start)
+            if len(data) <= WINDOW_BYTES:
+                with self._lock:
+                    self._windows[key] = data
+                    while len(self._windows) > _WINDOWS_MAX:
+                        self._windows.popitem(last=False)
+        return data
 
     def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
         """The block whose frames hold `index`; `end_index` is where confirmed records end."""
@@ -127,11 +173,14 @@ class FrameReader:
             self._files.pop(segment.base_index, None)
             for key in [key for key in self._blocks if key[0] == segment.base_index]:
                 del self._blocks[key]
+            for key in [key for key in self._windows if key[0] == segment.base_index]:
+                del self._windows[key]
 
     def close(self) -> None:
         with self._lock:
             self._files.clear()
             self._blocks.clear()
+            self._windows.clear()
 
     def _file(self, segment: Segment) -> _File:
         with self._lock:

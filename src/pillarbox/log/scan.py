@@ -58,9 +58,12 @@ def frame_at(image: Mapping, seed: int, epoch: int, offset: int) -> FrameHeader 
     """The whole frame at `offset`, or None."""
     raw = image[offset : offset + HEADER_BYTES]
     header = decode_header(raw, 0, offset, epoch)
-    if header is None or header.end_offset > len(image):
+    if header is None:
         return None
-    payload = image[offset + HEADER_BYTES : header.end_offset]
+    start = offset + HEADER_BYTES
+    payload = image[start : start + header.payload_bytes]
+    if len(payload) != header.payload_bytes:
+        return None
     return header if checksum_holds(seed, raw, payload, offset) else None
 
 
@@ -74,7 +77,8 @@ def scan(image: Mapping, segment: SegmentHeader) -> Scan:
         frame = frame_at(image, seed, epoch, found.end_offset)
         if frame is None or frame.first_index != found.end_index:
             return found
-        found.synced_index = max(found.synced_index, frame.synced_index)
+        if frame.synced_index > found.synced_index:
+            found.synced_index = frame.synced_index
         if frame.kind == FOOTER:
             payload = image[frame.offset + HEADER_BYTES : frame.end_offset]
             found.footer = decode_footer(payload, frame.synced_index)

@@ -173,6 +173,8 @@ class Writer:
             self.spares.give_back(spare)
             raise
         self._filling = writer
+        if spare is not None:
+            self.spares.prepare()
         base = header.base_index
         self._catalog.add(Segment(writer.name, base, base, header, writer.index))
         if not writer.fits(cost):
@@ -202,6 +204,11 @@ class Writer:
         last.sealed, last.index = False, writer.index
         self._active, self._tail = writer, None
         return writer
+
+    @property
+    def live_bytes(self) -> int:
+        """What is written to the segment that is not sealed yet."""
+        return self._filling.position if self._filling is not None else 0
 
     # -- committing (one leader at a time) -------------------------------------------------
 

@@ -10,11 +10,12 @@ from typing import Any, Generic, TypeVar
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.message import AsyncMessage, Details, Undecodable
+from pillarbox.mailbox.message import AsyncMessage, Details, Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.waiters import TaskWaiter
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class AsyncLocalMailbox(Generic[T]):
@@ -51,14 +52,16 @@ class AsyncLocalMailbox(Generic[T]):
         deduplication_id: str | None = None,
     ) -> str:
         """Put a message in; its unique id. It can't be received before its delay is over."""
-        return self._here().send(
-            body,
-            delay_seconds=delay_seconds,
-            priority=priority,
-            attributes=attributes,
-            reply_to=reply_to,
-            group=group,
-            deduplication_id=deduplication_id,
+        return await self._confirmed(
+            lambda box: box.send(
+                body,
+                delay_seconds=delay_seconds,
+                priority=priority,
+                attributes=attributes,
+                reply_to=reply_to,
+                group=group,
+                deduplication_id=deduplication_id,
+            )
         )
 
     async def send_many(
@@ -72,13 +75,15 @@ class AsyncLocalMailbox(Generic[T]):
         group: str | None = None,
     ) -> list[str]:
         """Put all of them in, or none: one step, not a loop. Their ids, in order."""
-        return self._here().send_many(
-            bodies,
-            delay_seconds=delay_seconds,
-            priority=priority,
-            attributes=attributes,
-            reply_to=reply_to,
-            group=group,
+        return await self._confirmed(
+            lambda box: box.send_many(
+                bodies,
+                delay_seconds=delay_seconds,
+                priority=priority,
+                attributes=attributes,
+                reply_to=reply_to,
+                group=group,
+            )
         )
 
     async def receive(
@@ -120,29 +125,31 @@ class AsyncLocalMailbox(Generic[T]):
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
         """Delete these in one step; False for each whose delivery is over."""
-        return self._desk.acknowledge(self._here()._leases(messages))
+        return await self._confirmed(lambda box: self._desk.acknowledge(box._leases(messages)))
 
     async def nack_many(
         self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
         """Give these back to be redelivered, now or later, in one step."""
-        mailbox = self._here()
-        return self._desk.nack(mailbox._leases(messages), mailbox._timeout(visibility_timeout))
+        return await self._confirmed(
+            lambda box: self._desk.nack(box._leases(messages), box._timeout(visibility_timeout))
+        )
 
     async def extend_visibility_many(
         self, messages: Iterable[AsyncMessage[T]], timeout: float
     ) -> list[bool]:
         """Let all these leases end `timeout` seconds from now."""
-        mailbox = self._here()
-        return self._desk.extend(mailbox._leases(messages), mailbox._timeout(timeout, "timeout"))
+        return await self._confirmed(
+            lambda box: self._desk.extend(box._leases(messages), box._timeout(timeout, "timeout"))
+        )
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
         """Give these back with no delivery counted."""
-        return self._desk.release(self._here()._leases(messages))
+        return await self._confirmed(lambda box: self._desk.release(box._leases(messages)))
 
     async def purge(self) -> int:
         """Delete everything (ready, scheduled, in flight); how many there were."""
-        return self._here().purge()
+        return await self._confirmed(lambda box: box.purge())
 
     async def approximate_count(self) -> int:
         """Ready + scheduled + in flight; exact."""
@@ -161,7 +168,7 @@ class AsyncLocalMailbox(Generic[T]):
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Delete messages by id, whatever their state; how many there were."""
-        return self._here().delete(ids)
+        return await self._confirmed(lambda box: box.delete(ids))
 
     async def redrive(
         self,
@@ -172,13 +179,13 @@ class AsyncLocalMailbox(Generic[T]):
     ) -> int:
         """Send waiting dead letters back where they came from, or `to` another mailbox."""
         if where is None:
-            return self._here().redrive(ids, to=to)
+            return await self._confirmed(lambda box: box.redrive(ids, to=to))
         wanted = where
-        return self._here().redrive(
-            ids,
-            where=lambda m: wanted(AsyncMessage(m.body, m.delivery_count, m._delivery, self)),
-            to=to,
-        )
+
+        def chosen(m: Message[T | Undecodable]) -> bool:
+            return wanted(AsyncMessage(m.body, m.delivery_count, m._delivery, self))
+
+        return await self._confirmed(lambda box: box.redrive(ids, where=chosen, to=to))
 
     async def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
@@ -198,6 +205,14 @@ class AsyncLocalMailbox(Generic[T]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._sync!r})"
 
+    async def _confirmed(self, verb: Callable[[LocalMailbox[T]], R]) -> R:
+        """What the verb answers, once it can't be lost any more; the loop goes on meanwhile."""
+        with self._desk.store.holding() as written:
+            answer = verb(self._here())
+        for each in written:
+            await each
+        return answer
+
     def _here(self) -> LocalMailbox[T]:
         """The mailbox behind this one, if the caller is on its event loop."""
         loop = asyncio.get_running_loop()
@@ -215,22 +230,22 @@ class AsyncLocalMailbox(Generic[T]):
     # What messages ask of the mailbox that delivered them.
 
     async def _acknowledge(self, lease: Lease) -> bool:
-        return self._here()._acknowledge(lease)
+        return await self._confirmed(lambda box: box._acknowledge(lease))
 
     async def _nack(self, lease: Lease, visibility_timeout: float) -> bool:
-        return self._here()._nack(lease, visibility_timeout)
+        return await self._confirmed(lambda box: box._nack(lease, visibility_timeout))
 
     async def _extend(self, lease: Lease, timeout: float) -> bool:
-        return self._here()._extend(lease, timeout)
+        return await self._confirmed(lambda box: box._extend(lease, timeout))
 
     async def _release(self, lease: Lease) -> bool:
-        return self._here()._release(lease)
+        return await self._confirmed(lambda box: box._release(lease))
 
     async def _reject(self, lease: Lease, reason: str) -> bool:
-        return self._here()._reject(lease, reason)
+        return await self._confirmed(lambda box: box._reject(lease, reason))
 
     async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
-        return self._here()._reply(to, in_reply_to, body)
+        return await self._confirmed(lambda box: box._reply(to, in_reply_to, body))
 
     def _message_id(self, lease: Lease) -> str:
         return self._sync._message_id(lease)

@@ -7,20 +7,37 @@ one step under the store's lock: settle what is due, decide, apply, serve those 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import compress, islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from pillarbox.codec import Codec
 from pillarbox.core import apply, decide
-from pillarbox.core.events import Died, Event, Extended, Released
+from pillarbox.core.events import (
+    Acknowledged,
+    Died,
+    Event,
+    Extended,
+    Leased,
+    Purged,
+    Released,
+    Scheduled,
+    Sent,
+)
 from pillarbox.core.queue import Extra, Lease, Queue, Record, oldest_key, waiting
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
+
+
+class Written(Protocol):
+    """What was put on record, and is confirmed sooner or later."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+    def __await__(self) -> Generator[Any, None, int]: ...
 
 
 class Desk:
@@ -66,16 +83,17 @@ class Desk:
             options = repeat(priority), repeat(0), repeat(attributes), extras
             records = list(map(Record, keys, bodies, *options))
             fresh = decide.send(queue, records, now)
+            event = Scheduled(fresh, now + delay) if delay else Sent(fresh)
+            written = self._write([event] if fresh else [])
             store.last_key = keys.stop - 1
-            if delay:
-                apply.scheduled(queue, fresh, now + delay)
-            else:
-                apply.sent(queue, fresh)
+            apply.apply(queue, event)
             if self.waiters:
                 self.serve(now)
-            if len(fresh) == len(records):
-                return keys
-            return [decide.original(queue, record, now) for record in records]
+            accepted: Sequence[int] = keys
+            if len(fresh) < len(records):
+                accepted = [decide.original(queue, record, now) for record in records]
+        self._confirm(written)
+        return accepted
 
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
         """Lease what is there; else block until something is, or the time is up."""
@@ -101,6 +119,7 @@ class Desk:
         """Lease from the head of the line."""
         queue = self.queue
         leases = decide.receive(queue, count, timeout, now)
+        self._write([Leased(leases)], lazy=True)
         apply.leased(queue, leases)
         if self.dead is not None and self.dead.waiters:
             self.store.pulse.arm(queue.wake_at)
@@ -150,10 +169,13 @@ class Desk:
         with self._lock:
             now = self._now()
             answers = decide.live(leases, now)
-            apply.acknowledged(self.queue, list(compress(leases, answers)))
+            living = list(compress(leases, answers))
+            written = self._write([Acknowledged(living)] if living else [])
+            apply.acknowledged(self.queue, living)
             if self.waiters:  # perhaps for a group that is free now
                 self.serve(now)
-            return answers
+        self._confirm(written)
+        return answers
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(
@@ -180,17 +202,21 @@ class Desk:
         with self._lock:
             self._settle_all(self._now())
             count = self.queue.size
+            written = self._write([Purged()])
             apply.purged(self.queue)
-            return count
+        self._confirm(written)
+        return count
 
     def remove(self, keys: frozenset[int]) -> int:
         with self._lock:
             now = self._now()
             self._settle_all(now)
             found = decide.remove(self.queue, keys)
+            written = self._write([found])
             apply.apply(self.queue, found)
             self.serve(now)
-            return len(found.keys)
+        self._confirm(written)
+        return len(found.keys)
 
     def redrive(self, keys: frozenset[int], to: Desk) -> int:
         """Move waiting messages to another queue of the store."""
@@ -198,9 +224,11 @@ class Desk:
             now = self._now()
             self._settle_all(now)
             event = decide.redrive(self.queue, keys, to.queue, now)
+            written = self._write([event])
             apply.apply(self.queue, event)
             to.serve(now)
-            return len(event.records)
+        self._confirm(written)
+        return len(event.records)
 
     def look(self, state: str, count: int | None) -> list[tuple[Record, int]]:
         """Messages in a state, in order, and how often each was delivered; all stays as it is."""
@@ -227,7 +255,9 @@ class Desk:
 
     def settle(self, now: int) -> None:
         """Let what is due happen, and serve those who waited for it. Needs the lock."""
-        events = apply.settle(self.queue, now)
+        events = decide.tick(self.queue, now)
+        self._write(events, lazy=True)
+        apply.settled(self.queue, events)
         self.serve(now)
         self._announce(events, now)
 
@@ -247,11 +277,13 @@ class Desk:
                 self.settle(now)
             answers = decide.live(leases, now)
             events = list(what(compress(leases, answers), now))
+            written = self._write(events)
             for event in events:
                 apply.apply(self.queue, event)
             self.serve(now)
             self._announce(events, now)
-            return answers
+        self._confirm(written)
+        return answers
 
     def _announce(self, events: Iterable[Event], now: int) -> None:
         """Dead letters may be what somebody waits for."""
@@ -271,7 +303,22 @@ class Desk:
 
     def _return_unseen(self, waiter: Waiter, now: int) -> None:
         leases, waiter.leases = waiter.leases or [], []
-        answers = decide.live(leases, now) if leases else []
-        for lease in reversed(list(compress(leases, answers))):
-            apply.apply(self.queue, Released(lease, to_front=True))
+        living = list(compress(leases, decide.live(leases, now)))
+        events = [Released(lease, to_front=True) for lease in reversed(living)]
+        self._write(events, lazy=True)
+        for event in events:
+            apply.apply(self.queue, event)
         self.serve(now)
+
+    def bodies(self, records: Sequence[Record]) -> list[bytes]:
+        """The bodies of these messages; in memory they are at hand."""
+        return [record.body for record in records]
+
+    def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+        """Put events on record before they are applied; in memory there is none. Needs the lock."""
+        return None
+
+    def _confirm(self, written: Written | None) -> None:
+        """Return once what was written can't be lost any more."""
+        if written is not None:
+            self.store.confirm(written)

@@ -107,7 +107,7 @@ class LocalMailbox(Generic[T]):
         limits.body_bytes(data, self._max_body_bytes)
         noted = None
         if attributes is not None or reply_to is not None:
-            noted = self._checked_attributes(attributes, reply_to)
+            noted = self._checked_attributes(attributes, reply_to, len(data))
         extra = self._extra(group, deduplication_id)
         delay = self._delay(delay_seconds)
         (key,) = self._desk.send((data,), limits.priority(priority), delay, noted, extra)
@@ -128,7 +128,7 @@ class LocalMailbox(Generic[T]):
         data = self._packed(list(bodies))
         noted = None
         if attributes is not None or reply_to is not None:
-            noted = self._checked_attributes(attributes, reply_to)
+            noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
         delay = self._delay(delay_seconds)
         extra = self._extra(group, None)
         keys = self._desk.send(data, limits.priority(priority), delay, noted, extra)
@@ -210,6 +210,8 @@ class LocalMailbox(Generic[T]):
     ) -> int:
         """Send waiting dead letters back where they came from, or `to` another mailbox."""
         self._refuse_if_closed()
+        if to is not None and limits.queue_name(to, "to") == self.name:
+            raise InvalidParameterError("to", to, "the name of another mailbox")
         wanted = None if ids is None else self._keys(ids)
         moves: dict[str, set[int]] = {}
         for record, deliveries in self._desk.look("ready", None):
@@ -339,15 +341,15 @@ class LocalMailbox(Generic[T]):
 
     def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
         """The messages of these leases; those that don't decode are seen to and left out."""
-        bodies = [lease.record.body for lease in leases]
+        bodies = self._desk.bodies([lease.record for lease in leases])
         numbers = [lease.number for lease in leases]
         try:
             return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
         except QUICK_ERRORS:  # some body does not decode: one by one, then
             messages = []
-        for lease in leases:
+        for lease, data in zip(leases, bodies, strict=True):
             try:
-                body = self._decode(lease.record.body)
+                body = self._decode(data)
             except SerializationError as error:
                 self._bury_undecodable(lease, error)
             else:
@@ -367,10 +369,11 @@ class LocalMailbox(Generic[T]):
 
     def _seen(self, record: Record, count: int, kind: Any, backend: object) -> Any:
         """A message that is looked at, not held: its receipt has ended before it began."""
+        (data,) = self._desk.bodies([record])
         try:
-            body: T | Undecodable = self._decode(record.body)
+            body: T | Undecodable = self._decode(data)
         except SerializationError as error:
-            body = Undecodable(record.body, str(error))
+            body = Undecodable(data, str(error))
         return kind(body, count, Lease(record, count, 0, 0, 0, record.extra), backend)
 
     def _leases(self, messages: Iterable[Any]) -> list[Lease]:
@@ -390,8 +393,9 @@ class LocalMailbox(Generic[T]):
         return frozenset(key for key in keys if key is not None)
 
     def _checked_attributes(
-        self, attributes: Mapping[str, str] | None, reply_to: str | None
+        self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
     ) -> dict[str, str]:
+        """What travels beside a body of this size: the attributes, and where to answer."""
         checked = limits.attributes(attributes if attributes is not None else {})
         for name in checked:
             if name.lower().startswith(_RESERVED):
@@ -400,6 +404,8 @@ class LocalMailbox(Generic[T]):
                 )
         if reply_to is not None:
             checked[_REPLY_TO] = limits.text("reply_to", reply_to)
+        parameter = "attributes" if attributes else "reply_to"
+        limits.message_bytes(parameter, body_bytes, checked, self._max_body_bytes)
         return checked
 
     def _extra(self, group: str | None, deduplication_id: str | None) -> Callable[[], Extra] | None:

@@ -12,11 +12,13 @@ import os
 import secrets
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.pulse import Pulse
 
 
@@ -27,6 +29,7 @@ class Store:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.Lock()
         self.last_key = 0
+        self._held = threading.local()
         self.desks: dict[str, Desk] = {}
         self._start()
         _stores.add(self)
@@ -49,8 +52,11 @@ class Store:
         with self.lock:
             desk = self.desks.get(queue_name(name))
             if desk is None:
-                desk = self.desks[name] = Desk(self, Queue(name, settings))
+                desk = self.desks[name] = self._new_desk(Queue(name, settings))
             return desk
+
+    def _new_desk(self, queue: Queue) -> Desk:
+        return Desk(self, queue)
 
     def bury_at(self, source: Desk, target: Desk, max_deliveries: int) -> None:
         """Let the dead letters of `source` go to `target`."""
@@ -59,6 +65,24 @@ class Store:
             source.configure(max_deliveries=max_deliveries)
             source.dead = target
             source.plain = target.plain = False
+
+    def confirm(self, written: Written) -> None:
+        """Wait for a confirmation, unless this thread has asked to be given it instead."""
+        held: list[Written] | None = getattr(self._held, "list", None)
+        if held is None:
+            written.wait()
+        else:
+            held.append(written)
+
+    @contextmanager
+    def holding(self) -> Iterator[list[Written]]:
+        """Within this, the thread's confirmations are listed and not waited for: for asyncio."""
+        held: list[Written] = []
+        self._held.list = held
+        try:
+            yield held
+        finally:
+            self._held.list = None
 
     def beat(self) -> int:
         """The pulse: settle every queue that is due, and say when to come again."""

@@ -46,6 +46,8 @@ class Call(Generic[R]):
         try:
             return self._future.result(self._patience_seconds)
         except TimeoutError:
+            if self._future.done():  # the call's own error
+                raise
             pytest.fail(f"still blocked after {self._patience_seconds:g} seconds")
 
 

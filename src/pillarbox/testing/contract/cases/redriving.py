@@ -135,9 +135,26 @@ class Redriving(Case):
         box, dead, _ = self.dead("a")
         with pytest.raises(InvalidParameterError) as raised:
             dead.redrive(to=to)
-        assert raised.value.parameter in ("to", "name")
+        assert raised.value.parameter == "to"
         assert self.one(dead).body == "a"
         self.nothing(box)
+
+    @needs(Capability.REDRIVE_BY_CHOICE)
+    @pytest.mark.parametrize("to", ["", "no such name!", "a/b", 7])
+    def test_R39_redrive_to_a_bad_name_is_refused_when_there_is_nothing_to_move(
+        self, to: Any
+    ) -> None:
+        _, dead = self.open_mortal(1)
+        with pytest.raises(InvalidParameterError) as raised:
+            dead.redrive(to=to)
+        assert raised.value.parameter == "to"
+
+    @needs(Capability.REDRIVE_BY_CHOICE)
+    def test_R39_redrive_to_itself_is_refused_when_there_is_nothing_to_move(self) -> None:
+        _, dead = self.open_mortal(1)
+        with pytest.raises(InvalidParameterError) as raised:
+            dead.redrive(to=dead.name)
+        assert raised.value.parameter == "to"
 
     def test_R39_each_goes_back_to_where_it_came_from(self) -> None:
         boxes = [self.open(dead_letters=DeadLetterPolicy(1, "shared")) for _ in range(2)]

@@ -106,6 +106,8 @@ BAD_ATTRIBUTES: dict[str, Any] = {
     "a value that is no str": {"colour": 1},
     "a value of bytes": {"colour": b"red"},
     "no value": {"colour": None},
+    "a name that UTF-8 can't carry": {"\ud800": "red"},
+    "a value that UTF-8 can't carry": {"colour": "red \udfff"},
     "a reserved name": {"pillarbox.reply_to": "elsewhere"},
     "a reserved name in capitals": {"Pillarbox.x": "y"},
 }
@@ -231,6 +233,33 @@ class Refusals(Case):
         send(box, attributes=many)
         assert dict(self.one(box).attributes) == many
 
+    @pytest.mark.parametrize("value", ["x" * 100, "ü" * 50], ids=["ASCII", "UTF-8"])
+    def test_R22_body_and_attributes_share_one_limit(self, value: str) -> None:
+        box = self.open()
+        most = self.backend.bounds.body_bytes_max
+        attributes = {"größe": value}
+        body = "b" * (most - len("größe".encode()) - 100)
+        error = self.refused(lambda: box.send(body + "b", attributes=attributes), "attributes")
+        assert f"{most:,}" in error.allowed
+        self.nothing(box)
+        self.counts(box, 0)
+        box.send(body, attributes=attributes)
+        message = self.one(box)
+        assert (message.body, dict(message.attributes)) == (body, attributes)
+
+    def test_R22_one_body_that_is_too_large_with_its_attributes_refuses_the_batch(self) -> None:
+        box = self.open()
+        bodies = ["a", "b" * self.backend.bounds.body_bytes_max, "c"]
+        self.refused(lambda: box.send_many(bodies, attributes={"colour": "red"}), "attributes")
+        self.nothing(box)
+        self.counts(box, 0)
+
+    def test_R22_attributes_alone_may_be_too_large(self) -> None:
+        box = self.open()
+        large = {"colour": "r" * self.backend.bounds.body_bytes_max}
+        self.refused(lambda: box.send("", attributes=large), "attributes")
+        self.counts(box, 0)
+
     @needs(Capability.GROUPS)
     @pytest.mark.parametrize("bad", BAD_TOKENS, ids=repr)
     @every_send
@@ -283,7 +312,7 @@ class Refusals(Case):
         self.refused(lambda: self.open(dead_letters=policy), "name")
 
     @needs(Capability.REJECT)
-    @pytest.mark.parametrize("bad", [None, 7, b"reason"])
+    @pytest.mark.parametrize("bad", [None, 7, b"reason", "\ud800"], ids=repr)
     def test_R22_a_reason_that_is_no_text_is_refused(self, bad: Any) -> None:
         box, dead = self.open_mortal(5)
         box.send("a")

@@ -118,7 +118,7 @@ class Replies(Case):
         self.one(requests).reply(body)
         assert self.one(answers).body == body
 
-    @pytest.mark.parametrize("reply_to", ["", 7, b"answers"])
+    @pytest.mark.parametrize("reply_to", ["", 7, b"answers", "\ud800"], ids=repr)
     def test_R22_a_bad_reply_to_is_refused_and_nothing_is_sent(self, reply_to: Any) -> None:
         box = self.open()
         with pytest.raises(InvalidParameterError) as raised:

@@ -1,0 +1,154 @@
+"""Keeps a store on disk small and quick to open, in the background.
+
+After so many entries it takes a snapshot, which bounds the replay. Then it drops the log's
+oldest segments; messages that still live in mostly dead ones are written again at the log's
+end first. Nobody waits for it but for the moment in which it copies the state's references.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import google_crc32c
+import structlog
+
+from pillarbox.core import journal
+from pillarbox.core.queue import Record
+from pillarbox.log import Disk, LogError, Retention
+from pillarbox.log.disk import read_file, replace_file
+from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.location import bytes_of, index_of, location
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.ledger import DurableStore
+
+SNAPSHOT_FILE = "snapshot"
+_MAGIC = b"PBXSNAP1"
+_ENTRIES_BETWEEN = 100_000  # what a recovery replays at the most, give or take
+_SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
+_BATCH = 256  # messages that are written again in one step
+
+_log = structlog.get_logger("pillarbox")
+
+
+class Compactor:
+    """The housekeeping of one store."""
+
+    def __init__(self, store: DurableStore, history: Retention) -> None:
+        self._store = store
+        self._history = history
+        self._entries = 0
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._busy = threading.Lock()
+        self.snapshot_index = 0
+
+    def grown(self, entries: int) -> None:
+        """The log has grown; see to it when it has by much. The caller has the store's lock."""
+        self._entries += entries
+        if self._entries < _ENTRIES_BETWEEN or self._stopping or self._thread is not None:
+            return
+        self._entries = 0
+        self._thread = threading.Thread(target=self._run, name="pillarbox-compactor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.compact()
+        except (LogError, OSError):
+            _log.exception("the store could not be compacted", store=self._store.path)
+        finally:
+            self._thread = None
+
+    def compact(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Take a snapshot, and drop whatever is neither alive nor wanted as history."""
+        with self._busy:
+            live = self._snapshot()
+            self._rewrite(live, progress)
+            self._drop(live)
+
+    def take_snapshot(self) -> None:
+        with self._busy:
+            self._snapshot()
+
+    def _snapshot(self) -> list[Record]:
+        """Write the state to its file; the messages that are in it."""
+        store = self._store
+        with store.lock:
+            store_time = store.clock.now()
+            index = store.log.next_index
+            queues = [snapshot.capture(desk.queue, _number(desk)) for desk in store.desks.values()]
+            key, prefix, secret = store.last_key, store.prefix, store._secret
+        store.log.flush()  # the snapshot must not know more than the log
+        state = snapshot.StoreState(index, prefix, secret, key, store_time, queues)
+        content = snapshot.encode(state)
+        head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
+        replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
+        self.snapshot_index = index
+        return [record for queue in queues for record in snapshot.records_of(queue)]
+
+    def _rewrite(self, live: list[Record], progress: Callable[[int, int], None] | None) -> None:
+        """Write what lives in the oldest segments again, until the log is small enough."""
+        store = self._store
+        budget = store.log.size_bytes - (
+            int(_SLACK * sum(bytes_of(record.body) for record in live)) + store.segment_bytes
+        )
+        live.sort(key=lambda record: index_of(record.body))
+        done = 0
+        for end, size in store.log.sealed_segments():
+            if budget <= 0 or self._stopping:
+                break
+            moved = [r for r in live[done:] if index_of(r.body) < end]
+            for at in range(0, len(moved), _BATCH):
+                self._restate(moved[at : at + _BATCH])
+                if progress is not None:
+                    progress(done + at, len(live))
+            done += len(moved)
+            budget -= size
+
+    def _restate(self, records: list[Record]) -> None:
+        store = self._store
+        entries = [
+            journal.entry_bytes(journal.RESTATED, 0, record.key, body=store.body(record))
+            for record in records
+        ]
+        with store.lock:
+            ticket = store.write(entries, lazy=False, urgent=False)
+        ticket.wait()
+        for i, record in enumerate(records):
+            record.body = location(ticket.first_index + i, len(entries[i]))
+
+    def _drop(self, live: list[Record]) -> None:
+        store = self._store
+        oldest = min((index_of(record.body) for record in live), default=self.snapshot_index)
+        wanted = store.log.first_to_keep(self._history, time.time_ns())
+        store.log.truncate_before(min(oldest, self.snapshot_index, wanted))
+
+
+def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
+    """The state that was last written; None if there is none that can be trusted."""
+    try:
+        content = read_file(disk, f"{path}/{SNAPSHOT_FILE}")
+    except FileNotFoundError:
+        return None
+    head = len(_MAGIC) + 4
+    crc = google_crc32c.value(content[head:]).to_bytes(4, "little")
+    if content[:head] != _MAGIC + crc:
+        _log.error("the snapshot is damaged; the whole log is replayed instead", store=path)
+        return None
+    return snapshot.decode(content[head:])
+
+
+def _number(desk: Desk) -> int:
+    number: int = desk.number  # type: ignore[attr-defined]
+    return number

@@ -1,0 +1,163 @@
+"""Mailboxes on disk: the default when there is no server. Confirmed means on disk.
+
+A store is a directory; its mailboxes share one log, and one process at a time may have it
+open. Mailboxes of one process that name the same directory share the store.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from pillarbox.clock import Clock
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import Redelivery, Settings
+from pillarbox.log import Disk, Durability, Retention
+from pillarbox.log.log import SEGMENT_BYTES
+from pillarbox.mailbox.async_local import AsyncLocalMailbox
+from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+
+T = TypeVar("T")
+
+_CAPACITY_MAX = 1 << 40
+
+
+class DurableOptions(TypedDict, total=False):
+    """How a mailbox on disk may be opened. A queue that exists keeps its own settings."""
+
+    path: str | os.PathLike[str]
+    durability: Durability
+    segment_bytes: int
+    history: Retention | None
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+    clock: Clock | None
+    disk: Disk | None
+
+
+_OPTIONS = tuple(DurableOptions.__annotations__)
+
+
+class DurableMailbox(LocalMailbox[T], Generic[T]):
+    """A mailbox in the directory `path`.
+
+    `send`, `acknowledge` and the like return when their effect is on disk (`durability="fsync"`,
+    the default), safe from a killed process (`"os"`), or at once (`"memory"`).
+    """
+
+    @overload
+    def __init__(
+        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: DurableMailbox[T],
+        name: str,
+        body_type: Any = Any,
+        **options: Unpack[DurableOptions],
+    ) -> None: ...
+    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
+        for option in options.keys() - set(_OPTIONS):
+            raise InvalidParameterError("option", option, f"one of {', '.join(_OPTIONS)}")
+        redelivery = options.get("redelivery", "tail")
+        capacity = options.get("capacity")
+        max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
+        limits.one_of("redelivery", redelivery, ("tail", "original"))
+        if capacity is not None:
+            limits.whole("capacity", capacity, 1, _CAPACITY_MAX)
+        limits.whole("max_body_bytes", max_body_bytes, 1, limits.BODY_BYTES_CEILING)
+        limits.queue_name(name)
+        self._lease_of_store = _open(options)
+        try:
+            store = self._lease_of_store.store
+            desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
+            dead_letters = options.get("dead_letters")
+            if dead_letters is not None:
+                grave = store.desk(dead_letters.name or f"{name}_dlq")
+                store.bury_at(desk, grave, dead_letters.max_deliveries)
+            super().__init__(
+                desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
+            )
+        except BaseException:
+            self._lease_of_store.let_go()
+            raise
+
+    def close(self) -> None:
+        """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
+        if not self.closed:
+            super().close()
+            self._lease_of_store.let_go()
+
+    def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
+        desk = self._store.desk(limits.queue_name(name, "reply_to"))
+        return LocalMailbox(desk, body_type, open_reply=self._open_by_name)
+
+
+class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
+    """`DurableMailbox` for asyncio: the same arguments, and verbs to await."""
+
+    @overload
+    def __init__(
+        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncDurableMailbox[T],
+        name: str,
+        body_type: Any = Any,
+        **options: Unpack[DurableOptions],
+    ) -> None: ...
+    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
+        super().__init__(DurableMailbox(name, body_type, **options))
+
+
+class _Shared:
+    """A store that is open in this process, and by how many mailboxes."""
+
+    def __init__(self, place: str, store: DurableStore) -> None:
+        self.place = place
+        self.store = store
+        self.users = 0
+
+    def let_go(self) -> None:
+        with _lock:
+            self.users -= 1
+            if self.users == 0:
+                del _open_stores[self.place]
+                self.store.close()
+
+
+_lock = threading.Lock()
+_open_stores: dict[str, _Shared] = {}
+
+
+def _open(options: DurableOptions) -> _Shared:
+    path = options.get("path", "./data")
+    disk = options.get("disk")
+    place = os.path.realpath(path) if disk is None else f"{id(disk)}:{path}"
+    durability = options.get("durability", "fsync")
+    limits.one_of("durability", durability, ("fsync", "os", "memory"))
+    with _lock:
+        shared = _open_stores.get(place)
+        if shared is None:
+            store = DurableStore(
+                path,
+                durability=durability,
+                segment_bytes=options.get("segment_bytes", SEGMENT_BYTES),
+                history=options.get("history"),
+                clock=options.get("clock"),
+                disk=disk,
+            )
+            shared = _open_stores[place] = _Shared(place, store)
+        elif "durability" in options and shared.store.log.durability != durability:
+            raise InvalidParameterError(
+                "durability", durability, f"{shared.store.log.durability!r}, as {path} is open"
+            )
+        shared.users += 1
+        return shared

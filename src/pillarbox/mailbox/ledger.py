@@ -1,0 +1,306 @@
+"""A store on disk: the same queues as in memory, with every event in one log before it happens.
+
+One log serves all queues of the store, so one sync confirms everyone. A body stays in the log;
+its record holds where it is. Opening replays the log from the last snapshot. If a write fails,
+the queue is unchanged; if a sync fails, the store is read-only from then on and says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from pillarbox.clock import Clock, WallClock
+from pillarbox.core import journal
+from pillarbox.core.errors import MailboxClosedError, MailboxFullError, MailboxStorageError
+from pillarbox.core.events import Event, Scheduled, Sent
+from pillarbox.core.queue import Queue, Record, Settings, waiting
+from pillarbox.log import (
+    Disk,
+    Durability,
+    Log,
+    LogClosedError,
+    LogError,
+    LogFullError,
+    LogIndexError,
+    RealDisk,
+    Retention,
+    Ticket,
+)
+from pillarbox.log.log import SEGMENT_BYTES
+from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.compactor import Compactor, read_snapshot
+from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.location import index_of, location
+from pillarbox.mailbox.store import Store
+
+_RECENT_BYTES_MAX = 32 << 20
+
+
+class DurableDesk(Desk):
+    """A queue whose events go into the store's log."""
+
+    store: DurableStore
+
+    def __init__(self, store: DurableStore, queue: Queue, number: int) -> None:
+        super().__init__(store, queue)
+        self.number = number
+
+    def bodies(self, records: Sequence[Record]) -> list[bytes]:
+        return [self.store.body(record) for record in records]
+
+    def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+        entries = [entry for event in events for entry in journal.encode(event, self.number)]
+        if not entries:  # a repetition is confirmed when what it repeats is
+            return None if lazy else self.store.written
+        new = [event for event in events if isinstance(event, Sent | Scheduled)]
+        ticket = self.store.write(entries, lazy=lazy, urgent=not new)
+        for event in new:
+            for i, record in enumerate(event.records):
+                self.store.keep(record, ticket.first_index + i, len(entries[i]))
+        return ticket
+
+    def configure(self, **changes: Any) -> None:
+        super().configure(**changes)
+        self.store.declare(self)
+
+
+class DurableStore(Store):
+    """All queues of one directory. One process at a time may have it open."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "fsync",
+        segment_bytes: int = SEGMENT_BYTES,
+        history: Retention | None = None,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.disk = disk if disk is not None else RealDisk()
+        self.segment_bytes = segment_bytes
+        self.written: Ticket | None = None
+        self.opened_by = os.getpid()
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._recent_bytes = 0
+        with _translated(self.path):
+            _make_directory(self.disk, self.path)
+            self.log = Log.open(
+                f"{self.path}/log",
+                durability=durability,
+                disk=self.disk,
+                segment_bytes=segment_bytes,
+            )
+        try:
+            super().__init__(clock or WallClock())
+            self._recover()
+        except BaseException:
+            self.log.close()
+            raise
+        self.compactor = Compactor(self, history or Retention(bytes=0))
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(self, entries: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
+        """Put entries into the log, in order. Needs the lock."""
+        if os.getpid() != self.opened_by:
+            raise MailboxClosedError(
+                f"the store {self.path} belongs to process {self.opened_by}; after a fork only "
+                "that one may use it"
+            )
+        with _translated(self.path):
+            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
+        self.written = ticket
+        self.compactor.grown(len(entries))
+        return ticket
+
+    def confirm(self, written: Written) -> None:
+        with _translated(self.path):
+            super().confirm(written)
+
+    def keep(self, record: Record, index: int, length: int) -> None:
+        """A new message's body is in the log from now on; while it is new, also at hand."""
+        body: bytes = record.body
+        record.body = location(index, length)
+        self._recent[index] = body
+        self._recent_bytes += len(body)
+        while self._recent_bytes > _RECENT_BYTES_MAX:
+            oldest = next(iter(self._recent))
+            if oldest >= self.log.end_index:  # not confirmed, so nowhere else to be read
+                break
+            self._recent_bytes -= len(self._recent.pop(oldest))
+
+    def body(self, record: Record) -> bytes:
+        place: int = record.body
+        recent = self._recent.get(index_of(place))
+        if recent is not None:
+            return recent
+        try:
+            with _translated(self.path):
+                return journal.body_of(self.log.get(index_of(place)))
+        except LogIndexError:
+            if record.body == place:
+                raise
+            return self.body(record)  # the compactor has just moved it
+
+    def declare(self, desk: Desk) -> None:
+        """Put on record what a queue is. Needs the lock."""
+        assert isinstance(desk, DurableDesk)
+        queue = desk.queue
+        dead = queue.dead_letters.name if queue.dead_letters is not None else None
+        details = (queue.name, msgspec.to_builtins(queue.settings), dead)
+        entry = journal.entry_bytes(journal.DECLARED, desk.number, 0, details=details)
+        self.write([entry], lazy=True, urgent=True)
+
+    def _new_desk(self, queue: Queue) -> Desk:
+        desk = DurableDesk(self, queue, len(self.desks))
+        self.declare(desk)
+        return desk
+
+    def bury_at(self, source: Desk, target: Desk, max_deliveries: int) -> None:
+        settings = source.queue.settings
+        known = source.dead is target and settings.max_deliveries == max_deliveries
+        if not known:
+            super().bury_at(source, target, max_deliveries)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write a last snapshot and let go of the directory."""
+        self.compactor.stop()
+        with _translated(self.path):
+            if self.log.poisoned is None:
+                self.compactor.take_snapshot()
+            self.log.close()
+
+    # -- recovery --------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        start, latest = 0, self.log.last_time_ns
+        with _translated(self.path):
+            state = read_snapshot(self.disk, self.path)
+            if state is None and self.log.first_index > 0:
+                raise MailboxStorageError(
+                    f"the snapshot of the store {self.path} is missing or damaged, and its log no "
+                    "longer goes back to the beginning; restore the store from a backup"
+                )
+            if state is not None:
+                start, latest = state.index, max(latest, state.time)
+                self._restore(state)
+            replaying = _Replay(self)
+            for frame in self.log.frames(start):
+                for i, entry in enumerate(frame.records):
+                    replaying.entry(frame.first_index + i, entry)
+        for desk in self.desks.values():
+            desk.queue.wake_at = 0
+        if isinstance(self.clock, WallClock):
+            self.clock.go_on_from(max(latest, replaying.latest))
+        if self.log.next_index == 0:
+            identity = (self.prefix, self._secret)
+            entry = journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity)
+            self.log.append(entry)
+
+    def _restore(self, state: snapshot.StoreState) -> None:
+        self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key
+        for each in state.queues:
+            desk = self._known_desk(each.number, each.name, each.settings)
+            snapshot.restore(each, desk.queue)
+        for each in state.queues:
+            if each.dead_letters is not None:
+                self._bury_again(each.name, each.dead_letters)
+
+    def _known_desk(self, number: int, name: str, settings: Settings) -> Desk:
+        desk = self.desks.get(name)
+        if desk is None:
+            desk = self.desks[name] = DurableDesk(self, Queue(name, settings), number)
+        desk.queue.settings = settings
+        desk.plain = False
+        return desk
+
+    def _bury_again(self, source: str, target: str) -> None:
+        self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
+        self.desks[source].dead = self.desks[target]
+
+
+class _Replay:
+    """Lets the entries of a log happen to a store once more."""
+
+    def __init__(self, store: DurableStore) -> None:
+        self._store = store
+        self._by_number = {
+            desk.number: desk.queue
+            for desk in store.desks.values()
+            if isinstance(desk, DurableDesk)
+        }
+        self._by_key: dict[int, Record] = {}
+        self.latest = 0
+
+    def entry(self, index: int, data: bytes) -> None:
+        entry = journal.decode(data)
+        if entry.kind == journal.IDENTITY:
+            self._store.prefix, self._store._secret = entry.details
+        elif entry.kind == journal.DECLARED:
+            self._declared(entry)
+        elif entry.kind == journal.RESTATED:
+            self._restated(entry.key, location(index, len(data)))
+        else:
+            if entry.kind in (journal.SENT, journal.SCHEDULED):
+                self._store.last_key = max(self._store.last_key, entry.key)
+            elif entry.kind == journal.LEASED:
+                self.latest = max(self.latest, entry.at)
+            queue = self._by_number[entry.queue]
+            journal.replay(queue, entry, location(index, len(data)), self._find)
+
+    def _find(self, name: str) -> Queue:
+        return self._store.desks[name].queue
+
+    def _declared(self, entry: journal.Entry) -> None:
+        name, settings, dead = entry.details
+        desk = self._store._known_desk(entry.queue, name, msgspec.convert(settings, Settings))
+        self._by_number[entry.queue] = desk.queue
+        if dead is not None:
+            self._store._bury_again(name, dead)
+
+    def _restated(self, key: int, place: int) -> None:
+        if key not in self._by_key:
+            self._by_key = {record.key: record for record in all_records(self._store)}
+        if key in self._by_key:
+            self._by_key[key].body = place
+
+
+def all_records(store: Store) -> Iterator[Record]:
+    """Every message of a store, whatever its state."""
+    for desk in store.desks.values():
+        yield from waiting(desk.queue)
+        yield from (record for _, _, record in desk.queue.schedule)
+        yield from (lease.record for lease in desk.queue.leases)
+
+
+def _make_directory(disk: Disk, path: str) -> None:
+    try:
+        disk.names(path)
+    except FileNotFoundError:
+        disk.make_directory(path)
+        disk.sync_directory(os.path.dirname(path.rstrip("/")) or ".")
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    """The log's errors, in the words of mailboxes."""
+    try:
+        yield
+    except LogFullError as error:
+        raise MailboxFullError(str(error)) from error
+    except LogClosedError as error:
+        raise MailboxClosedError(f"the store {path} was closed: open it again") from error
+    except LogIndexError:
+        raise
+    except (LogError, OSError) as error:
+        raise MailboxStorageError(str(error)) from error

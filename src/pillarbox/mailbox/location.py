@@ -1,0 +1,20 @@
+"""Where a message lies in its store's log, in one int of the small form."""
+
+from __future__ import annotations
+
+_UNIT_BYTES = 64  # in which a location counts the room that a message takes
+_UNITS_BITS = 20
+_UNITS_MAX = (1 << _UNITS_BITS) - 1
+
+
+def location(index: int, length: int) -> int:
+    """Where a message lies in the log, and about how much room it takes, in one small int."""
+    return index << _UNITS_BITS | min(-(-length // _UNIT_BYTES), _UNITS_MAX)
+
+
+def index_of(place: int) -> int:
+    return place >> _UNITS_BITS
+
+
+def bytes_of(place: int) -> int:
+    return (place & _UNITS_MAX) * _UNIT_BYTES
