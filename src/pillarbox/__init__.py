@@ -16,9 +16,12 @@ from pillarbox.core.errors import (
     MailboxConnectionError,
     MailboxError,
     MailboxFullError,
+    MailboxStorageError,
     ReceiptHandleExpiredError,
     SerializationError,
 )
+from pillarbox.log import Log, LogReader, Retention
+from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
 from pillarbox.mailbox.message import (
     AsyncMessage,
@@ -34,22 +37,28 @@ from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncDurableMailbox",
     "AsyncInMemoryMailbox",
     "AsyncMailbox",
     "AsyncMessage",
     "DeadLetter",
     "DeadLetterPolicy",
+    "DurableMailbox",
     "FailedDelivery",
     "InMemoryMailbox",
     "InvalidParameterError",
+    "Log",
+    "LogReader",
     "Mailbox",
     "MailboxClosedError",
     "MailboxConnectionError",
     "MailboxError",
     "MailboxFullError",
+    "MailboxStorageError",
     "Message",
     "ReceiptHandleExpiredError",
     "RequestClient",
+    "Retention",
     "SerializationError",
     "Stats",
     "Undecodable",

@@ -16,8 +16,9 @@ from pillarbox.core import apply
 from pillarbox.core import events as e
 from pillarbox.core.queue import Extra, Lease, Queue, Record, heads, waiting
 
-# kind, priority, delivery number or flag, queue's number, key, time, length of the details
-HEAD: Final = Layout("<BBHIQQI4x")
+# kind, priority, delivery number or flag, queue's number, key, time (low and high part, for
+# the calendar ends later than 64 bits of nanoseconds), length of the details
+HEAD: Final = Layout("<BBHIQQII")
 
 SENT, SCHEDULED, CAME_DUE, LEASED, ACKNOWLEDGED, RETURNED, RELEASED = range(1, 8)
 EXTENDED, DIED, DIED_IN_LINE, REDRIVEN, REMOVED, PURGED = range(8, 14)
@@ -42,6 +43,8 @@ KINDS: Final = {
     RESTATED: "restated",
 }
 
+_LOW_BITS = 64
+_LOW = (1 << _LOW_BITS) - 1
 _NUMBER_MAX = 0xFFFF  # what the head has room for; the details have the whole number
 
 _pack = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -67,7 +70,8 @@ def encode(event: e.Event, queue: int = 0) -> list[bytes]:
 
 
 def decode(entry: bytes) -> Entry:
-    kind, priority, number, queue, key, at, length = HEAD.unpack_from(entry)
+    kind, priority, number, queue, key, low, high, length = HEAD.unpack_from(entry)
+    at = low | high << _LOW_BITS
     start = HEAD.size
     details = _unpack(entry[start : start + length]) if length else None
     return Entry(kind, priority, number, queue, key, at, details, entry[start + length :])
@@ -96,7 +100,8 @@ def entry_bytes(
 ) -> bytes:
     """One entry. What `number` and `at` mean depends on the kind."""
     packed = b"" if details is None else _pack(details)
-    return HEAD.pack(kind, priority, number, queue, key, at, len(packed)) + packed + body
+    times = at & _LOW, at >> _LOW_BITS
+    return HEAD.pack(kind, priority, number, queue, key, *times, len(packed)) + packed + body
 
 
 def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Iterator[bytes]:

@@ -100,6 +100,8 @@ class RealDisk:
         return os.pread(handle, size, offset)
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
+        if len(parts) == 1:
+            return os.pwrite(handle, parts[0], offset)
         return os.pwritev(handle, parts, offset)
 
     def fdatasync(self, handle: int) -> None:

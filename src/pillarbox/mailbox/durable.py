@@ -51,6 +51,8 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
     the default), safe from a killed process (`"os"`), or at once (`"memory"`).
     """
 
+    _store: DurableStore
+
     @overload
     def __init__(
         self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
@@ -73,9 +75,9 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             limits.whole("capacity", capacity, 1, _CAPACITY_MAX)
         limits.whole("max_body_bytes", max_body_bytes, 1, limits.BODY_BYTES_CEILING)
         limits.queue_name(name)
-        self._lease_of_store = _open(options)
+        self._shared = _open(options)
         try:
-            store = self._lease_of_store.store
+            store = self._shared.store
             desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
             dead_letters = options.get("dead_letters")
             if dead_letters is not None:
@@ -85,14 +87,14 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
                 desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
             )
         except BaseException:
-            self._lease_of_store.let_go()
+            self._shared.let_go()
             raise
 
     def close(self) -> None:
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
         if not self.closed:
             super().close()
-            self._lease_of_store.let_go()
+            self._shared.let_go()
 
     def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
         desk = self._store.desk(limits.queue_name(name, "reply_to"))
@@ -125,12 +127,16 @@ class _Shared:
         self.store = store
         self.users = 0
 
-    def let_go(self) -> None:
+    def let_go(self, users: int = 1) -> None:
         with _lock:
-            self.users -= 1
+            self.users -= users
             if self.users == 0:
                 del _open_stores[self.place]
                 self.store.close()
+
+    def close(self) -> None:
+        """Close the store under all its mailboxes."""
+        self.let_go(self.users)
 
 
 _lock = threading.Lock()

@@ -14,12 +14,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import structlog
 
 from pillarbox.clock import Clock, WallClock
 from pillarbox.core import journal
-from pillarbox.core.errors import MailboxClosedError, MailboxFullError, MailboxStorageError
+from pillarbox.core.errors import (
+    MailboxClosedError,
+    MailboxError,
+    MailboxFullError,
+    MailboxStorageError,
+)
 from pillarbox.core.events import Event, Scheduled, Sent
-from pillarbox.core.queue import Queue, Record, Settings, waiting
+from pillarbox.core.queue import NEVER, Queue, Record, Settings, waiting
 from pillarbox.log import (
     Disk,
     Durability,
@@ -40,6 +46,8 @@ from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.store import Store
 
 _RECENT_BYTES_MAX = 32 << 20
+
+_log = structlog.get_logger("pillarbox")
 
 
 class DurableDesk(Desk):
@@ -169,6 +177,17 @@ class DurableStore(Store):
         known = source.dead is target and settings.max_deliveries == max_deliveries
         if not known:
             super().bury_at(source, target, max_deliveries)
+
+    def beat(self) -> int:
+        """The pulse; it ends with the store. Those who wait learn why when their time is up."""
+        try:
+            return super().beat()
+        except MailboxError as error:
+            if not isinstance(error, MailboxClosedError):
+                _log.error("the pulse of a store has stopped", store=self.path, error=str(error))
+            with self.lock:
+                self.pulse.rearm(NEVER)
+            return NEVER
 
     # -- the end ---------------------------------------------------------------------------
 

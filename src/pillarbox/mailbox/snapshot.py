@@ -90,7 +90,7 @@ def capture(queue: Queue, number: int) -> QueueState:
         lanes,
         {priority: Captured(line) for priority, line in queue.returned.items()},
         {name: (Captured(group.waiting), group.held) for name, group in queue.groups.items()},
-        (Captured(record for _, _, record in timed), [due for due, _, _ in timed]),
+        (Captured(record for _, _, record in timed), [str(due) for due, _, _ in timed]),
         (Captured(lease.record for lease in leases), held),
         [(*name, *known) for name, known in queue.duplicates.items()],
     )
@@ -149,7 +149,7 @@ def restore(state: QueueState, queue: Queue) -> None:
         queue.mask |= 1 << priority
     rows, times = state.schedule
     for record, due in zip(_records(rows), times, strict=True):
-        queue.schedule.add(due, record)
+        queue.schedule.add(int(due), record)
     rows, held_leases = state.leases
     for record, (number, at, deadline, timeout, extra) in zip(
         _records(rows), held_leases, strict=True

@@ -116,14 +116,17 @@ class Store:
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
         """The lease that a receipt handle names, if it is the message's present one."""
         plain, _, signature = handle.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(queue, plain).encode()):
+        if not hmac.compare_digest(
+            signature.encode(errors="surrogatepass"), self._sign(queue, plain).encode()
+        ):
             return None
         identity = tuple(int(part, 16) for part in plain.split("."))
         lease = queue.leases.find(identity[0])
         return lease if lease is not None and _identity(lease) == identity else None
 
     def _sign(self, queue: Queue, plain: str) -> str:
-        text = f"{queue.name}.{plain}".encode()
+        # A name has no slash, so what is signed can't be read as another queue's.
+        text = f"{queue.name}/{plain}".encode(errors="surrogatepass")
         return hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
 
 

@@ -6,12 +6,13 @@ from typing import Any, TypeVar, overload
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox, shared_store
 from pillarbox.mailbox.protocol import AsyncMailbox, Mailbox
 
 T = TypeVar("T")
 
-_KNOWN = "memory:name"
+_KNOWN = "memory:name or file:directory/name"
 
 
 @overload
@@ -26,7 +27,11 @@ def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]
     >>> [message.body for message in box.receive()]
     ['hello']
     """
-    return InMemoryMailbox(_memory_name(url), body_type, store=shared_store, **options)
+    scheme, place = _split(url)
+    if scheme == "memory":
+        return InMemoryMailbox(place, body_type, store=shared_store, **options)
+    path, name = _in_directory(place)
+    return DurableMailbox(name, body_type, path=path, **options)
 
 
 @overload
@@ -35,11 +40,21 @@ def open_async_mailbox(url: str, body_type: type[T], **options: Any) -> AsyncMai
 def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]: ...
 def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]:
     """`open_mailbox` for asyncio."""
-    return AsyncInMemoryMailbox(_memory_name(url), body_type, store=shared_store, **options)
+    scheme, place = _split(url)
+    if scheme == "memory":
+        return AsyncInMemoryMailbox(place, body_type, store=shared_store, **options)
+    path, name = _in_directory(place)
+    return AsyncDurableMailbox(name, body_type, path=path, **options)
 
 
-def _memory_name(url: str) -> str:
-    scheme, colon, name = limits.text("url", url).partition(":")
-    if scheme != "memory" or not colon:
+def _split(url: str) -> tuple[str, str]:
+    scheme, colon, place = limits.text("url", url).partition(":")
+    if scheme not in ("memory", "file") or not colon:
         raise InvalidParameterError("url", url, f"of the form {_KNOWN}")
-    return name
+    return scheme, place
+
+
+def _in_directory(place: str) -> tuple[str, str]:
+    """file:./data/orders is the mailbox `orders` of the store in `./data`."""
+    path, slash, name = place.removeprefix("//").rpartition("/")
+    return (path or "/" if slash else "."), name

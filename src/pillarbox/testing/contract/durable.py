@@ -1,0 +1,82 @@
+"""The contract's backends on disk, at any level of durability, on a clock the suite moves."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pillarbox.log import Durability
+from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox, DurableOptions
+from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
+from pillarbox.testing.contract.backend import Backend
+from pillarbox.testing.contract.memory import MemoryBackend
+
+_QUICK = Path("/dev/shm")  # what is tested is not the disk's speed
+
+
+class DurableBackend(MemoryBackend):
+    """`DurableMailbox`, in a directory of its own."""
+
+    name = "durable"
+    mailbox_class: Any = DurableMailbox
+    durability: Durability = "fsync"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = tempfile.mkdtemp(prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None)
+        self._options = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
+        self._keeper = DurableMailbox("keeper", str, **self._options)
+        self.store: DurableStore = self._keeper._store
+
+    def open(
+        self,
+        body_type: Any = Any,
+        *,
+        name: str | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+        redelivery: Redelivery = "tail",
+        capacity: int | None = None,
+    ) -> Mailbox[Any]:
+        return self._face(
+            self.mailbox_class(
+                name if name is not None else f"box-{next(self._numbers)}",
+                body_type,
+                dead_letters=dead_letters,
+                redelivery=redelivery,
+                capacity=capacity,
+                **self._options,
+            )
+        )
+
+    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
+        return self._face(self.mailbox_class(mailbox.name, body_type, **self._options))
+
+    def close(self) -> None:
+        super().close()
+        self._keeper._shared.close()
+        shutil.rmtree(self.path)
+
+
+class AsyncDurableBackend(DurableBackend):
+    """`AsyncDurableMailbox`, driven from threads through an event loop of its own."""
+
+    name = "async durable"
+    mailbox_class = AsyncDurableMailbox
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = EventLoopThread()
+
+    def close(self) -> None:
+        super().close()
+        self.loop.close()
+
+    def _face(self, mailbox: Any) -> Mailbox[Any]:
+        return SyncFace(mailbox, self.loop)
+
+
+__all__ = ["AsyncDurableBackend", "Backend", "DurableBackend"]
