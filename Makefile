@@ -9,6 +9,7 @@ UV := .venv/bin/uv
 DEPS := .venv/.deps
 READY := .venv/.ready
 DOCS := .venv/.docs
+PEERS := .venv/.peers
 LOCK := .venv/.lock
 
 .NOTPARALLEL:
@@ -29,8 +30,8 @@ test: lint ## Lint, type-check, run the tests; core must be covered whole
 	$(PY) -m coverage run -m pytest
 	$(PY) -m coverage report
 
-bench: $(READY) ## Run the benchmarks
-	$(PY) -m bench
+bench: $(PEERS) ## Run the benchmarks (ARGS=--quick: a smoke test)
+	$(PY) -m bench $(ARGS)
 
 soak: $(READY) ## Run the long tests
 	$(PY) -m pytest -m soak --timeout=0
@@ -45,7 +46,7 @@ docs: $(DOCS) ## Build the documentation into site/
 lint: $(READY) ## Check style, types and the direction of imports
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --strict src
+	$(PY) -m mypy --strict src tests/typing
 	.venv/bin/lint-imports
 
 fmt: $(READY) ## Format the code and fix what can be fixed
@@ -58,6 +59,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
 lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --group dev --output-file requirements/dev.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
+	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) --group lock --output-file requirements/lock.lock
 
 clean: ## Remove .venv and everything generated
@@ -83,6 +85,11 @@ $(READY): $(DEPS) pyproject.toml
 $(DOCS): $(READY) requirements/docs.lock
 	@echo "Installing the documentation tools"
 	@$(PIP) install --quiet --require-hashes --requirement requirements/docs.lock
+	@touch $@
+
+$(PEERS): $(READY) requirements/bench.lock
+	@echo "Installing the peers of the benchmarks"
+	@$(PIP) install --quiet --require-hashes --requirement requirements/bench.lock
 	@touch $@
 
 $(LOCK): requirements/lock.lock | $(PY)

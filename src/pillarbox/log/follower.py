@@ -49,6 +49,7 @@ class LogReader(ReadableLog):
             self._end = max(self._end, confirmed)
 
     def close(self) -> None:
+        """Let go of the files; the log and its writer go on."""
         self._reader.close()
         self._word.close()
 

@@ -237,6 +237,7 @@ class Log(ReadableLog):
 
     @property
     def poisoned(self) -> LogPoisonedError | None:
+        """Why nothing can be written any more, if a sync has failed."""
         return self._writer.poisoned
 
     @property

@@ -201,6 +201,7 @@ class ReadableLog(ABC):
         self._pins.save(name, index)
 
     def unpin(self, name: str) -> None:
+        """Let retention drop what was kept for this name."""
         self._pins.delete(name)
 
     def pins(self) -> dict[str, int]:

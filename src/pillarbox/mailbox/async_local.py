@@ -28,10 +28,12 @@ class AsyncLocalMailbox(Generic[T]):
 
     @property
     def name(self) -> str:
+        """The queue\'s name."""
         return self._sync.name
 
     @property
     def closed(self) -> bool:
+        """True after `close`."""
         return self._sync.closed
 
     @property

@@ -108,7 +108,8 @@ class DurableStore(Store):
             )
         try:
             super().__init__(clock or WallClock())
-            self._recover()
+            with _translated(self.path):
+                self._recover()
         except BaseException:
             self.log.close()
             raise
@@ -203,28 +204,26 @@ class DurableStore(Store):
 
     def _recover(self) -> None:
         start, latest = 0, self.log.last_time_ns
-        with _translated(self.path):
-            state = read_snapshot(self.disk, self.path)
-            if state is None and self.log.first_index > 0:
-                raise MailboxStorageError(
-                    f"the snapshot of the store {self.path} is missing or damaged, and its log no "
-                    "longer goes back to the beginning; restore the store from a backup"
-                )
-            if state is not None:
-                start, latest = state.index, max(latest, state.time)
-                self._restore(state)
-            replaying = _Replay(self)
-            for frame in self.log.frames(start):
-                for i, entry in enumerate(frame.records):
-                    replaying.entry(frame.first_index + i, entry)
+        state = read_snapshot(self.disk, self.path)
+        if state is not None:
+            start, latest = state.index, max(latest, state.time)
+            self._restore(state)
+        elif self.log.first_index > 0:
+            raise MailboxStorageError(
+                f"the snapshot of the store {self.path} is missing or damaged, and its log no "
+                "longer goes back to the beginning; restore the store from a backup"
+            )
+        replaying = _Replay(self)
+        for frame in self.log.frames(start):
+            for i, entry in enumerate(frame.records):
+                replaying.entry(frame.first_index + i, entry)
         for desk in self.desks.values():
-            desk.queue.wake_at = 0
+            desk.queue.wake_at = 0  # whatever is due is found by the first operation
         if isinstance(self.clock, WallClock):
             self.clock.go_on_from(max(latest, replaying.latest))
         if self.log.next_index == 0:
             identity = (self.prefix, self._secret)
-            entry = journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity)
-            self.log.append(entry)
+            self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
 
     def _restore(self, state: snapshot.StoreState) -> None:
         self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key

@@ -79,10 +79,12 @@ class LocalMailbox(Generic[T]):
 
     @property
     def name(self) -> str:
+        """The queue\'s name."""
         return self._desk.queue.name
 
     @property
     def closed(self) -> bool:
+        """True after `close`."""
         return self._closed
 
     @property

@@ -102,6 +102,7 @@ class Backend(ABC):
         """The case is over: free what it took."""
 
     def can(self, capability: Capability) -> bool:
+        """False for what was declared impossible."""
         return capability not in self.cannot
 
     def refusal(self, capability: Capability) -> str:
