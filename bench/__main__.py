@@ -15,7 +15,7 @@ from bench import report
 from bench.harness import Benchmark, Result, full_size, quick_size
 
 RESULTS = Path(__file__).parent / "results"
-WIDTH_UNKNOWN = 110  # of a table that goes to a file or a pipe
+WIDTH_UNKNOWN = 150  # of a table that goes to a file or a pipe
 
 
 def suites() -> list[str]:

@@ -24,6 +24,7 @@ QUICK_DIVISOR = 50
 Run = Callable[[int], object]  # does so many operations
 Prepare = Callable[[], AbstractContextManager[Run]]
 Sized = Callable[[int], int]  # a number of operations or messages, smaller in a quick run
+Costs = dict[str, list[float]]  # of each contender, by round
 Step = Callable[[str, int], None]  # what goes on now, and how many steps were done since
 
 
@@ -35,6 +36,10 @@ def quick_size(number: int) -> int:
     return max(1, number // QUICK_DIVISOR)
 
 
+class UnavailableError(Exception):
+    """A contender can't run here; the text says why, and the table shows it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Versus:
     """How a contender compares with another; with a bound, it is a target."""
@@ -43,12 +48,33 @@ class Versus:
     speed_at_least: float | None = None
     cost_at_most: float | None = None
 
-    def check(self, own: Sequence[float], other: Sequence[float]) -> Check:
+    def check(self, own: Sequence[float], costs: Costs) -> Check | None:
+        """None if the other one did not run."""
+        if not (other := costs.get(self.baseline)):
+            return None
         if self.cost_at_most is not None:
             ratio = median(mine / theirs for mine, theirs in zip(own, other, strict=True))
             return Check(ratio, f"x cost of {self.baseline}", at_most=self.cost_at_most)
         ratio = median(theirs / mine for mine, theirs in zip(own, other, strict=True))
         return Check(ratio, f"x {self.baseline}", at_least=self.speed_at_least)
+
+
+@dataclass(frozen=True, slots=True)
+class VersusBest:
+    """How a contender compares with the fastest of several, by their medians."""
+
+    what: str
+    baselines: tuple[str, ...]
+    speed_at_least: float | None = None
+
+    def check(self, own: Sequence[float], costs: Costs) -> Check | None:
+        """None if none of them ran."""
+        ran = [name for name in self.baselines if costs.get(name)]
+        if not ran:
+            return None
+        best = min(ran, key=lambda name: median(costs[name]))
+        ratio = median(theirs / mine for mine, theirs in zip(own, costs[best], strict=True))
+        return Check(ratio, f"x {self.what} ({best})", at_least=self.speed_at_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +96,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a result: the median, and all rounds behind it."""
+    """One line of a result: the median, and all rounds behind it; no rounds if it was skipped."""
 
     name: str
     unit: str
     rounds: tuple[float, ...]
     checks: tuple[Check, ...] = ()
+    note: str = ""
 
     @property
     def value(self) -> float:
@@ -106,7 +133,8 @@ class Contender:
     name: str
     prepare: Prepare
     operations: int
-    versus: tuple[Versus, ...] = ()
+    versus: tuple[Versus | VersusBest, ...] = ()
+    note: str = ""  # what it lacks, or does otherwise than the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +149,17 @@ class Race:
         return len(self.contenders) * (ROUNDS + 2)  # preparing and warming up are steps too
 
     def run(self, step: Step) -> Result:
-        costs: dict[str, list[float]] = {contender.name: [] for contender in self.contenders}
+        costs: Costs = {contender.name: [] for contender in self.contenders}
+        missing: dict[str, str] = {}
         with ExitStack() as stack:
             runners: list[tuple[Contender, Run]] = []
             for contender in self.contenders:
                 step(f"prepare {contender.name}", 0)
-                runners.append((contender, stack.enter_context(contender.prepare())))
+                try:
+                    runners.append((contender, stack.enter_context(contender.prepare())))
+                except UnavailableError as reason:
+                    missing[contender.name] = f"skipped: {reason}"
+                    step(f"skip {contender.name}", ROUNDS + 1)
                 step(f"prepare {contender.name}", 1)
             for number in range(ROUNDS + 1):
                 label = f"round {number} of {ROUNDS}" if number else "warm-up"
@@ -137,12 +170,14 @@ class Race:
                     if number:
                         costs[contender.name].append(cost)
                 runners.reverse()
-        return Result(self.name, tuple(self._row(each, costs) for each in self.contenders))
+        return Result(self.name, tuple(self._row(x, costs, missing) for x in self.contenders))
 
-    def _row(self, contender: Contender, costs: dict[str, list[float]]) -> Row:
+    def _row(self, contender: Contender, costs: Costs, missing: dict[str, str]) -> Row:
         own = costs[contender.name]
-        checks = (versus.check(own, costs[versus.baseline]) for versus in contender.versus)
-        return Row(contender.name, "ns", tuple(own), tuple(checks))
+        note = missing.get(contender.name, contender.note)
+        found = (versus.check(own, costs) for versus in contender.versus) if own else ()
+        checks = tuple(check for check in found if check is not None)
+        return Row(contender.name, "ns", tuple(own), checks, note)
 
 
 def _cost_ns(run: Run, operations: int) -> float:
@@ -161,6 +196,7 @@ class Figure:
     name: str
     unit: str
     at_most: float | None = None
+    at_least: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +219,6 @@ class Probe:
 
     def _row(self, figure: Figure, found: dict[str, float]) -> Row:
         value = found[figure.key]
-        bound = figure.at_most
-        checks = () if bound is None else (Check(value, figure.unit, at_most=bound),)
+        check = Check(value, figure.unit, figure.at_least, figure.at_most)
+        checks = () if check.met is None else (check,)
         return Row(figure.name, figure.unit, (value,), checks)

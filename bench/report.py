@@ -54,19 +54,26 @@ def show(console: Console, result: Result) -> None:
         table.add_column("ratio")
     table.add_column("target")
     table.add_column("")
+    noted = any(row.note for row in result.rows)
+    if noted:
+        table.add_column("what it lacks", overflow="fold")
     for row in result.rows:
+        if not row.rounds:
+            table.add_row(row.name, *[""] * 6, row.note)
+            continue
         cells = [row.name, f"{_number(row.value)} {row.unit}"]
         if timed:
             cells += [f"{1e9 / row.value:,.0f}", _spread(row)]
+        note = [row.note] if noted else []
         for check in row.checks or (None,):  # the first on the row's own line, others below it
-            table.add_row(*cells, *_compared(check, timed))
-            cells = [""] * len(cells)
+            table.add_row(*cells, *_compared(check, timed), *note)
+            cells, note = [""] * len(cells), []
     console.print(table)
 
 
 def _compared(check: Check | None, timed: bool) -> list[str | Text]:
     if check is None:
-        return []
+        return [""] * (3 if timed else 2)
     ratio = [f"{check.value:.2f} {check.what}"] if timed else []
     return [*ratio, _bound(check), _verdict(check)]
 
@@ -120,8 +127,9 @@ def _plain(result: Result) -> dict[str, Any]:
         {
             "name": row.name,
             "unit": row.unit,
-            "median": row.value,
+            "median": row.value if row.rounds else None,
             "rounds": row.rounds,
+            "note": row.note,
             "checks": [asdict(check) | {"met": check.met} for check in row.checks],
         }
         for row in result.rows

@@ -84,24 +84,19 @@ def test_R50_the_bytes_of_an_entry_are_these() -> None:
     (line,) = journal.encode(e.Scheduled([RECORD], 5_000), 4)
 
     assert journal.HEAD.size == 32
-    assert line.hex() == (
-        "02"
-        "09"
-        "0000"
-        "04000000"
-        "4d00000000000000"
-        "8813000000000000"
-        "0e000000"
-        "00000000"
-        "93"
-        "82"
-        "a161"
-        "a131"
-        "a162"
-        "a132"
-        "a167"
-        "a164" + b"body".hex()
-    )
+    kind, priority, number, queue, key = "02", "09", "0000", "04000000", "4d00000000000000"
+    low, high, length = "8813000000000000", "00000000", "0e000000"
+    details = "9382" + "a161a131" + "a162a132" + "a167" + "a164"
+    head = kind + priority + number + queue + key + low + high + length
+    assert line.hex() == head + details + b"body".hex()
+    assert journal.body_of(line) == b"body"
+
+
+def test_R50_a_time_may_be_later_than_64_bits_can_say() -> None:
+    for at in (2**64 - 1, 2**64, 2**68 + 7):
+        (line,) = journal.encode(e.CameDue(PLAIN, at))
+        assert journal.decode(line).at == at
+        assert journal.body_of(line) == b""
 
 
 def test_R50_an_entry_without_details_is_its_head_alone() -> None:
@@ -118,8 +113,8 @@ def test_R50_the_head_has_room_for_65535_deliveries_and_the_details_for_more() -
 
 
 def test_R50_the_kinds_have_these_numbers() -> None:
-    assert list(journal.KINDS) == list(range(1, 14))
-    assert len(set(journal.KINDS.values())) == 13
+    assert list(journal.KINDS) == list(range(1, 17))
+    assert len(set(journal.KINDS.values())) == 16
 
 
 def _replayed(scene: Scene, *commands: c.Command) -> Queue:
@@ -174,6 +169,16 @@ def test_R50_a_replayed_extension_has_its_timeout() -> None:
 
     (again,) = copy.leases
     assert (again.deadline, again.timeout) == (START + 7 * S, 7 * S)
+
+
+def test_R50_a_replayed_lease_keeps_what_it_saw() -> None:
+    record = Record(78, b"x", 0, 0, None, Extra("g"))
+
+    copy = _replayed(Scene(), c.Send([record]), c.Receive(1, 5 * S))
+
+    (lease,) = copy.leases
+    assert lease.extra == Extra("g")
+    assert lease.extra is lease.record.extra
 
 
 def test_R50_attributes_alone_make_no_extra() -> None:

@@ -760,6 +760,24 @@ def test_R54_a_timeout_leads_back_to_the_line_or_to_the_dead_letters() -> None:
 # The hot path
 
 
+def test_R50_a_lease_keeps_what_it_saw_of_its_message() -> None:
+    """However it was leased, and whatever becomes of the message afterwards."""
+    for dead_on_receive in (False, True):
+        scene = Scene(dead_letters=True, max_deliveries=3, dead_on_receive=dead_on_receive)
+        scene.send("a", "b", deduplication=None)
+        scene.do(c.Nack(scene.receive(2)))
+        (lease,) = scene.receive()
+        quick = hot.receive(scene.queue, 30 * S, scene.now)
+        assert quick is not None
+
+        scene.do(c.Nack([lease, quick]))
+
+        for each in (lease, quick):
+            assert each.extra is not None
+            assert each.record.extra is not None
+            assert (len(each.extra.attempts), len(each.record.extra.attempts)) == (1, 2)
+
+
 def test_R50_the_hot_path_sends_receives_and_acknowledges_a_plain_message() -> None:
     queue = Queue("jobs")
     assert hot.receive(queue, S, START) is None

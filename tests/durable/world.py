@@ -7,7 +7,7 @@ from typing import Any
 
 from pillarbox.core.queue import Group, Record
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.ledger import DurableStore, all_records
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.testing.clock import FakeClock
@@ -156,10 +156,7 @@ def _record(record: Record) -> tuple[Any, ...]:
 
 
 def ids_of(store: DurableStore) -> dict[str, bytes]:
-    """Every message of a store, by id."""
-    found = {}
-    for desk in store.desks.values():
-        for state in ("ready", "scheduled", "in_flight"):
-            for record, _ in desk.look(state, None):
-                found[store.message_id(record.key)] = desk.bodies([record])[0]
-    return found
+    """Every message of a store, by id, as of one moment."""
+    with store.lock:
+        records = list(all_records(store))
+    return {store.message_id(record.key): store.body(record) for record in records}

@@ -159,6 +159,7 @@ class World:
         got = [(x.record.key, x.number, x.leased_at, x.deadline) for x in leases]
         wanted = [(x.message.key, x.number, x.leased_at, x.deadline) for x in expected]
         assert got == wanted, f"received {got}, expected {wanted}"
+        assert all(x.extra is x.record.extra for x in leases), "a lease keeps what it saw"
         self.pairs[at].extend(zip(leases, expected, strict=True))
         self._end(at)
 

@@ -154,7 +154,7 @@ def test_R25_a_broken_connection_fails_every_verb_and_loses_nothing(
     box = FakeMailbox("orders", str)
     box.send("a")
     box.break_connection("the cable is out")
-    with pytest.raises(MailboxConnectionError, match="'orders'.*the cable is out"):
+    with pytest.raises(MailboxConnectionError, match=r"'orders'.*the cable is out"):
         verb(box)
     box.restore_connection()
     assert [m.body for m in box.receive()] == ["a"]

@@ -56,12 +56,15 @@ def each_exactly_once(messages_each: int, **receiving: Any) -> None:
 
     def consume() -> list[int]:
         got: list[int] = []
-        while STOP not in got:
+        stops = 0
+        while not stops:
             messages = box.receive(wait_time_seconds=60, visibility_timeout=3_600, **receiving)
             assert messages, "a wake-up was lost"
             assert all(box.acknowledge_many(messages))
-            got += [message.body for message in messages]
-        box.send_many([STOP] * (got.count(STOP) - 1))  # it took those of others in its batch
+            bodies = [message.body for message in messages]
+            stops = bodies.count(STOP)
+            got += bodies
+        box.send_many([STOP] * (stops - 1))  # it took those of others in its batch
         return got
 
     consumers = [start(consume) for _ in range(4)]

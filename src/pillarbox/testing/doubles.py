@@ -129,7 +129,10 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
 
 
 _VERBS = frozenset(
-    ("send", "send_many", "receive", "acknowledge_many", "nack_many", "extend_visibility_many")
-    + ("release_many", "purge", "approximate_count", "stats", "peek", "delete", "redrive")
-    + ("_acknowledge", "_nack", "_extend", "_release", "_reject", "_reply")
+    {
+        *("send", "send_many", "receive", "purge", "approximate_count", "stats"),
+        *("acknowledge_many", "nack_many", "extend_visibility_many", "release_many"),
+        *("peek", "delete", "redrive"),
+        *("_acknowledge", "_nack", "_extend", "_release", "_reject", "_reply"),
+    }
 )
