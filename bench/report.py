@@ -79,7 +79,9 @@ def _compared(check: Check | None, timed: bool) -> list[str | Text]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}"
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _spread(row: Row) -> str:

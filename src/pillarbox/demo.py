@@ -12,13 +12,20 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 from msgspec import Struct
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from pillarbox import DeadLetterPolicy, InMemoryMailbox, Message, Undecodable
+from pillarbox import (
+    DeadLetterPolicy,
+    InMemoryMailbox,
+    MailboxClosedError,
+    Message,
+    Undecodable,
+)
 
 _ORDERS = 600
 _URGENT = 200
@@ -46,11 +53,12 @@ class Desk:
         self._lock = threading.Lock()
 
     def work(self, clerk: str) -> None:
-        """Take orders until the mailbox is closed and empty."""
-        while not self.orders.closed:
-            for message in self.orders.receive(visibility_timeout=5, wait_time_seconds=1):
-                time.sleep(_PAUSES[clerk])
-                self._handle(clerk, message)
+        """Take orders until the mailbox is closed."""
+        with suppress(MailboxClosedError):
+            while True:
+                for message in self.orders.receive(visibility_timeout=5, wait_time_seconds=1):
+                    time.sleep(_PAUSES[clerk])
+                    self._handle(clerk, message)
 
     def _handle(self, clerk: str, message: Message[Order]) -> None:
         if message.body.grams <= 0 and not self.mended:

@@ -66,6 +66,12 @@ def test_R58_without_syncs_power_loss_loses_messages() -> None:
         crash_states(1, CI_STATES, durability="os")
 
 
+def fill(box: DurableMailbox[bytes], body: bytes, confirmed: list[str]) -> None:
+    """Send until it fails."""
+    while True:
+        confirmed.append(box.send(body))
+
+
 @pytest.mark.parametrize("call", range(1, 40))
 def test_R58_a_failed_sync_stops_the_store_and_nothing_after_it_is_confirmed(call: int) -> None:
     syncs = 0
@@ -79,16 +85,19 @@ def test_R58_a_failed_sync_stops_the_store_and_nothing_after_it_is_confirmed(cal
 
     disk = SimDisk()
     disk.before = fail
-    confirmed = []
+    boxes: list[DurableMailbox[bytes]] = []
+    confirmed: list[str] = []
+
+    def open_and_fill() -> None:
+        boxes.append(DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock()))
+        fill(boxes[0], b"a", confirmed)
+
     with pytest.raises(MailboxStorageError):
-        box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock())
-        while True:
-            confirmed.append(box.send(b"a"))
+        open_and_fill()
     disk.before = lambda *_: None
-    if confirmed:
-        for _ in range(3):
-            with pytest.raises(MailboxStorageError, match="read-only"):
-                box.send(b"b")
+    for box in boxes:
+        with pytest.raises(MailboxStorageError, match="read-only"):
+            box.send(b"b")
     store = open_store(disk.crash(lambda _: 0), FakeClock())
     assert set(confirmed) <= ids_of(store).keys()
 
@@ -96,10 +105,9 @@ def test_R58_a_failed_sync_stops_the_store_and_nothing_after_it_is_confirmed(cal
 def test_R22_a_full_disk_refuses_messages_lets_go_of_others_and_recovers() -> None:
     disk = SimDisk(capacity_bytes=300_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
-    sent = []
+    sent: list[str] = []
     with pytest.raises(MailboxFullError, match="free some disk space"):
-        while True:
-            sent.append(box.send(b"." * 1000))
+        fill(box, b"." * 1000, sent)
     assert box.approximate_count() == len(sent) > 100
     taken = box.receive(max_messages=20)
     assert box.acknowledge_many(taken) == [True] * 20

@@ -1,21 +1,62 @@
 """The `pillarbox` command: one file per noun, joined here.
 
-Commands print for people; nothing else in Pillarbox imports this package.
+Commands print for people, or JSON with `--json`; nothing else in Pillarbox imports this package.
+A command returns its exit code, or raises: what is raised becomes one line on stderr.
 """
 
 from __future__ import annotations
 
-from cyclopts import App
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+import structlog
+from cyclopts import App, CycloptsError
 
 from pillarbox import __version__
+from pillarbox.cli import log
+from pillarbox.cli.output import FAILED, OK, USAGE, UsageError, complain
+from pillarbox.core.errors import MailboxError
+from pillarbox.log import LogError
 
 app = App(
     name="pillarbox",
     help="Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
+    help_epilogue=(
+        "Exit codes: 0 done; 1 it failed, or damage was found; 2 the command line is wrong.\n\n"
+        "Example: pillarbox log info ./data"
+    ),
+    help_format="plaintext",
     version=f"pillarbox {__version__}",
 )
+app.command(log.app)
+
+
+def run(tokens: Sequence[str]) -> int:
+    """Run one command; its exit code. Whatever goes wrong is told in one line on stderr."""
+    try:
+        result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except (CycloptsError, UsageError) as error:
+        complain(f"{_one_line(error)} See 'pillarbox --help'.")
+        return USAGE
+    except BrokenPipeError:
+        # Whoever read us has seen enough; the interpreter must not fail on its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (LogError, MailboxError, OSError) as error:
+        complain(_one_line(error))
+        return FAILED
+    return result if isinstance(result, int) else OK
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def main() -> None:
     """Run the command line; the entry point of the `pillarbox` script."""
-    app()
+    # Commands say what went wrong themselves, and stdout is for their results only.
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet)
+    sys.exit(run(sys.argv[1:]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
@@ -193,7 +193,7 @@ class AsyncLocalMailbox(Generic[T]):
         """Wake every parked receive; nothing can be sent or received through it any more."""
         self._sync.close()
 
-    async def __aenter__(self) -> AsyncLocalMailbox[T]:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

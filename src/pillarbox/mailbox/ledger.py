@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -34,6 +33,7 @@ from pillarbox.log import (
     LogError,
     LogFullError,
     LogIndexError,
+    LogLockedError,
     RealDisk,
     Retention,
     Ticket,
@@ -92,13 +92,14 @@ class DurableStore(Store):
         disk: Disk | None = None,
     ) -> None:
         self.path = os.fspath(path)
+        self._translated = _Translated(self.path)
         self.disk = disk if disk is not None else RealDisk()
         self.segment_bytes = segment_bytes
         self.written: Ticket | None = None
         self.opened_by = os.getpid()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
-        with _translated(self.path):
+        with self._translated:
             _make_directory(self.disk, self.path)
             self.log = Log.open(
                 f"{self.path}/log",
@@ -108,7 +109,7 @@ class DurableStore(Store):
             )
         try:
             super().__init__(clock or WallClock())
-            with _translated(self.path):
+            with self._translated:
                 self._recover()
         except BaseException:
             self.log.close()
@@ -124,14 +125,14 @@ class DurableStore(Store):
                 f"the store {self.path} belongs to process {self.opened_by}; after a fork only "
                 "that one may use it"
             )
-        with _translated(self.path):
+        with self._translated:
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
         self.written = ticket
         self.compactor.grown(len(entries))
         return ticket
 
     def confirm(self, written: Written) -> None:
-        with _translated(self.path):
+        with self._translated:
             super().confirm(written)
 
     def keep(self, record: Record, index: int, length: int) -> None:
@@ -152,7 +153,7 @@ class DurableStore(Store):
         if recent is not None:
             return recent
         try:
-            with _translated(self.path):
+            with self._translated:
                 return journal.body_of(self.log.get(index_of(place)))
         except LogIndexError:
             if record.body == place:
@@ -195,7 +196,7 @@ class DurableStore(Store):
     def close(self) -> None:
         """Write a last snapshot and let go of the directory."""
         self.compactor.stop()
-        with _translated(self.path):
+        with self._translated:
             if self.log.poisoned is None:
                 self.compactor.take_snapshot()
             self.log.close()
@@ -309,16 +310,29 @@ def _make_directory(disk: Disk, path: str) -> None:
         disk.sync_directory(os.path.dirname(path.rstrip("/")) or ".")
 
 
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    """The log's errors, in the words of mailboxes."""
-    try:
-        yield
-    except LogFullError as error:
-        raise MailboxFullError(str(error)) from error
-    except LogClosedError as error:
-        raise MailboxClosedError(f"the store {path} was closed: open it again") from error
-    except LogIndexError:
-        raise
-    except (LogError, OSError) as error:
-        raise MailboxStorageError(str(error)) from error
+class _Translated:
+    """The log's errors, in the words of mailboxes. A class: it stands on the hot path."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, LogIndexError):
+            return
+        if isinstance(error, LogFullError):
+            raise MailboxFullError(str(error)) from error
+        if isinstance(error, LogClosedError):
+            raise MailboxClosedError(f"the store {self._path} was closed: open it again") from error
+        if isinstance(error, LogLockedError):
+            holder = f"process {error.pid}" if error.pid else "another process"
+            raise MailboxStorageError(
+                f"the store {self._path} is open in {holder}, and one process at a time may have "
+                "it: close it there first, or give this process a store of its own"
+            ) from error
+        if isinstance(error, LogError | OSError):
+            raise MailboxStorageError(str(error)) from error

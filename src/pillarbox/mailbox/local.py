@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from types import MappingProxyType, TracebackType
-from typing import Any, Generic, NoReturn, TypeVar, get_args
+from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
 
 import structlog
 
@@ -235,7 +235,7 @@ class LocalMailbox(Generic[T]):
         self._closed = True
         self._desk.wake_all(self)
 
-    def __enter__(self) -> LocalMailbox[T]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

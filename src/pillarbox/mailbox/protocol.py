@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -139,6 +140,15 @@ class Mailbox(Protocol[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
 
 @runtime_checkable
 class AsyncMailbox(Protocol[T]):
@@ -234,6 +244,15 @@ class AsyncMailbox(Protocol[T]):
 
     async def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
 def is_mailbox(candidate: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pillarbox.mailbox.message import AsyncMessage
 from pillarbox.mailbox.protocol import AsyncMailbox, State, Stats
@@ -158,6 +158,12 @@ class SyncFace:
 
     def close(self) -> None:
         self._loop.call(self._mailbox.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _faces(self, messages: Iterable[AsyncMessage[Any]]) -> list[SyncMessage]:
         return [SyncMessage(message, self._loop.call) for message in messages]

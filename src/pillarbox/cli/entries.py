@@ -1,0 +1,177 @@
+"""One entry of a log as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rich.text import Text
+
+from pillarbox.cli.output import iso
+from pillarbox.cli.replica import Names
+from pillarbox.core import journal
+
+_STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
+_WITHOUT_KEY = frozenset(
+    (journal.REDRIVEN, journal.REMOVED, journal.PURGED, journal.IDENTITY, journal.DECLARED)
+)
+_NEW = frozenset((journal.SENT, journal.SCHEDULED))
+_WITH_BODY = _NEW | {journal.RESTATED}
+_STYLES = {
+    "sent": "green",
+    "scheduled": "green",
+    "leased": "cyan",
+    "acknowledged": "blue",
+    "returned": "yellow",
+    "died": "red",
+    "died_in_line": "red",
+    "removed": "magenta",
+    "purged": "magenta",
+}
+_WIDTH_FOR_IDS = 110  # below this a terminal shows the last part of an id only
+_FIRST = ("index", "time", "kind", "queue", "id", "body", "body_format")
+
+
+def body_fields(body: bytes) -> dict[str, Any]:
+    """A body as JSON if it is an object or a list, else as text if it is that, else in hex."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return {"body": body.hex(), "body_format": "hex"}
+    if text[:1] in ("{", "["):
+        try:
+            value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+            return {"body": value, "body_format": "json"}
+        except (ValueError, RecursionError):
+            pass
+    if all(char.isprintable() or char in "\n\r\t" for char in text):
+        return {"body": text, "body_format": "text"}
+    return {"body": body.hex(), "body_format": "hex"}
+
+
+def _finite(text: str) -> float:
+    """What JSON can't say in turn is left as text."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def describe(index: int, time_ns: int, entry: journal.Entry, names: Names) -> dict[str, Any]:
+    """The entry of a store as a JSON object. What does not apply is left out."""
+    known: dict[str, Any] = {
+        "index": index,
+        "time": iso(time_ns),
+        "kind": journal.KINDS.get(entry.kind, f"kind {entry.kind}"),
+    }
+    if entry.kind not in _STORE_KINDS:
+        known["queue"] = names.queue(entry.queue)
+    if entry.kind not in _WITHOUT_KEY:
+        known["id"] = names.message_id(entry.key)
+    if entry.kind in _DETAILS:
+        known |= _DETAILS[entry.kind](entry, names)
+    if entry.kind in _WITH_BODY:
+        known |= body_fields(entry.body)
+    return known
+
+
+def describe_raw(index: int, time_ns: int, data: bytes) -> dict[str, Any]:
+    """The record of a plain log as a JSON object."""
+    return {"index": index, "time": iso(time_ns), "bytes": len(data)} | body_fields(data)
+
+
+def _new(entry: journal.Entry, _: Names) -> dict[str, Any]:
+    attributes, group, deduplication = entry.details or (None, None, None)
+    known = {"attributes": attributes, "group": group, "deduplication_id": deduplication}
+    found = {"priority": entry.priority} | {k: v for k, v in known.items() if v is not None}
+    return found | ({"due": iso(entry.at)} if entry.kind == journal.SCHEDULED else {})
+
+
+def _leased(entry: journal.Entry, _: Names) -> dict[str, Any]:
+    timeout, number = entry.details
+    return {"delivery": number, "until": iso(entry.at + timeout)}
+
+
+def _returned(entry: journal.Entry, _: Names) -> dict[str, Any]:
+    outcome, due = entry.details
+    return {"outcome": outcome} | ({"due": iso(due)} if due else {})
+
+
+def _redriven(entry: journal.Entry, names: Names) -> dict[str, Any]:
+    target, keys = entry.details
+    return {"target": target, "ids": [names.message_id(key) for key in keys]}
+
+
+def _declared(entry: journal.Entry, _: Names) -> dict[str, Any]:
+    _name, settings, dead = entry.details
+    return {"settings": settings, "dead_letters": dead}
+
+
+_DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
+    journal.SENT: _new,
+    journal.SCHEDULED: _new,
+    journal.LEASED: _leased,
+    journal.RETURNED: _returned,
+    journal.RELEASED: lambda x, _: {"to_front": bool(x.number)},
+    journal.EXTENDED: lambda x, _: {"until": iso(x.at)},
+    journal.DIED: lambda x, _: {"outcome": x.details[0], "reason": x.details[1]},
+    journal.DIED_IN_LINE: lambda x, _: {"reason": x.details},
+    journal.REDRIVEN: _redriven,
+    journal.REMOVED: lambda x, names: {"ids": [names.message_id(key) for key in x.details]},
+    # The secret that receipt handles are signed with is nobody's business.
+    journal.IDENTITY: lambda x, _: {"prefix": x.details[0]},
+    journal.DECLARED: _declared,
+}
+
+
+def line(known: dict[str, Any], width: int | None) -> Text:
+    """One line for people. `width` is the terminal's, or None where nothing may be cut."""
+    kind, when = known.get("kind", ""), known["time"]
+    text = Text(f"{known['index']:>8}  ", style="bold", end="")
+    text.append(when if width is None else when[11:-1], style="not bold dim")
+    if kind:
+        text.append(f"  {kind:<12}", style=f"not bold {_STYLES.get(kind, '')}")
+        text.append(f"  {_safe(known.get('queue', '-')):<10}", style="not bold")
+    if "id" in known:
+        short = width is not None and width < _WIDTH_FOR_IDS
+        name = "-" + known["id"].rpartition("-")[2] if short else known["id"]
+        text.append(f"  {name}", style="not bold dim")
+    for part in _details(known):
+        text.append(f"  {_safe(part)}", style="not bold yellow")
+    if "body" in known:
+        text.append(f"  {_safe(_body(known))}", style="not bold default")
+    return text
+
+
+def _details(known: dict[str, Any]) -> list[str]:
+    parts = []
+    for name, value in known.items():
+        if name in _FIRST or value is None or (name == "priority" and value == 0):
+            continue
+        if name == "attributes":
+            parts.extend(f"{key}={text}" for key, text in value.items())
+        elif name == "settings":
+            parts.extend(f"{key}={text}" for key, text in value.items() if text)
+        elif name == "ids":
+            parts.append(" ".join(value))
+        elif name == "bytes":
+            parts.append(f"{value} bytes")
+        else:
+            parts.append(f"{name.replace('_', ' ')} {value}")
+    return parts
+
+
+def _body(known: dict[str, Any]) -> str:
+    body = known["body"]
+    if known["body_format"] == "json":
+        return json.dumps(body, ensure_ascii=False)
+    return f"0x{body}" if known["body_format"] == "hex" else str(body)
+
+
+def _safe(text: str) -> str:
+    """Nothing that a sender wrote may break the line or speak to the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

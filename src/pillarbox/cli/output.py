@@ -1,0 +1,132 @@
+"""How every command speaks: results on stdout, all else on stderr, colours on terminals only."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+OK, FAILED, USAGE = 0, 1, 2
+
+_SHOW_AFTER_SECONDS = 0.4
+_WIDTH_OF_A_PIPE = 1000  # nothing that is read by a program is cut
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class UsageError(Exception):
+    """The command line asks for something that makes no sense."""
+
+
+class Advance(Protocol):
+    """Tell how much is done, of how much."""
+
+    def __call__(self, done: int, total: int, /) -> None: ...
+
+
+def console() -> Console:
+    """For results. Rich itself minds NO_COLOR and whether this is a terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    text = Text.assemble(("pillarbox: ", "bold red"), message)
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document in one line."""
+    text = json.dumps(document, ensure_ascii=False)
+    # Half of a surrogate pair can only be said as an escape.
+    sys.stdout.write((text if _encodable(text) else json.dumps(document)) + "\n")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def facts(rows: list[tuple[str, str]]) -> Table:
+    """Names and values, one below the other."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table with a head."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Advance]:
+    """A bar on stderr, if that is a terminal and the work takes a while."""
+    err = Console(stderr=True)
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+    started = time.monotonic()
+    shown: list[TaskID] = []
+
+    def advance(done: int, total: int) -> None:
+        if not err.is_terminal or time.monotonic() - started < _SHOW_AFTER_SECONDS:
+            return
+        if not shown:
+            bar.start()
+            shown.append(bar.add_task(what))
+        bar.update(shown[0], completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            bar.stop()
+
+
+def iso(time_ns: int) -> str:
+    """A time of the log: UTC, to the millisecond."""
+    at = _EPOCH + timedelta(milliseconds=time_ns // 1_000_000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_or_none(time_ns: int) -> str | None:
+    return iso(time_ns) if time_ns else None
+
+
+def brief_time(time_ns: int) -> str:
+    """The same for tables: shorter, to the second."""
+    return iso(time_ns)[:19].replace("T", " ") if time_ns else "-"
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
