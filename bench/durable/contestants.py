@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import diskcache
@@ -28,6 +29,7 @@ from pillarbox.log.segment import zero_fill
 BODY = b"an order for two pillar boxes, red. ".ljust(200, b".")
 TEXT = BODY.decode()
 RAW_FILE_BYTES = 16 << 20
+TURNS_BETWEEN_CLEANING = 1_000  # where acknowledged messages stay until one asks
 _TAKES_AWAY = "acknowledge, lease: what is taken is gone"
 
 Verb = Callable[[], object]
@@ -113,9 +115,13 @@ def _persist_ack_queue(path: Path, synced: bool) -> Iterator[Verbs]:
     line = persistqueue.SQLiteAckQueue(str(path / "ack"), multithreading=True)
     _persist_pragma(line, synced)
 
+    turns = count(1)
+
     def cycle() -> None:
         line.put(BODY)
         line.ack(id=line.get(block=False, raw=True)["pqid"])
+        if next(turns) % TURNS_BETWEEN_CLEANING == 0:
+            line.clear_acked_data(max_delete=2 * TURNS_BETWEEN_CLEANING, keep_latest=0)
 
     with closing(line):
         yield Verbs(lambda: line.put(BODY), cycle)
@@ -147,6 +153,8 @@ def _litequeue(path: Path, synced: bool) -> Iterator[Verbs]:
     line.conn.execute(f"PRAGMA synchronous={'FULL' if synced else 'OFF'}")
     lock = threading.Lock()  # its transactions are of a connection, which the threads share
 
+    turns = count(1)
+
     def send() -> None:
         with lock:
             line.put(TEXT)
@@ -158,6 +166,9 @@ def _litequeue(path: Path, synced: bool) -> Iterator[Verbs]:
             message = line.pop()
         with lock:
             line.done(message.message_id)
+        if next(turns) % TURNS_BETWEEN_CLEANING == 0:
+            with lock:
+                line.prune()
 
     with closing(line.conn):
         yield Verbs(send, cycle)

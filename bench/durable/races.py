@@ -54,9 +54,7 @@ def alone(
     name: str = "",
 ) -> Contender:
     prepare = partial(_alone, contestant, synced, pick)
-    return Contender(
-        name or contestant.name, prepare, operations, versus, f"{contestant.lacks}".strip()
-    )
+    return Contender(name or contestant.name, prepare, operations, versus, contestant.lacks)
 
 
 def crowd(

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -30,12 +30,10 @@ def _program() -> str:
         command = ["apt-get", "install", "--yes", "--quiet", "redis-server"]
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        try:
+        with suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 command, env=environment, timeout=INSTALL_SECONDS_MAX, check=False, **quiet
             )
-        except subprocess.TimeoutExpired:
-            pass
         found = shutil.which("redis-server")
     if found is None:
         raise UnavailableError("redis-server is not installed; try: apt-get install redis-server")

@@ -26,8 +26,10 @@ from pillarbox.core.queue import (
     Outcome,
     Queue,
     Record,
+    extra_of,
     next_deadline,
     place,
+    priority_of,
 )
 
 _ATTEMPTS_KEPT_MAX = 100
@@ -53,6 +55,10 @@ def apply(queue: Queue, event: e.Event) -> None:
 
 
 def sent(queue: Queue, records: Sequence[Record]) -> None:
+    if not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1:
+        queue.lanes[records[0].priority].extend(records)
+        queue.mask |= 1 << records[0].priority
+        return
     for record in records:
         if record.extra is None:
             lane = queue.lanes[record.priority]

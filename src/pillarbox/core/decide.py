@@ -28,17 +28,24 @@ from pillarbox.core.events import (
     Scheduled,
     Sent,
 )
-from pillarbox.core.queue import Lease, Outcome, Queue, Record, first, in_order, waiting
+from pillarbox.core.queue import (
+    Lease,
+    Outcome,
+    Queue,
+    Record,
+    extra_of,
+    first,
+    in_order,
+    waiting,
+)
 
 
 def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
     """The records that are new: those that repeat a recent deduplication id are left out."""
     capacity = queue.settings.capacity
     fresh = records
-    for record in records:
-        if record.extra is not None:
-            fresh = _without_duplicates(queue, records, now)
-            break
+    if any(map(extra_of, records)):
+        fresh = _without_duplicates(queue, records, now)
     if fresh and capacity is not None and queue.size + len(fresh) > capacity:
         raise MailboxFullError(
             f"mailbox {queue.name!r} holds {queue.size:,} of {capacity:,} messages and can't "
@@ -65,7 +72,7 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
     records = first(queue, count)
     numbers = [record.deliveries + 1 for record in records]
     times = repeat(now), repeat(now + timeout), repeat(timeout)
-    extras = [record.extra for record in records]
+    extras = map(extra_of, records)
     return list(map(Lease, records, numbers, *times, extras))  # in C: a batch is no loop
 
 

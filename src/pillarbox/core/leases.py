@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pillarbox.core.timers import Timers
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
+_key_of = attrgetter("record.key")
 UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
 
@@ -59,7 +61,7 @@ class Leases:
             for lease in leases:
                 self.add(lease)
         else:
-            line.update(zip([lease.record.key for lease in leases], leases, strict=True))
+            line.update(zip(map(_key_of, leases), leases, strict=True))
 
     def remove(self, lease: Lease) -> None:
         if lease.timeout == UNUSUAL:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -102,6 +103,12 @@ class Settings(Struct, frozen=True):
 
 
 DEFAULT_SETTINGS = Settings()
+
+# What is read from many records at once is read in C.
+key_of = attrgetter("key")
+extra_of = attrgetter("extra")
+priority_of = attrgetter("priority")
+record_of = attrgetter("record")
 
 
 class Queue:

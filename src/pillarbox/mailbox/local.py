@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
+from operator import attrgetter
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
 
@@ -17,7 +18,7 @@ import structlog
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
-from pillarbox.core.queue import Extra, Lease, Record
+from pillarbox.core.queue import Extra, Lease, Record, record_of
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import (
     DeadLetter,
@@ -37,6 +38,10 @@ _RESERVED = "pillarbox."
 _REPLY_TO = "pillarbox.reply_to"
 _IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+_number_of = attrgetter("number")
+_mailbox_of = attrgetter("_mailbox")
+_delivery_of = attrgetter("_delivery")
 
 _log = structlog.get_logger("pillarbox")
 
@@ -134,7 +139,7 @@ class LocalMailbox(Generic[T]):
         delay = self._delay(delay_seconds)
         extra = self._extra(group, None)
         keys = self._desk.send(data, limits.priority(priority), delay, noted, extra)
-        return list(map(self._store.prefix.__add__, map(str, keys)))
+        return self._store.message_ids(keys)
 
     def receive(
         self,
@@ -343,8 +348,8 @@ class LocalMailbox(Generic[T]):
 
     def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
         """The messages of these leases; those that don't decode are seen to and left out."""
-        bodies = self._desk.bodies([lease.record for lease in leases])
-        numbers = [lease.number for lease in leases]
+        bodies = self._desk.bodies(list(map(record_of, leases)))
+        numbers = map(_number_of, leases)
         try:
             return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
         except QUICK_ERRORS:  # some body does not decode: one by one, then
@@ -379,8 +384,14 @@ class LocalMailbox(Generic[T]):
         return kind(body, count, Lease(record, count, 0, 0, 0, record.extra), backend)
 
     def _leases(self, messages: Iterable[Any]) -> list[Lease]:
+        chosen = list(messages)
+        try:
+            if set(map(_mailbox_of, chosen)) <= {self}:
+                return list(map(_delivery_of, chosen))
+        except AttributeError:  # something is no message: find out which
+            pass
         leases = []
-        for message in messages:
+        for message in chosen:
             if not isinstance(message, Delivered) or message._mailbox._desk is not self._desk:
                 raise InvalidParameterError(
                     "messages", message, f"messages received from mailbox {self.name!r}"

@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pillarbox.clock import Clock, SystemClock
@@ -100,6 +100,19 @@ class Store:
     def message_id(self, key: int) -> str:
         return self.prefix + str(key)
 
+    def message_ids(self, keys: Sequence[int]) -> list[str]:
+        """The ids of a batch; those of keys in a row differ in their last digits only."""
+        if not isinstance(keys, range) or not keys:
+            return list(map(self.message_id, keys))
+        ids: list[str] = []
+        start = keys.start
+        while start < keys.stop:
+            high, low = divmod(start, len(_ENDINGS))
+            count = min(keys.stop - start, len(_ENDINGS) - low)
+            ids.extend(map(f"{self.prefix}{high}".__add__, _ENDINGS[low : low + count]))
+            start += count
+        return ids
+
     def key_of(self, message_id: str) -> int | None:
         """The key behind an id of this store."""
         prefix, _, key = message_id.rpartition("-")
@@ -136,6 +149,7 @@ def _identity(lease: Lease) -> tuple[int, int, int, int]:
     return lease.record.key, lease.number, lease.leased_at, releases
 
 
+_ENDINGS = [f"{number:04}" for number in range(10_000)]
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 

@@ -1,0 +1,96 @@
+"""The memory of waiting messages whose bodies are on disk, and the disk after compaction.
+
+This module as a program measures them, the memory in processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+from bench.durable.place import disk_bytes, work_directory
+from bench.durable.stores import BODY_BYTES, child, filled, opened
+from bench.harness import Figure, Probe, Sized
+from pillarbox.log.log import SEGMENT_BYTES
+
+WAITING = 1_000_000
+CHURN = 300_000
+KEPT_PART = 0.1
+BATCH = 1_000
+SEED = 7
+_MEGABYTE = 1e6
+
+
+def memory(sized: Sized) -> Probe:
+    count = sized(WAITING)
+    return Probe(
+        f"memory of {count:,} waiting messages of 1 kB",
+        "bench.durable.footprint",
+        ("memory", str(count)),
+        (
+            Figure("opened", "growth by opening their store, a message", "bytes", at_most=250),
+            Figure(
+                "sent",
+                "growth by sending them (32 MB of new bodies stay at hand), a message",
+                "bytes",
+                at_most=250,
+            ),
+        ),
+    )
+
+
+def disk(sized: Sized) -> Probe:
+    count = sized(CHURN)
+    return Probe(
+        f"disk after {count:,} messages of 1 kB, 90% acknowledged at random, and a compaction",
+        "bench.durable.footprint",
+        ("disk", str(count)),
+        (
+            Figure("before", "all files before", "MB"),
+            Figure("after", "all files after", "MB"),
+            Figure("closed", "all files after the store was closed", "MB"),
+            Figure("live", "bodies of live messages", "MB"),
+            Figure("ratio", "after, less one segment, to live", "x", at_most=1.3),
+            Figure("closed_ratio", "closed, less one segment, to live", "x", at_most=1.3),
+        ),
+    )
+
+
+def measure_memory(count: int, path: Path) -> dict[str, float]:
+    sender = child("resident-sender", path / "store", path / "warm", count)
+    opener = child("resident", path / "store", path / "warm")
+    assert opener["count"] == count
+    return {"sent": sender["growth"] / count, "opened": opener["growth"] / count}
+
+
+def measure_disk(count: int, path: Path) -> dict[str, float]:
+    chance = random.Random(SEED)
+    with opened(path / "store") as box:
+        filled(box, count)
+        while messages := box.receive(max_messages=BATCH, visibility_timeout=3600):
+            box.acknowledge_many([m for m in messages if chance.random() > KEPT_PART])
+        before = disk_bytes(path)
+        box._store.compactor.compact()
+        after = disk_bytes(path)
+        live = box.approximate_count() * BODY_BYTES
+    closed = disk_bytes(path)
+    return {
+        "before": before / _MEGABYTE,
+        "after": after / _MEGABYTE,
+        "closed": closed / _MEGABYTE,
+        "live": live / _MEGABYTE,
+        "ratio": (after - SEGMENT_BYTES) / live,
+        "closed_ratio": (closed - SEGMENT_BYTES) / live,
+    }
+
+
+def main() -> None:
+    measures = {"memory": measure_memory, "disk": measure_disk}
+    with work_directory() as path:
+        print(json.dumps(measures[sys.argv[1]](int(sys.argv[2]), path)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What each segment file of a log holds, whether or not the log could be opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pillarbox.cli.output import iso_or_none
+from pillarbox.log import LogReader, RealDisk
+from pillarbox.log.catalog import load_sealed
+from pillarbox.log.frame import DATA
+from pillarbox.log.layout import BLOCK_BYTES, FORMAT, base_of_name, decode_segment_header
+from pillarbox.log.scan import scan
+
+
+class SegmentFile(NamedTuple):
+    """One file. `state` is sealed, open, or damaged (then the rest is what could be read)."""
+
+    name: str
+    first_index: int
+    records: int
+    bytes: int
+    file_bytes: int
+    from_ns: int
+    to_ns: int
+    state: str
+
+    def as_json(self) -> dict[str, Any]:
+        known = self._asdict()
+        times = {"from": iso_or_none(known.pop("from_ns")), "to": iso_or_none(known.pop("to_ns"))}
+        return known | times | {"sealed": self.state == "sealed"}
+
+
+def list_segments(log: str, names: list[str]) -> list[SegmentFile]:
+    """The files in order; one that a writer drops meanwhile is left out."""
+    found = []
+    for place, name in enumerate(names):
+        try:
+            found.append(_segment(log, name, last=place == len(names) - 1))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
+    base = base_of_name(name)
+    sealed = load_sealed(RealDisk(), log, name)
+    if sealed is not None:
+        count, size = sealed.end_index - base, sealed.size_bytes
+        times = sealed.min_time_ns, sealed.max_time_ns
+        return SegmentFile(name, base, count, size, size, *times, "sealed")
+    # Read, not mapped: its writer may shorten it.
+    image = (Path(log) / name).read_bytes()
+    header = decode_segment_header(image[:BLOCK_BYTES], f"{log}/{name}")
+    if header is None:
+        return SegmentFile(name, base, 0, 0, len(image), 0, 0, "damaged")
+    seen = scan(image, header)
+    count = seen.end_index - header.base_index
+    times = seen.min_time_ns, seen.max_time_ns
+    state = "open" if last else "damaged"
+    return SegmentFile(name, base, count, seen.end_offset, len(image), *times, state)
+
+
+def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
+    """The log's id, from the newest segment that it wrote itself, and its format."""
+    for name in reversed(names):
+        with (Path(log) / name).open("rb") as file:
+            header = decode_segment_header(file.read(BLOCK_BYTES), f"{log}/{name}")
+        if header is not None and not header.flags:
+            return header.log_id.hex(), FORMAT
+    return None, FORMAT
+
+
+def durability_of(reader: LogReader, last: SegmentFile | None) -> str:
+    """How the newest frames reached the disk, so far as they tell."""
+    if last is None or reader.end_index == reader.first_index:
+        return "unknown (the log is empty)"
+    if last.state == "sealed":
+        return "on disk (the log was closed)"
+    block = list(reader.blocks(reader.end_index - 1, reader.end_index))[-1]
+    frames = [frame for frame in block.frames if frame.kind == DATA]
+    behind = [frame for frame in frames if frame.synced_index < frame.first_index]
+    if behind:
+        return f"os or memory (known to be on disk: up to {behind[-1].synced_index})"
+    return "fsync (each frame waited for the one before it)" if len(frames) > 1 else "unknown"

@@ -1,0 +1,133 @@
+"""Which entries `log cat` shows: from where to where, of which queue, of which kinds."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pillarbox.cli.entries import describe, describe_raw
+from pillarbox.cli.output import UsageError
+from pillarbox.cli.place import Place
+from pillarbox.cli.replica import Names
+from pillarbox.core import journal
+from pillarbox.log import LogCorruptError, LogReader, RealDisk, Record
+from pillarbox.mailbox.compactor import read_snapshot
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_POLL_SECONDS = 1.0
+
+
+def seconds_of(text: str) -> float | None:
+    """A time span as 90s, 10m, 2h or 7d; None if it is not one."""
+    match = _AGO.fullmatch(text)
+    return float(match[1]) * _SECONDS[match[2]] if match else None
+
+
+def index_of(reader: LogReader, option: str, text: str) -> int:
+    """The index that INDEX or TIME means: 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
+    if text.isdigit():
+        return int(text)
+    ago = seconds_of(text)
+    if ago is not None:
+        return reader.index_at_time(time.time_ns() - int(ago * 1e9))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} must be an index (1200), a time in UTC (2026-05-01T12:00) or a while ago"
+            f" (90s, 10m, 2h, 7d); got {text!r}."
+        ) from None
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return reader.index_at_time(int(when.timestamp() * 1e6) * 1000)
+
+
+def kinds_of(words: Iterable[str]) -> frozenset[int]:
+    """The kinds that `--kind sent,leased` names; none means all."""
+    numbers = {name: number for number, name in journal.KINDS.items()}
+    names = [name.strip() for word in words for name in word.split(",")]
+    for name in names:
+        if name not in numbers:
+            raise UsageError(f"--kind must be of {', '.join(numbers)}; got {name!r}.")
+    return frozenset(numbers[name] for name in names)
+
+
+class Selection:
+    """Reads the records of one log and describes those that are asked for."""
+
+    def __init__(
+        self, place: Place, reader: LogReader, queue: str | None, kinds: frozenset[int]
+    ) -> None:
+        self._reader, self._kinds = reader, kinds
+        self._queue = queue
+        self._names: Names | None = None
+        self._place = place
+        if place.store is None and (queue is not None or kinds):
+            raise UsageError(f"{place.log} is the log of no store: it has no queues and no kinds.")
+
+    def read(self, start: int, stop: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
+        """The entries from `start` up to `stop`; with `follow`, also those yet to come."""
+        start = max(start, self._reader.first_index)
+        if self._place.store is not None:
+            self._names = self._names_at(start)
+            if self._queue is not None and not follow:
+                self._must_exist(self._queue)
+        tailer = self._reader.tailer().to_index(start)
+        while stop is None or tailer.index < stop:
+            batch = tailer.wait(timeout=_POLL_SECONDS) if follow else tailer.read()
+            if not batch and not follow:
+                return
+            for record in batch:
+                if stop is not None and record.index >= stop:
+                    return
+                known = self._describe(record)
+                if known is not None:
+                    yield known
+
+    def _describe(self, record: Record) -> dict[str, Any] | None:
+        if self._names is None:
+            return describe_raw(record.index, record.time_ns, record.data)
+        entry = journal.decode(record.data)
+        self._names.learn(entry)
+        if self._kinds and entry.kind not in self._kinds:
+            return None
+        known = describe(record.index, record.time_ns, entry, self._names)
+        if self._queue not in (None, known.get("queue"), known.get("target")):
+            return None
+        return known
+
+    def _names_at(self, start: int) -> Names:
+        """The names of queues that were declared before `start`."""
+        assert self._place.store is not None
+        state = read_snapshot(RealDisk(), self._place.store)
+        names = Names(state)
+        first = max(state.index if state is not None else 0, self._reader.first_index)
+        try:
+            if first < start:
+                names.learn_from(self._reader.frames(first, start))
+            elif state is None:
+                names.learn_from(self._reader.frames(start, start + 1))
+        except LogCorruptError:
+            pass  # numbers instead of names, then; reading on will tell of the damage
+        return names
+
+    def _must_exist(self, queue: str) -> None:
+        assert self._names is not None
+        names = self._names
+        start = self._reader.first_index
+        if queue not in names.queues.values():
+            with_all = Names(None)
+            with_all.queues = dict(names.queues)
+            try:
+                with_all.learn_from(self._reader.frames(start))
+            except LogCorruptError:
+                return
+            known = sorted(with_all.queues.values())
+            if queue not in known:
+                raise UsageError(
+                    f"there is no queue {queue!r} in {self._place.name}; it has"
+                    f" {', '.join(known) or 'none'}."
+                )
