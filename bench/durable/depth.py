@@ -30,7 +30,7 @@ def waiting(sized: Sized) -> Probe:
         "bench.durable.depth",
         ("measure", str(sized(CYCLES)), *map(str, depths)),
         (
-            *(Figure(str(depth), f"{depth:,} waiting", "ns") for depth in depths),
+            *(Figure(str(depth), f"{depth:,} waiting", "us") for depth in depths),
             *(
                 Figure(f"{depth}_ratio", f"{depth:,} to {depths[0]:,}", "x", at_most=1.3)
                 for depth in depths[1:]
@@ -49,7 +49,7 @@ def measure(cycles: int, *depths: int) -> dict[str, float]:
                 if number:
                     costs[depth].append(cost)
             lines.reverse()
-    found = {str(depth): median(costs[depth]) for depth in depths}
+    found = {str(depth): median(costs[depth]) / 1_000 for depth in depths}
     for depth in depths[1:]:
         pairs = zip(costs[depth], costs[depths[0]], strict=True)
         found[f"{depth}_ratio"] = median(mine / theirs for mine, theirs in pairs)

@@ -2,12 +2,13 @@
 
 A mailbox is a work queue: one holder for each message, and a lease on it.
 
->>> from pillarbox import open_mailbox
->>> orders = open_mailbox("memory:orders", str)
->>> _ = orders.send("tea", priority=9)
->>> for message in orders.receive(wait_time_seconds=5):
-...     print(message.body, message.acknowledge())
-tea True
+Examples:
+    >>> from pillarbox import open_mailbox
+    >>> orders = open_mailbox("memory:orders", str)
+    >>> _ = orders.send("tea", priority=9)
+    >>> for message in orders.receive(wait_time_seconds=5):
+    ...     print(message.body, message.acknowledge())
+    tea True
 """
 
 from pillarbox.core.errors import (

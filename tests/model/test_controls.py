@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pillarbox.core import apply, decide, leases, queue, timers
-from tests.model.world import run
+from tests.model.driver import run
 
 STEPS_MAX = 6_000
 

@@ -12,7 +12,9 @@ import pytest
 
 from pillarbox.core import journal
 from pillarbox.core.queue import Queue
-from tests.model.world import MAIN, OTHER, World, _view, fresh_queues, run_world, snapshot
+from tests.model.driver import run_world
+from tests.model.sameness import snapshot, view
+from tests.model.world import MAIN, OTHER, World, fresh_queues
 
 SEEDS = range(100, 112)
 STEPS = 120
@@ -64,7 +66,7 @@ def _rebuild(world: World) -> list[Queue]:
 
 def _state(queue: Queue) -> dict[str, Any]:
     return {
-        **_view(queue),
+        **view(queue),
         "duplicates": list(queue.duplicates.items()),
         "groups": [(name, group.held, group.lane) for name, group in queue.groups.items()],
         "lanes": [(at, len(lane)) for at, lane in sorted(queue.lanes.items()) if lane],

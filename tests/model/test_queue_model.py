@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from tests.model.driver import run
 from tests.model.world import (
     DEAD,
     DEDUPLICATIONS,
@@ -36,7 +37,6 @@ from tests.model.world import (
     VERBS,
     MessageSpec,
     World,
-    run,
 )
 
 HYPOTHESIS_STEPS = 40_000

@@ -13,27 +13,22 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
-from msgspec.structs import astuple
-
 from pillarbox.core import apply, decide, hot, journal
 from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.queue import (
     NEVER,
-    NO_LANE,
     Extra,
-    Group,
     Lease,
     Queue,
     Record,
     Settings,
     in_order,
     next_deadline,
-    oldest_key,
-    waiting,
 )
 from tests.model import naive
+from tests.model.sameness import check_inside, compare, snapshot
 
 START = 1_700_000_000_000_000_001
 MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
@@ -396,210 +391,3 @@ def _command(verb: str, leases: list[Lease], option: int) -> c.Command:
     if verb == "extend":
         return c.Extend(leases, TIMEOUTS[option % len(TIMEOUTS)])
     return c.Reject(leases, f"reason {option}")
-
-
-# What must be equal
-
-
-def compare(queue: Queue, model: naive.NaiveQueue) -> None:
-    ours, theirs = _view(queue), _view_of_model(model)
-    if ours != theirs:
-        different = {
-            name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]
-        }
-        raise AssertionError(f"queue {queue.name!r} and its model differ: {different}")
-
-
-def _view(queue: Queue) -> dict[str, Any]:
-    return {
-        "counts": (queue.size, queue.ready, queue.scheduled, queue.in_flight),
-        "waiting": [_record_view(record) for record in waiting(queue)],
-        "scheduled": [(at, _record_view(record)) for at, _, record in queue.schedule],
-        "in flight": sorted(
-            (x.deadline, x.record.key, x.number, x.leased_at, x.record.body) for x in queue.leases
-        ),
-        "next deadline": next_deadline(queue),
-        "oldest": oldest_key(queue),
-    }
-
-
-def _view_of_model(model: naive.NaiveQueue) -> dict[str, Any]:
-    scheduled = [m for m in model.messages if m.state == naive.SCHEDULED]
-    leases = [m.lease for m in model.messages if m.lease is not None]
-    counts = [model.count(s) for s in (naive.READY, naive.SCHEDULED, naive.IN_FLIGHT)]
-    line = model.line()
-    return {
-        "counts": (len(model.messages), *counts),
-        "waiting": [_message_view(message) for message in (*line, *model.blocked())],
-        "scheduled": [
-            (m.due, _message_view(m)) for m in sorted(scheduled, key=lambda m: (m.due, m.key))
-        ],
-        "in flight": sorted(
-            (x.deadline, x.message.key, x.number, x.leased_at, x.message.body) for x in leases
-        ),
-        "next deadline": model.next_deadline(),
-        "oldest": model.oldest(line),
-    }
-
-
-def _record_view(record: Record) -> tuple[Any, ...]:
-    x = record.extra
-    if x is None:
-        head = (record.key, record.body, record.priority, record.deliveries)
-        return (*head, None, None, (), None, 0)
-    attempts = tuple(astuple(attempt) for attempt in x.attempts)
-    death = None if x.death is None else astuple(x.death)
-    return (
-        *(record.key, record.body, record.priority, record.deliveries),
-        *(x.group, x.deduplication, attempts, death, x.releases),
-    )
-
-
-def _message_view(m: naive.Message) -> tuple[Any, ...]:
-    return (
-        *(m.key, m.body, m.priority, m.deliveries),
-        *(m.group, m.deduplication, m.attempts, m.death, m.releases),
-    )
-
-
-# What must always hold
-
-
-def check_inside(queue: Queue, model: naive.NaiveQueue) -> None:
-    assert queue.size == queue.ready + queue.scheduled + queue.in_flight
-    assert min(queue.size, queue.ready, queue.scheduled, queue.in_flight) >= 0
-    occupied = {p for p, lane in queue.lanes.items() if lane} | set(queue.returned)
-    assert queue.mask == sum(1 << p for p in occupied), "the mask"
-    assert all(queue.returned.values()), "an empty line of returned ones is kept"
-    assert queue.wake_at <= (next_deadline(queue) or NEVER), "it would wake too late"
-    standing = [
-        (p, item) for p, lane in queue.lanes.items() for item in lane if isinstance(item, Group)
-    ]
-    assert len(standing) == sum(group.lane != NO_LANE for group in queue.groups.values())
-    for name, group in queue.groups.items():
-        held = sum(m.held for m in model.messages if m.group == name)
-        assert group.held == held, "what a group waits for"
-        assert group.waiting or group.held, "a group without reason"
-        assert (group.lane != NO_LANE) == (not group.held), "a group's turn"
-        assert group.lane == NO_LANE or (group.lane, group) in standing, "a group's lane"
-    assert list(queue.groups) == model.groups
-    assert queue.grouped == sum(len(group.waiting) for group in queue.groups.values())
-    assert queue.lined_up == len(standing)
-    alive = {name: entry for name, entry in model.known.items() if name in queue.duplicates}
-    assert dict(queue.duplicates) == alive, "what it knows of duplicates"
-
-
-def snapshot(queue: Queue) -> list[Any]:
-    """All of a queue's state by value, the insides of its index structures too."""
-    return [_by_value(getattr(queue, name)) for name in Queue.__slots__]
-
-
-def _by_value(thing: Any) -> Any:
-    if thing is None or isinstance(thing, int | str | bytes):
-        return thing
-    if isinstance(thing, Queue):
-        return thing.name
-    if isinstance(thing, dict):
-        return [(_by_value(key), _by_value(value)) for key, value in thing.items()]
-    if isinstance(thing, list | tuple | deque):
-        return [_by_value(each) for each in thing]
-    names = getattr(thing, "__struct_fields__", None) or type(thing).__slots__
-    return [_by_value(getattr(thing, name)) for name in names]
-
-
-# A seeded driver of the same steps
-
-
-def random_step(world: World, rng: random.Random) -> str:
-    """One step drawn from all there are. What it was, in words."""
-    jump = rng.choice(JUMPS if rng.random() < world.haste else JUMPS[:10])
-    world.jump(jump)
-    crowd = len(world.models[DEAD].messages) > 25
-    at = rng.choices((MAIN, OTHER, DEAD), (8, 1, 8 if crowd else 2))[0]
-    quick = rng.random() < 0.5
-    at_forgetting = jump in (TO_FORGETTING, BEFORE_FORGETTING)
-    dice = rng.random() * (0.4 if at_forgetting else 1.0)  # then mostly a send
-    if dice < 0.30:
-        return _random_send(world, rng, at, jump, quick)
-    if dice < (0.75 if world.patient else 0.58):
-        count = 1 if world.patient else rng.choice((1, 1, 1, 2, 3, 5, 10, 40))
-        timeout = rng.choice(TIMEOUTS[-4:] if world.plain else TIMEOUTS[-14 * world.patient :])
-        world.receive(at, count, timeout, quick=quick)
-        return f"{jump=} receive({at}, {count}, {timeout}, {quick=})"
-    if dice < 0.92:
-        verb = rng.choices(VERBS, (4, 4, 2, 3, 1))[0]
-        few = rng.choice((1, 1, 1, 2, 3, 10))
-        picks, option = [-rng.randint(1, 20) for _ in range(few)], rng.randrange(36)
-        world.end(at, verb, picks, option, quick=quick)
-        return f"{jump=} end({at}, {verb!r}, {picks}, {option}, {quick=})"
-    if dice < 0.95:
-        picks = [rng.randint(-1, 40) for _ in range(rng.choice((1, 2, 6)))]
-        world.remove(at, picks, quick=quick)
-        return f"{jump=} remove({at}, {picks}, {quick=})"
-    if dice < 0.98:
-        source, to = rng.choice(
-            ((DEAD, MAIN), (DEAD, MAIN), (DEAD, OTHER), (MAIN, OTHER), (at, at))
-        )
-        picks = [rng.randint(-1, 40) for _ in range(rng.choice((1, 3, 20)))]
-        world.redrive(source, to, picks, quick=quick)
-        return f"{jump=} redrive({source}, {to}, {picks}, {quick=})"
-    if dice < 0.984:
-        world.purge(at, quick=quick)
-        return f"{jump=} purge({at}, {quick=})"
-    world.tick(at)
-    return f"{jump=} tick({at})"
-
-
-def _random_send(world: World, rng: random.Random, at: int, jump: int, quick: bool) -> str:
-    count = rng.choice((1, 1, 1, 2, 3, 8))
-    if len(world.models[at].messages) > 40:
-        count = 0  # an empty batch: the queue is long enough to be slow to search
-    style = rng.choice(("plain", "plain", "priority", "group", "any"))
-    if jump in (TO_FORGETTING, BEFORE_FORGETTING):
-        style = "any"
-    if world.plain and rng.random() < 0.99:
-        style = "plain"
-    specs: list[MessageSpec] = []
-    for _ in range(count):
-        priority = rng.choice(PRIORITIES) if style in ("priority", "any") else 0
-        group = rng.choice(GROUPS) if style in ("group", "any") else None
-        deduplication = rng.choice(DEDUPLICATIONS) if style == "any" else None
-        specs.append((priority, group, deduplication))
-    delay = rng.choice(DELAYS)
-    world.send(at, specs, delay, quick=quick)
-    return f"{jump=} send({at}, {specs}, {delay}, {quick=})"
-
-
-STEPS_PER_WORLD = 250
-
-
-def run(seed: int, steps: int, *, snapshot_every: int = 16) -> tuple[int, Counter[str]]:
-    """Drive worlds made from this seed for this many steps; how many, and what was seen."""
-    done, seen = 0, Counter[str]()
-    while done < steps:
-        world = run_world(
-            seed * 1_000_003 + done, min(STEPS_PER_WORLD, steps - done), snapshot_every
-        )
-        done += world.steps
-        seen += world.seen
-    return done, seen
-
-
-def run_world(
-    seed: int, steps: int, snapshot_every: int = 16, *, keep_journal: bool = False
-) -> World:
-    """One world made from this seed. A difference is raised with the steps that led to it."""
-    world = World(seed, snapshot_every=snapshot_every)
-    world.journal = [] if keep_journal else None
-    rng = random.Random(seed)
-    story: list[str] = []
-    try:
-        while world.steps < steps:
-            story.append(random_step(world, rng))
-    except Exception as error:
-        lately = "\n  ".join(story[-12:])
-        raise AssertionError(
-            f"{error!r}\n\nreplay with run_world({seed}, {steps}), step {world.steps}, "
-            f"settings {world.settings}\nthe steps before it:\n  {lately}"
-        ) from error
-    return world

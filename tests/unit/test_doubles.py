@@ -182,6 +182,7 @@ def test_R25_a_broken_connection_fails_the_verbs_of_a_message(verb: str) -> None
 def test_R25_a_broken_mailbox_can_be_named_and_closed() -> None:
     box = FakeMailbox("orders", str)
     box.break_connection()
+    assert isinstance(box, Mailbox)
     assert box.name == "orders"
     box.close()
     assert box.closed

@@ -373,3 +373,12 @@ def test_R15_a_handle_is_good_for_one_queue_of_one_store() -> None:
         for spelling in (handle, f"fifo.{handle}", f".fifo.{handle}", f"fifo{handle}"):
             assert store.lease_of(boxes[name]._queue, spelling) is None
     assert Store().lease_of(boxes["box.fifo"]._queue, handle) is None
+
+
+@pytest.mark.parametrize("spelling", ["{}", "+{}", " {}", "0{}", "{}_0", "{}\n", "-{}", "\u0663"])
+def test_R1_an_id_has_one_spelling(spelling: str) -> None:
+    box = InMemoryMailbox("box", str)
+    sent = box.send("a")
+    prefix, _, key = sent.partition("-")
+    other = f"{prefix}-{spelling.format(key)}"
+    assert box.delete([other, key, prefix, "-" + key]) == (1 if other == sent else 0)

@@ -15,7 +15,7 @@ import structlog
 from cyclopts import App, CycloptsError
 
 from pillarbox import __version__
-from pillarbox.cli import log
+from pillarbox.cli.log import app as log_app
 from pillarbox.cli.output import FAILED, OK, USAGE, UsageError, complain
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
@@ -30,7 +30,7 @@ app = App(
     help_format="plaintext",
     version=f"pillarbox {__version__}",
 )
-app.command(log.app)
+app.command(log_app)
 
 
 def run(tokens: Sequence[str]) -> int:

@@ -35,7 +35,7 @@ class BesideWriter(RealDisk):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         handle = super().open(path, write=write, create=create)
-        if path.endswith("/" + self._growing):
+        if path.rpartition("/")[2] >= self._growing:  # or one that came after it
             self._copy.add(handle)
         return handle
 

@@ -146,7 +146,7 @@ def line(known: dict[str, Any], width: int | None) -> Text:
 
 
 def _details(known: dict[str, Any]) -> list[str]:
-    parts = []
+    parts: list[str] = []
     for name, value in known.items():
         if name in _FIRST or value is None or (name == "priority" and value == 0):
             continue

@@ -6,7 +6,9 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +19,9 @@ from rich.text import Text
 
 from pillarbox.cli import damage, output
 from pillarbox.cli.entries import line
-from pillarbox.cli.output import FAILED, OK, USAGE, UsageError
+from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.place import Place, place_of
-from pillarbox.cli.replica import Replica, replica_of
+from pillarbox.cli.replica import replica_of
 from pillarbox.cli.segments import durability_of, identity_of, list_segments
 from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
@@ -45,6 +47,7 @@ PathText = Annotated[
     str, Parameter(help="A store, its log, or a mailbox's URL (file:./data/orders).")
 ]
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
+_WIDTH_FOR_YEARS = 100
 _LISTED_MAX = 50  # lines about lost messages; --json has all of them
 
 
@@ -56,18 +59,344 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
     if json:
         output.print_json({"log": place.log, "segments": [each.as_json() for each in found]})
         return OK
-    right = ("first index", "records", "bytes")
+    console = output.console()
+    right = ("first", "records", "bytes")
     table = output.columns("segment", *right, "from (UTC)", "to (UTC)", "state", right=right)
+    narrow = console.width < _WIDTH_FOR_YEARS
     for each in found:
-        style = "red" if each.state == "damaged" else ""
+        times = [output.brief_time(at) for at in (each.from_ns, each.to_ns)]
         table.add_row(
-            each.name.lstrip("0").rjust(len("0.seg"), "0"),
-            f"{each.first_index}",
-            f"{each.records}",
+            each.name,
+            str(each.first_index),
+            str(each.records),
             output.size(each.bytes),
-            output.brief_time(each.from_ns),
-            output.brief_time(each.to_ns),
-            Text(each.state, style=style),
+            *(at[5:16] if narrow else at for at in times),
+            Text(each.state, style="red" if each.state == "damaged" else ""),
         )
-    output.console().print(table if found else "the log is empty")
+    console.print(table if found else "the log is empty")
     return OK
+
+
+@app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
+def info(path: PathText, /, *, json: Json = False) -> int:
+    """Tell what a log holds: indices, bytes, durability, queues, pins and tailers."""
+    place = place_of(path)
+    known = _info(place)
+    if place.store is not None:
+        with output.progress("replaying") as advance:
+            replica = replica_of(place.store, place.log, advance)
+        queues = [each for each in replica.queues.values() if place.queue in (None, each.name)]
+        known["queues"] = [_queue_info(each) for each in queues]
+        known["message_id_prefix"] = replica.names.prefix
+        known["entries_that_do_not_fit"] = len(replica.misfits)
+    if json:
+        output.print_json(known)
+    else:
+        _show_info(known)
+    return OK
+
+
+def _info(place: Place) -> dict[str, Any]:
+    names = place.segment_files()
+    segments = list_segments(place.log, names)
+    log_id, version = identity_of(place.log, names)
+    known: dict[str, Any] = {"store": place.store, "log": place.log, "log_id": log_id}
+    known |= {"format": version, "in_use_by_pid": place.writer()}
+    with LogReader(place.log, RealDisk()) as reader:
+        known |= {
+            "first_index": reader.first_index,
+            "end_index": reader.end_index,
+            "segments": len(segments),
+            "bytes": sum(each.bytes for each in segments),
+            "from": output.iso_or_none(segments[0].from_ns if segments else 0),
+            "to": output.iso_or_none(segments[-1].to_ns if segments else 0),
+            "durability": durability_of(reader, segments[-1] if segments else None),
+            "pins": reader.pins(),
+        }
+    if place.store is not None:
+        state = read_snapshot(RealDisk(), place.store)
+        known["snapshot"] = state and {"index": state.index, "time": output.iso(state.time)}
+    return known
+
+
+def _queue_info(queue: Queue) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "ready": queue.ready,
+        "scheduled": queue.scheduled,
+        "in_flight": queue.in_flight,
+        "dead_letters": queue.dead_letters.name if queue.dead_letters is not None else None,
+        "max_deliveries": queue.settings.max_deliveries or None,
+    }
+
+
+def _show_info(known: dict[str, Any]) -> None:
+    console = output.console()
+    pid = known["in_use_by_pid"]
+    rows = [
+        ("store", known["store"] or "none: a plain log"),
+        ("log", f"{known['log_id'] or 'unknown'} (format {known['format']})"),
+        ("in use", f"by process {pid}" if pid else "no"),
+        ("records", f"{known['first_index']} up to {known['end_index']}"),
+        ("written", f"{known['from'] or '-'} to {known['to'] or '-'}"),
+        ("size", f"{output.size(known['bytes'])} in {known['segments']} segments"),
+        ("durability", known["durability"]),
+    ]
+    if known["store"]:
+        state = known["snapshot"]
+        rows.append(("snapshot", f"at {state['index']}, {state['time']}" if state else "none"))
+    held = [f"{name} at {index}" for name, index in sorted(known["pins"].items())]
+    rows.append(("held back by", ", ".join(held) or "nothing"))
+    console.print(output.facts(rows))
+    if known.get("queues"):
+        right = ("ready", "scheduled", "in flight")
+        table = output.columns("queue", *right, "dead letters go to", right=right)
+        for each in known["queues"]:
+            counts = (str(each[name]) for name in ("ready", "scheduled", "in_flight"))
+            dead = each["dead_letters"]
+            after = f"{dead} after {each['max_deliveries']} deliveries" if dead else "-"
+            table.add_row(Text(each["name"]), *counts, Text(after))
+        console.print()
+        console.print(table)
+    if known.get("entries_that_do_not_fit"):
+        count = known["entries_that_do_not_fit"]
+        output.complain(f"{count} entries do not fit: records before them are lost; counts may err")
+
+
+@app.command(help_epilogue="Example: pillarbox log cat ./data --kind sent,died --from 10m")
+def cat(
+    path: PathText,
+    /,
+    *,
+    start: Annotated[
+        str | None,
+        Parameter(name="--from", help="First index, time (UTC), or how long ago (90s, 10m, 2h)."),
+    ] = None,
+    stop: Annotated[
+        str | None, Parameter(name="--to", help="Where to end: likewise, not included.")
+    ] = None,
+    queue: Annotated[str | None, Parameter(help="Entries of this queue only.")] = None,
+    kind: Annotated[
+        list[str] | None, Parameter(help="Entries of these kinds only, as sent,leased.")
+    ] = None,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Wait for more.")] = False,
+    limit: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
+    json: Annotated[bool, Parameter(name="--json", help="Print a JSON object a line.")] = False,
+) -> int:
+    """Print entries in order, decoded. A terminal cuts long lines; a pipe gets all."""
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit must be 1 or more; got {limit}.")
+    place = place_of(path)
+    with LogReader(place.log, RealDisk()) as reader, contextlib.suppress(KeyboardInterrupt):
+        chosen = Selection(place, reader, queue or place.queue, kinds_of(kind or ()))
+        first = reader.first_index if start is None else index_of(reader, "--from", start)
+        end = None if stop is None else index_of(reader, "--to", stop)
+        write = output.print_json if json else _line_writer()
+        for known in islice(chosen.read(first, end, follow=follow), limit):
+            write(known)
+            if follow:
+                sys.stdout.flush()
+        sys.stdout.flush()
+    return OK
+
+
+def _line_writer() -> Callable[[dict[str, Any]], object]:
+    """Prints entries for people: in colour and cut to the width on a terminal only."""
+    console = output.console()
+    if not console.is_terminal:
+        return lambda known: sys.stdout.write(line(known, None).plain + "\n")
+    day = [""]
+
+    def write(known: dict[str, Any]) -> None:
+        if known["time"][:10] != day[0]:
+            day[0] = known["time"][:10]
+            console.print(f"{day[0]} (UTC)", style="dim")
+        console.print(line(known, console.width), no_wrap=True, overflow="ellipsis", end="\n")
+
+    return write
+
+
+@app.command(help_epilogue="Example: pillarbox log verify ./data && echo whole")
+def verify(path: PathText, /, *, json: Json = False) -> int:
+    """Read and check every frame; list the damage, and exit with 1 if there is any."""
+    place = place_of(path)
+    with output.progress("checking") as advance:
+        report = damage.check(place, advance)
+    bad_snapshot = damage.snapshot_is_damaged(place)
+    if json:
+        output.print_json(_report_json(place, report) | {"snapshot_damaged": bad_snapshot})
+    else:
+        _show_report(place, report, bad_snapshot=bad_snapshot)
+    return OK if report.healthy and not bad_snapshot else FAILED
+
+
+def _report_json(place: Place, report: Report) -> dict[str, Any]:
+    known = asdict(report)
+    torn = known.pop("torn_tail")
+    known["torn_tail"] = torn and dict(zip(("file", "first_byte", "bytes"), torn, strict=True))
+    return {"store": place.store, "healthy": report.healthy} | known
+
+
+def _show_report(place: Place, report: Report, *, bad_snapshot: bool = False) -> None:
+    console = output.console()
+    for each in report.damage:
+        text = Text.assemble((f"{each.file}", "red"), f"  bytes {each.first_byte}")
+        text.append(f" to {each.end_byte}: {each.what}; ")
+        count = each.end_index - each.first_index
+        lost = f"{count} lost: {each.first_index} up to {each.end_index}"
+        text.append(lost if count else "no record is lost", style="bold")
+        console.print(text)
+    for first, end in report.lost_before:
+        console.print(f"lost before, and repaired: {first} up to {end}", style="yellow")
+    if report.torn_tail is not None:
+        file, at, count = report.torn_tail
+        console.print(
+            f"{file}  byte {at}: {count} bytes that were never confirmed; opening cuts them",
+            style="yellow",
+        )
+    if bad_snapshot:
+        console.print(f"the snapshot of {place.name} fails its checksum", style="red")
+    verdict = "whole" if report.healthy and not bad_snapshot else "damaged"
+    console.print(
+        f"{place.name} is {verdict}: {report.records} records in {report.frames} frames,"
+        f" {report.segments} segments, {output.size(report.bytes)}",
+        style="green" if verdict == "whole" else "bold red",
+    )
+
+
+@app.command(name="repair", help_epilogue="Example: pillarbox log repair ./data --dry-run")
+def repair_(
+    path: PathText,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask.")] = False,
+    dry_run: Annotated[bool, Parameter(help="List what is lost, and change nothing.")] = False,
+    json: Json = False,
+) -> int:
+    """List what damage took, then rewrite the log without it.
+
+    Nothing is deleted: damaged files are kept in the log's directory 'aside'.
+    """
+    place = place_of(path)
+    if not dry_run:
+        _refuse_if_in_use(place, place.writer())
+    with output.progress("checking") as advance:
+        report = damage.check(place, advance)
+    with output.progress("looking for lost messages") as advance:
+        lost = damage.losses_of(place, report, advance) if report.damage else None
+    if not json:
+        _show_report(place, report)
+        _show_losses(lost)
+    repaired = False
+    if report.damage and not dry_run and (yes or _agreed(json=json)):
+        with output.progress("repairing") as advance, _in_use_is_told(place):
+            report.kept_aside = repair(place.log, progress=advance).kept_aside
+        repaired = True
+    if json:
+        known = _report_json(place, report) | {"lost": lost.as_json() if lost else None}
+        output.print_json(known | {"repaired": repaired})
+    elif repaired:
+        kept = ", ".join(f"{place.log}/{each}" for each in report.kept_aside)
+        output.console().print(f"repaired; the damaged files are kept: {kept}", style="green")
+    elif report.damage:
+        output.console().print("nothing was changed")
+    return OK if repaired or report.healthy else FAILED
+
+
+def _show_losses(lost: damage.Losses | None) -> None:
+    if lost is None:
+        return
+    console = output.console()
+    for each in lost.messages[:_LISTED_MAX]:
+        where = f" (record {each.index})" if each.index is not None else ""
+        console.print(Text(f"message {each.id} of {each.queue}: {each.what}{where}"))
+    if len(lost.messages) > _LISTED_MAX:
+        console.print(f"... and {len(lost.messages) - _LISTED_MAX} more; --json lists them all")
+    if lost.history:
+        console.print(f"{lost.history} lost records are history: no living message needs them")
+    if lost.unknown:
+        console.print(f"{lost.unknown} lost records were written after the last snapshot:")
+        console.print("  messages sent, received or acknowledged in them are not known")
+
+
+def _agreed(*, json: bool) -> bool:
+    if json or not sys.stdin.isatty():
+        raise UsageError("repair asks before it changes anything; give --yes or --dry-run.")
+    return Confirm.ask("Repair?", default=False, console=Console(stderr=True))
+
+
+@app.command(help_epilogue="Example: pillarbox log compact ./data --keep 7d")
+def compact(
+    path: PathText,
+    /,
+    *,
+    keep: Annotated[
+        str | None, Parameter(help="Keep the history of this long (12h, 7d); default none.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Take a snapshot and drop what no message, pin, tailer or --keep holds back.
+
+    A store in use compacts itself; this is for one that is not.
+    """
+    place = place_of(path)
+    if place.store is None:
+        raise UsageError(f"{place.log} is the log of no store; only a store can be compacted.")
+    age = None if keep is None else seconds_of(keep)
+    if keep is not None and age is None:
+        raise UsageError(f"--keep must be a time as 12h or 7d; got {keep!r}.")
+    history = Retention(bytes=0) if age is None else Retention(age_seconds=age)
+    _refuse_if_in_use(place, place.writer())
+    before, started = _bytes_in(place.store), time.monotonic()
+    store = _open(place, history)
+    try:
+        with output.progress("compacting") as advance:
+            store.compactor.compact(advance)
+    finally:
+        store.close()
+    after, seconds = _bytes_in(place.store), time.monotonic() - started
+    if json:
+        output.print_json({"store": place.store, "bytes_before": before, "bytes_after": after})
+    else:
+        sizes = f"{output.size(before)} before, {output.size(after)} after"
+        output.console().print(f"{place.store}: {sizes} ({seconds:.1f} s)")
+    return OK
+
+
+def _open(place: Place, history: Retention) -> DurableStore:
+    """The store, with this process as its writer."""
+    assert place.store is not None
+    try:
+        with _in_use_is_told(place):
+            return DurableStore(place.store, history=history)
+    except (AssertionError, LookupError) as error:
+        raise LogError(
+            f"the store {place.store} can't be rebuilt from its log ({error}); entries are missing"
+            " from it: see 'pillarbox log verify', or restore the store from a backup"
+        ) from error
+
+
+def _bytes_in(store: str) -> int:
+    """What a store takes on disk, without what repairs have put aside."""
+    total = 0
+    for directory, inside, files in os.walk(store):
+        inside[:] = [name for name in inside if name != ASIDE]
+        total += sum((Path(directory) / name).stat().st_size for name in files)
+    return total
+
+
+def _refuse_if_in_use(place: Place, pid: int | None) -> None:
+    if pid is not None:
+        raise LogError(f"{place.name} is in use by process {pid}; stop that process first")
+
+
+@contextlib.contextmanager
+def _in_use_is_told(place: Place) -> Iterator[None]:
+    """The same words, should a writer have come between."""
+    try:
+        yield
+    except (LogLockedError, MailboxError) as error:
+        locked = error if isinstance(error, LogLockedError) else error.__cause__
+        if isinstance(locked, LogLockedError):
+            _refuse_if_in_use(place, locked.pid)
+        raise

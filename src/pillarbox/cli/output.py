@@ -71,7 +71,7 @@ def facts(rows: list[tuple[str, str]]) -> Table:
 
 def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
     """An empty table with a head."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in names:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table

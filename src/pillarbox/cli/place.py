@@ -87,13 +87,15 @@ def _holder(lock: str) -> int | None:
     start can be kept out by the trial.
     """
     try:
-        text = Path(lock).read_text(encoding="ascii").strip()
-        pid = int(text)
-        os.kill(pid, 0)
-    except PermissionError:
-        pass  # it is there, and somebody else's
+        pid = int(Path(lock).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass  # it is there, and somebody else's
     with open(lock, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

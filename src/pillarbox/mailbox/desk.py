@@ -168,6 +168,8 @@ class Desk:
     def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
         with self._lock:
             now = self._now()
+            if now >= self.queue.wake_at:
+                self.settle(now)
             answers = decide.live(leases, now)
             living = list(compress(leases, answers))
             written = self._write([Acknowledged(living)] if living else [])

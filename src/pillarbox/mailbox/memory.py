@@ -44,12 +44,13 @@ _OPTIONS = tuple(MemoryOptions.__annotations__)
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     """A mailbox in this process's memory, safe from any thread.
 
-    >>> orders = InMemoryMailbox("orders", str)
-    >>> orders.send("two pillar boxes, red")  # doctest: +ELLIPSIS
-    '...'
-    >>> for message in orders.receive():
-    ...     print(message.body, message.acknowledge())
-    two pillar boxes, red True
+    Examples:
+        >>> orders = InMemoryMailbox("orders", str)
+        >>> orders.send("two pillar boxes, red")  # doctest: +ELLIPSIS
+        '...'
+        >>> for message in orders.receive():
+        ...     print(message.body, message.acknowledge())
+        two pillar boxes, red True
 
     Mailboxes with the same `store` and name are the same queue; by default each has its own.
     """

@@ -50,19 +50,20 @@ class _Ask:
 class RequestClient(Generic[Req, Rep]):
     """Sends requests to one mailbox and waits for their answers in another.
 
-    >>> import threading
-    >>> from pillarbox import open_mailbox
-    >>> sums = open_mailbox("memory:sums", list[int])
-    >>> totals = open_mailbox("memory:totals", int)
-    >>> def work():
-    ...     for request in sums.receive(wait_time_seconds=5):
-    ...         request.reply(sum(request.body))
-    ...         request.acknowledge()
-    >>> worker = threading.Thread(target=work)
-    >>> worker.start()
-    >>> RequestClient(sums, totals).ask([2, 3], timeout=5)
-    5
-    >>> worker.join()
+    Examples:
+        >>> import threading
+        >>> from pillarbox import open_mailbox
+        >>> sums = open_mailbox("memory:sums", list[int])
+        >>> totals = open_mailbox("memory:totals", int)
+        >>> def work():
+        ...     for request in sums.receive(wait_time_seconds=5):
+        ...         request.reply(sum(request.body))
+        ...         request.acknowledge()
+        >>> worker = threading.Thread(target=work)
+        >>> worker.start()
+        >>> RequestClient(sums, totals).ask([2, 3], timeout=5)
+        5
+        >>> worker.join()
 
     `replies` is best a mailbox of the client's own: an answer that nobody waits for any more is
     dropped then. With `shared=True` it may be another client's and is given back uncounted.

@@ -115,11 +115,11 @@ class Store:
 
     def key_of(self, message_id: str) -> int | None:
         """The key behind an id of this store."""
-        prefix, _, key = message_id.rpartition("-")
         try:
-            return int(key) if prefix + "-" == self.prefix else None
+            key = int(message_id.removeprefix(self.prefix))
         except ValueError:
             return None
+        return key if self.message_id(key) == message_id else None  # one spelling only
 
     def handle(self, queue: Queue, lease: Lease) -> str:
         """The receipt handle of one delivery."""

@@ -22,10 +22,11 @@ def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]
 def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]:
     """Open the mailbox that a URL names; options are those of its class.
 
-    >>> box = open_mailbox("memory:greetings", str)
-    >>> _ = box.send("hello")
-    >>> [message.body for message in box.receive()]
-    ['hello']
+    Examples:
+        >>> box = open_mailbox("memory:greetings", str)
+        >>> _ = box.send("hello")
+        >>> [message.body for message in box.receive()]
+        ['hello']
     """
     scheme, place = _split(url)
     if scheme == "memory":

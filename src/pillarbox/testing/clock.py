@@ -15,15 +15,16 @@ _START = 1_800_000_000 * SECOND_NS  # 2027-01-15T08:00:00Z
 class FakeClock:
     """Time as an argument.
 
-    >>> from pillarbox import InMemoryMailbox
-    >>> clock = FakeClock()
-    >>> box = InMemoryMailbox("later", str, clock=clock)
-    >>> _ = box.send("tea", delay_seconds=60)
-    >>> len(box.receive())
-    0
-    >>> clock.advance(60)
-    >>> len(box.receive())
-    1
+    Examples:
+        >>> from pillarbox import InMemoryMailbox
+        >>> clock = FakeClock()
+        >>> box = InMemoryMailbox("later", str, clock=clock)
+        >>> _ = box.send("tea", delay_seconds=60)
+        >>> len(box.receive())
+        0
+        >>> clock.advance(60)
+        >>> len(box.receive())
+        1
     """
 
     def __init__(self, start_ns: int = _START) -> None:

@@ -6,7 +6,8 @@ They are in-memory mailboxes with one thing changed, so what they do is what mai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -21,10 +22,11 @@ T = TypeVar("T")
 class NullMailbox(InMemoryMailbox[T], Generic[T]):
     """Takes every message and drops it; there is never one to receive.
 
-    >>> box = NullMailbox("nowhere", str)
-    >>> _ = box.send("gone")
-    >>> box.receive(), box.approximate_count()
-    ([], 0)
+    Examples:
+        >>> box = NullMailbox("nowhere", str)
+        >>> _ = box.send("gone")
+        >>> box.receive(), box.approximate_count()
+        ([], 0)
     """
 
     def send(self, body: T, **options: Any) -> str:
@@ -59,15 +61,18 @@ class Sent(Struct, Generic[T], frozen=True):
 class CollectingMailbox(InMemoryMailbox[T], Generic[T]):
     """Remembers what was sent, for a test to look at; it can be received as well.
 
-    >>> box = CollectingMailbox("orders", str)
-    >>> _ = box.send("tea", priority=9)
-    >>> [(sent.body, sent.options) for sent in box.sent]
-    [('tea', {'priority': 9})]
+    Examples:
+        >>> box = CollectingMailbox("orders", str)
+        >>> _ = box.send("tea", priority=9)
+        >>> [(sent.body, sent.options) for sent in box.sent]
+        [('tea', {'priority': 9})]
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.sent: list[Sent[T]] = []
+    @property
+    def sent(self) -> list[Sent[T]]:
+        """What was sent, in order; clear it to begin anew."""
+        sent: list[Sent[T]] = self.__dict__.setdefault("_sent", [])
+        return sent
 
     @property
     def bodies(self) -> list[T]:
@@ -89,17 +94,16 @@ class CollectingMailbox(InMemoryMailbox[T], Generic[T]):
 class FakeMailbox(InMemoryMailbox[T], Generic[T]):
     """Fails when a test says so: leases that run out, a broken connection, strange bodies.
 
-    >>> box = FakeMailbox("orders", str)
-    >>> _ = box.send("tea")
-    >>> (message,) = box.receive()
-    >>> box.expire(message)
-    >>> message.acknowledge()
-    False
+    Examples:
+        >>> box = FakeMailbox("orders", str)
+        >>> _ = box.send("tea")
+        >>> (message,) = box.receive()
+        >>> box.expire(message)
+        >>> message.acknowledge()
+        False
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._broken: str | None = None
+    _broken: str | None = None
 
     def expire(self, message: Message[T]) -> None:
         """The lease of this message has run out: its handle is stale, and it is ready again."""
@@ -122,10 +126,12 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
         if name in _VERBS:
             broken = super().__getattribute__("_broken")
             if broken is not None:
-                raise MailboxConnectionError(
-                    f"mailbox {self.name!r} can't be reached ({broken}): try again later"
-                )
+                return partial(_fail, self.name, broken)
         return super().__getattribute__(name)
+
+
+def _fail(name: str, why: str, *arguments: Any, **options: Any) -> NoReturn:
+    raise MailboxConnectionError(f"mailbox {name!r} can't be reached ({why}): try again later")
 
 
 _VERBS = frozenset(

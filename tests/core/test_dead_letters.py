@@ -1,0 +1,239 @@
+"""Dead letters: dying, redriving, removing by key, one story each (R39, R54)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pillarbox.core import apply
+from pillarbox.core import commands as c
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import (
+    Attempt,
+    Death,
+    Queue,
+)
+from tests.core.scene import START, S, Scene
+
+
+def test_R39_a_message_dies_at_its_last_failed_delivery_with_reason_and_history() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=2)
+    scene.send("a")
+    (first,) = scene.receive()
+    scene.now += S
+    scene.do(c.Nack([first]))
+    scene.now += S
+    scene.receive(timeout=4 * S)
+
+    scene.now += 10 * S
+    apply.settle(scene.queue, scene.now)
+
+    assert scene.counts == (0, 0, 0)
+    assert scene.graves == ["a"]
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert extra.death == Death("jobs", "expired after 2 deliveries", START + 6 * S)
+    assert extra.attempts == (
+        Attempt(START, START + S, "nacked"),
+        Attempt(START + 2 * S, START + 6 * S, "expired"),
+    )
+    assert scene.records["a"].deliveries == 2
+
+
+def test_R39_without_a_dead_letter_queue_nothing_dies() -> None:
+    scene = Scene(max_deliveries=1)
+    scene.send("a")
+    (lease,) = scene.receive()
+
+    scene.do(c.Nack([lease]))
+
+    assert scene.line == ["a"]
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert [attempt.outcome for attempt in extra.attempts] == ["nacked"]
+
+
+def test_R39_without_max_deliveries_nothing_dies_and_no_history_is_kept() -> None:
+    for dead_on_receive in (False, True):
+        scene = Scene(dead_letters=True, dead_on_receive=dead_on_receive)
+        scene.send("a")
+        for number in range(1, 6):
+            (lease,) = scene.receive()
+            assert lease.number == number
+            scene.do(c.Nack([lease]))
+        assert scene.graves == []
+        assert scene.records["a"].extra is None
+
+
+def test_R39_as_sqs_does_it_a_message_dies_when_it_would_be_delivered_once_more() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1, dead_on_receive=True)
+    scene.send("a", "b", "c")
+    leases = scene.receive(2)
+    scene.do(c.Nack(leases))
+    assert scene.line == ["c", "a", "b"]
+
+    assert scene.take(1) == ["c"]
+    assert scene.graves == []  # it had what it asked for before it came to those
+
+    assert scene.take(1) == []
+    assert scene.graves == ["a", "b"]
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert extra.death == Death("jobs", "delivered 1 times", START)
+    assert len(extra.attempts) == 1
+
+
+def test_R39_as_sqs_does_it_without_a_dead_letter_queue_it_is_delivered() -> None:
+    scene = Scene(max_deliveries=1, dead_on_receive=True)
+    scene.send("a")
+    scene.do(c.Nack(scene.receive()))
+
+    assert scene.take() == ["a"]
+
+
+def test_R39_a_rejected_message_dies_at_once_with_the_reason_given() -> None:
+    scene = Scene(dead_letters=True)
+    scene.send("a")
+    (lease,) = scene.receive()
+
+    scene.do(c.Reject([lease], "can't be read"))
+
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert extra.death == Death("jobs", "can't be read", START)
+    assert extra.attempts == (Attempt(START, START, "rejected"),)
+    assert scene.graves == ["a"]
+    assert lease.deadline == 0
+
+
+def test_R39_a_rejected_message_goes_back_where_there_is_no_dead_letter_queue() -> None:
+    scene = Scene()
+    scene.send("a")
+
+    scene.do(c.Reject(scene.receive(), "can't be read"))
+
+    assert scene.line == ["a"]
+
+
+def test_R39_a_history_has_an_end() -> None:
+    scene = Scene(max_deliveries=1)
+    scene.send("a")
+    for _ in range(102):
+        scene.now += 1
+        scene.do(c.Nack(scene.receive()))
+
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert [attempt.leased_at - START for attempt in extra.attempts] == list(range(3, 103))
+
+
+def test_R39_redriven_messages_are_as_new_in_their_queue() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1)
+    scene.send("a", "b", "c")
+    scene.do(c.Nack(scene.receive(3)))
+    assert scene.graves == ["a", "b", "c"]
+    scene.now += S
+
+    (event,) = scene.do(c.Redrive(scene.keys("a", "c"), scene.queue), to=scene.dead)
+
+    assert [record.body for record in event.records] == ["a", "c"]
+    assert event.at == scene.now
+    assert scene.graves == ["b"]
+    assert scene.line == ["a", "c"]
+    record = scene.records["a"]
+    assert record.extra is not None
+    assert (record.deliveries, record.extra.death) == (0, None)
+    assert len(record.extra.attempts) == 1  # its history stays
+    assert scene.receive()[0].number == 1
+
+
+def test_R39_a_redriven_message_stands_behind_those_that_were_there() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1, redelivery="original")
+    scene.send("old")
+    scene.do(c.Nack(scene.receive()))
+    scene.send("new")
+    scene.now += S
+    scene.do(c.Redrive(scene.keys("old"), scene.queue), to=scene.dead)
+
+    scene.do(c.Release(scene.receive(2)))
+
+    assert scene.line == ["new", "old"]
+
+
+def test_R39_a_redrive_to_the_same_queue_is_refused() -> None:
+    scene = Scene()
+
+    with pytest.raises(InvalidParameterError, match=r"^to must be another queue; got 'jobs'$"):
+        scene.do(c.Redrive(frozenset(), scene.queue))
+
+
+def test_R39_a_dead_letter_queue_has_none_of_its_own() -> None:
+    main, dead, third = Queue("main"), Queue("dead"), Queue("third")
+    main.send_dead_letters_to(dead)
+
+    for wrong in (main, dead):
+        with pytest.raises(InvalidParameterError) as caught:
+            wrong.send_dead_letters_to(wrong)
+        assert caught.value.parameter == "dead_letters"
+        assert caught.value.value == wrong.name
+        assert caught.value.allowed == "another queue, with no dead-letter queue of its own"
+    with pytest.raises(InvalidParameterError, match="another queue, with no dead-letter"):
+        third.send_dead_letters_to(main)
+    with pytest.raises(InvalidParameterError) as caught:
+        dead.send_dead_letters_to(third)
+    assert str(caught.value) == (
+        "dead_letters must be set on a queue that is no dead-letter queue itself; got 'dead'"
+    )
+
+
+def test_R39_a_queue_may_change_its_dead_letter_queue() -> None:
+    main, other, dead, third = (Queue(name) for name in ("main", "other", "dead", "third"))
+    main.send_dead_letters_to(dead)
+    other.send_dead_letters_to(dead)
+
+    main.send_dead_letters_to(third)
+
+    assert (main.dead_letters, dead.sources, third.sources) == (third, [other], [main])
+
+
+def test_R39_messages_are_removed_by_key_in_every_state() -> None:
+    scene = Scene()
+    scene.send("in flight", "ready", "kept")
+    scene.send("scheduled", delay=S)
+    scene.send("grouped", group="g", priority=3)
+    (_, lease) = scene.receive(2)
+    assert lease.record.body == "in flight"
+
+    names = ("in flight", "ready", "scheduled", "grouped")
+    (event,) = scene.do(c.Remove(scene.keys(*names) | {1}))
+
+    assert event.keys == sorted(scene.keys(*names))
+    assert scene.counts == (1, 0, 0)
+    assert scene.line == ["kept"]
+    assert lease.deadline == 0
+    assert scene.queue.groups == {}
+    assert scene.queue.mask == 1
+
+
+def test_R39_messages_that_took_their_place_again_are_removed_too() -> None:
+    scene = Scene(redelivery="original")
+    scene.send("a", "b")
+    scene.do(c.Nack(scene.receive(2)))
+
+    scene.do(c.Remove(scene.keys("a")))
+    assert scene.line == ["b"]
+    scene.do(c.Remove(scene.keys("b")))
+    assert (scene.queue.mask, scene.queue.returned, scene.counts) == (0, {}, (0, 0, 0))
+
+
+def test_R50_groups_freed_by_a_removal_line_up_by_the_age_of_what_was_removed() -> None:
+    """In order of the keys, whatever the order in which a set gives them."""
+    scene = Scene()
+    names = [f"g{i}" for i in range(12)]
+    for name in names:
+        scene.send(f"{name} first", f"{name} second", group=name)
+    for _ in names:
+        scene.receive()
+
+    scene.do(c.Remove(scene.keys(*(f"{name} first" for name in names))))
+
+    assert scene.line == [f"{name} second" for name in names]
