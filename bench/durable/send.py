@@ -34,7 +34,7 @@ def one_producer_synced(sized: Sized) -> Race:
 
 
 def many_producers_synced(sized: Sized) -> Race:
-    many, few = shared(sized, 50_000), shared(sized, 2_000)
+    many, few = shared(sized, 30_000), shared(sized, 1_000)
     versus = (
         VersusBest("best on SQLite", _SQLITE_NAMES, speed_at_least=10),
         Versus(ALWAYS, speed_at_least=5),

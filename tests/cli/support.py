@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import io
 import json
 import os
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pillarbox import DeadLetterPolicy
+from pillarbox.cli import run
 from pillarbox.mailbox.durable import DurableMailbox
 
 SENT = 120
@@ -52,9 +59,25 @@ def hurt(store: Path, needle: bytes) -> str:
     raise AssertionError(f"no segment holds {needle!r}")
 
 
-def pillarbox(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would, in a process of its own, not on a terminal."""
-    return subprocess.run(
+class Done(NamedTuple):
+    """What a command answered."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def pillarbox(*words: str | Path) -> Done:
+    """Run a command in this process, not on a terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([str(word) for word in words])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def pillarbox_process(*words: str | Path, **environment: str) -> Done:
+    """Run a command as a user would, in a process of its own."""
+    done = subprocess.run(
         [sys.executable, "-m", "pillarbox.cli", *map(str, words)],
         capture_output=True,
         text=True,
@@ -63,9 +86,30 @@ def pillarbox(*words: str | Path, **environment: str) -> subprocess.CompletedPro
         env=os.environ | environment,
         check=False,
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
-def as_json(done: subprocess.CompletedProcess[str]) -> Any:
+def on_a_terminal(*words: str | Path, columns: int = 80, **environment: str) -> str:
+    """What a command writes to a terminal of this width."""
+    mine, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "pillarbox.cli", *map(str, words)]
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+    env = plain | {"TERM": "xterm-256color"} | environment
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env):
+        os.close(its)
+        shown = b"".join(_until_closed(mine))
+    os.close(mine)
+    return shown.decode()
+
+
+def _until_closed(handle: int) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):  # how Linux says that nobody has the other end any more
+        while piece := os.read(handle, 65536):
+            yield piece
+
+
+def as_json(done: Done) -> Any:
     """The one document that a command printed."""
     assert done.stderr == ""
     return json.loads(done.stdout)

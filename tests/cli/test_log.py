@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.mailbox.durable import DurableMailbox
-from tests.cli.support import SENT, as_json, fill, pillarbox
+from tests.cli.support import SENT, as_json, fill, on_a_terminal, pillarbox, pillarbox_process
 
 VERBS = ("ls", "info", "cat", "verify", "repair", "compact")
 
@@ -127,6 +128,13 @@ def test_R72_verify_of_a_whole_store_is_quiet_about_damage(made: Path) -> None:
     assert as_json(pillarbox("log", "verify", made, "--json"))["healthy"]
 
 
+def test_R70_every_verb_runs_as_a_process_and_its_json_is_alone_on_stdout(store: Path) -> None:
+    for verb in VERBS:
+        done = pillarbox_process("log", verb, store, "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert all(json.loads(line) for line in done.stdout.splitlines())
+
+
 def test_R73_compact_makes_a_store_smaller_and_loses_no_message(store: Path) -> None:
     box = DurableMailbox("orders", dict, path=store, segment_bytes=16384)
     while messages := box.receive(max_messages=10):
@@ -149,15 +157,16 @@ def test_R73_compact_keeps_the_history_that_is_asked_for(store: Path) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_R70_each_help_fits_a_screen_and_gives_an_example(verb: str) -> None:
-    done = pillarbox("log", verb, "--help", COLUMNS="80")
+    done = pillarbox_process("log", verb, "--help", COLUMNS="80")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) <= 24
     assert f"Example: pillarbox log {verb}" in done.stdout
 
 
 def test_R70_the_help_lists_the_exit_codes() -> None:
-    assert "Exit codes: 0" in pillarbox("--help").stdout
-    assert all(f" {verb} " in pillarbox("log", "--help").stdout for verb in VERBS)
+    assert "Exit codes: 0" in pillarbox_process("--help").stdout
+    shown = pillarbox_process("log", "--help").stdout
+    assert all(f" {verb} " in shown for verb in VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -188,3 +197,17 @@ def test_R70_a_wrong_command_line_exits_with_2_and_one_line(
     done = pillarbox("log", *(word.format(made) for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_R70_colours_are_for_terminals_and_no_color_turns_them_off(made: Path) -> None:
+    assert "\x1b[" in on_a_terminal("log", "verify", made)
+    assert "\x1b[3" not in on_a_terminal("log", "verify", made, NO_COLOR="1")
+    assert "\x1b" not in pillarbox_process("log", "verify", made).stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_R70_nothing_is_wider_than_the_terminal(made: Path, columns: int) -> None:
+    for words in (("ls",), ("info",), ("cat", "--from", "1")):
+        shown = on_a_terminal("log", words[0], made, *words[1:], columns=columns, NO_COLOR="1")
+        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).splitlines()
+        assert max(map(len, lines)) <= columns

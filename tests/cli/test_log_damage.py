@@ -8,7 +8,7 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.mailbox.durable import DurableMailbox
-from tests.cli.support import as_json, fill, hurt, pillarbox
+from tests.cli.support import as_json, fill, hurt, pillarbox, pillarbox_process
 
 LIVE = b'"n":60,'
 DONE = b'"n":1,'
@@ -86,7 +86,7 @@ def test_R72_a_damaged_snapshot_is_told(store: Path) -> None:
     content = bytearray((store / "snapshot").read_bytes())
     content[40] ^= 1
     (store / "snapshot").write_bytes(content)
-    done = pillarbox("log", "verify", store, "--json")
+    done = pillarbox_process("log", "verify", store, "--json")
     assert done.returncode == 1
     assert as_json(done)["snapshot_damaged"]
 

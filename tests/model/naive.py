@@ -32,7 +32,7 @@ class Message:
     given_back: bool = False  # scheduled because of a nack with a delay
     due: int = 0
     lease: Lease | None = None
-    releases: int = 0  # how often it was given back uncounted
+    releases: int = 0  # deliveries that its count leaves out: released, or before a redrive
     attempts: tuple[tuple[int, int, str], ...] = ()
     death: tuple[str, str, int] | None = None
 
@@ -170,6 +170,7 @@ class NaiveQueue:
         for message in found:
             self._delete(message)
         for message in found:
+            message.releases += message.deliveries  # the count starts anew, its handles may not
             message.deliveries, message.death, message.place = 0, None, now // 2
             target._join(message)
         return len(found)

@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from rich.text import Text
 
 from pillarbox.cli.output import iso
 from pillarbox.cli.replica import Names
 from pillarbox.core import journal
+from pillarbox.core.queue import DEFAULT_SETTINGS
 
 _STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
 _WITHOUT_KEY = frozenset(
@@ -30,7 +32,8 @@ _STYLES = {
     "removed": "magenta",
     "purged": "magenta",
 }
-_WIDTH_FOR_IDS = 110  # below this a terminal shows the last part of an id only
+_WIDTH_FOR_ONE_LINE = 110
+_DEFAULTS: dict[str, Any] = msgspec.to_builtins(DEFAULT_SETTINGS)
 _FIRST = ("index", "time", "kind", "queue", "id", "body", "body_format")
 
 
@@ -127,22 +130,26 @@ _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
 
 
 def line(known: dict[str, Any], width: int | None) -> Text:
-    """One line for people. `width` is the terminal's, or None where nothing may be cut."""
+    """An entry for people. `width` is the terminal's, or None where nothing may be cut.
+
+    A narrow terminal gets what was written in a line of its own.
+    """
     kind, when = known.get("kind", ""), known["time"]
-    text = Text(f"{known['index']:>8}  ", style="bold", end="")
-    text.append(when if width is None else when[11:-1], style="not bold dim")
+    text = Text(f"{known['index']:>6}", style="bold")
+    text.append(f"  {when if width is None else when[11:-1]}", style="not bold dim")
     if kind:
-        text.append(f"  {kind:<12}", style=f"not bold {_STYLES.get(kind, '')}")
-        text.append(f"  {_safe(known.get('queue', '-')):<10}", style="not bold")
+        text.append(f" {kind:<12}", style=f"not bold {_STYLES.get(kind, '')}")
+        text.append(f" {_safe(known.get('queue', '-')):<8}", style="not bold")
     if "id" in known:
-        short = width is not None and width < _WIDTH_FOR_IDS
-        name = "-" + known["id"].rpartition("-")[2] if short else known["id"]
-        text.append(f"  {name}", style="not bold dim")
+        text.append(f" {known['id']}", style="not bold dim")
+    rest = Text()
     for part in _details(known):
-        text.append(f"  {_safe(part)}", style="not bold yellow")
+        rest.append(f"  {_safe(part)}", style="not bold yellow")
     if "body" in known:
-        text.append(f"  {_safe(_body(known))}", style="not bold default")
-    return text
+        rest.append(f"  {_safe(_body(known))}", style="not bold default")
+    if rest and "id" in known and width is not None and width < _WIDTH_FOR_ONE_LINE:
+        text.append("\n" + " " * 6)
+    return text.append(rest)
 
 
 def _details(known: dict[str, Any]) -> list[str]:
@@ -153,7 +160,8 @@ def _details(known: dict[str, Any]) -> list[str]:
         if name == "attributes":
             parts.extend(f"{key}={text}" for key, text in value.items())
         elif name == "settings":
-            parts.extend(f"{key}={text}" for key, text in value.items() if text)
+            changed = {k: v for k, v in value.items() if v != _DEFAULTS.get(k)}
+            parts.extend(f"{key}={text}" for key, text in changed.items())
         elif name == "ids":
             parts.append(" ".join(value))
         elif name == "bytes":

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -20,14 +18,13 @@ from rich.text import Text
 from pillarbox.cli import damage, output
 from pillarbox.cli.entries import line
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.place import Place, place_of
+from pillarbox.cli.place import Place, bytes_on_disk, place_of
 from pillarbox.cli.replica import replica_of
-from pillarbox.cli.segments import durability_of, identity_of, list_segments
+from pillarbox.cli.segments import durability_of, identity_of, list_segments, usual_bytes
 from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Report, Retention, repair
-from pillarbox.log.recovery import ASIDE
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.ledger import DurableStore
 
@@ -79,7 +76,7 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
 
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
 def info(path: PathText, /, *, json: Json = False) -> int:
-    """Tell what a log holds: indices, bytes, durability, queues, pins and tailers."""
+    """Tell what it holds: indices, bytes, durability, queues, pins, tailers."""
     place = place_of(path)
     known = _info(place)
     if place.store is not None:
@@ -183,7 +180,7 @@ def cat(
     limit: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
     json: Annotated[bool, Parameter(name="--json", help="Print a JSON object a line.")] = False,
 ) -> int:
-    """Print entries in order, decoded. A terminal cuts long lines; a pipe gets all."""
+    """Print the entries, decoded. A terminal cuts long lines, a pipe gets all."""
     if limit is not None and limit < 1:
         raise UsageError(f"--limit must be 1 or more; got {limit}.")
     place = place_of(path)
@@ -211,14 +208,14 @@ def _line_writer() -> Callable[[dict[str, Any]], object]:
         if known["time"][:10] != day[0]:
             day[0] = known["time"][:10]
             console.print(f"{day[0]} (UTC)", style="dim")
-        console.print(line(known, console.width), no_wrap=True, overflow="ellipsis", end="\n")
+        console.print(line(known, console.width), no_wrap=True, overflow="ellipsis")
 
     return write
 
 
 @app.command(help_epilogue="Example: pillarbox log verify ./data && echo whole")
 def verify(path: PathText, /, *, json: Json = False) -> int:
-    """Read and check every frame; list the damage, and exit with 1 if there is any."""
+    """Read and check everything; list damage, and exit with 1 if there is any."""
     place = place_of(path)
     with output.progress("checking") as advance:
         report = damage.check(place, advance)
@@ -335,9 +332,9 @@ def compact(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Take a snapshot and drop what no message, pin, tailer or --keep holds back.
+    """Take a snapshot, and drop the history that nothing holds back.
 
-    A store in use compacts itself; this is for one that is not.
+    Messages, pins, named tailers and --keep hold it back. A store in use compacts itself.
     """
     place = place_of(path)
     if place.store is None:
@@ -347,14 +344,14 @@ def compact(
         raise UsageError(f"--keep must be a time as 12h or 7d; got {keep!r}.")
     history = Retention(bytes=0) if age is None else Retention(age_seconds=age)
     _refuse_if_in_use(place, place.writer())
-    before, started = _bytes_in(place.store), time.monotonic()
+    before, started = bytes_on_disk(place.store), time.monotonic()
     store = _open(place, history)
     try:
         with output.progress("compacting") as advance:
             store.compactor.compact(advance)
     finally:
         store.close()
-    after, seconds = _bytes_in(place.store), time.monotonic() - started
+    after, seconds = bytes_on_disk(place.store), time.monotonic() - started
     if json:
         output.print_json({"store": place.store, "bytes_before": before, "bytes_after": after})
     else:
@@ -368,21 +365,13 @@ def _open(place: Place, history: Retention) -> DurableStore:
     assert place.store is not None
     try:
         with _in_use_is_told(place):
-            return DurableStore(place.store, history=history)
+            size = usual_bytes(place.log, place.segment_files())
+            return DurableStore(place.store, segment_bytes=size, history=history)
     except (AssertionError, LookupError) as error:
         raise LogError(
             f"the store {place.store} can't be rebuilt from its log ({error}); entries are missing"
             " from it: see 'pillarbox log verify', or restore the store from a backup"
         ) from error
-
-
-def _bytes_in(store: str) -> int:
-    """What a store takes on disk, without what repairs have put aside."""
-    total = 0
-    for directory, inside, files in os.walk(store):
-        inside[:] = [name for name in inside if name != ASIDE]
-        total += sum((Path(directory) / name).stat().st_size for name in files)
-    return total
 
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:

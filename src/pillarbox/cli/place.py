@@ -12,6 +12,7 @@ from pillarbox.core import journal
 from pillarbox.log import LogError, LogReader, RealDisk
 from pillarbox.log.layout import is_segment_name
 from pillarbox.log.log import LOCK_FILE
+from pillarbox.log.recovery import ASIDE
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE
 
 _LOG = "log"  # the name of a store's log within its directory
@@ -102,3 +103,12 @@ def _holder(lock: str) -> int | None:
         except BlockingIOError:
             return pid
     return None
+
+
+def bytes_on_disk(store: str) -> int:
+    """What a store takes on disk, without what repairs have put aside."""
+    total = 0
+    for directory, inside, files in os.walk(store):
+        inside[:] = [name for name in inside if name != ASIDE]
+        total += sum((Path(directory) / name).stat().st_size for name in files)
+    return total

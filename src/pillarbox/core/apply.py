@@ -157,8 +157,10 @@ def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
 def redriven(queue: Queue, event: e.Redriven) -> None:
     removed(queue, {record.key for record in event.records})
     for record in event.records:
+        # Its count starts anew, so what was counted before must make its handles differ.
+        before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
         record.deliveries = 0
-        _change(record, death=None, place=event.at >> 1)
+        _change(record, death=None, place=event.at >> 1, releases=before)
         _join(event.target, record)
 
 

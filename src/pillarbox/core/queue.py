@@ -49,7 +49,7 @@ class Extra(Struct, frozen=True, gc=False):
     group: str | None = None
     deduplication: str | None = None
     place: int = 0  # its place in line, where that is not its key (it was delayed)
-    releases: int = 0  # deliveries that were given back uncounted
+    releases: int = 0  # deliveries that the count leaves out: released, or before a redrive
     attempts: tuple[Attempt, ...] = ()
     death: Death | None = None
 

@@ -11,6 +11,7 @@ import pytest
 
 from pillarbox.core.errors import MailboxError, ReceiptHandleExpiredError
 from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.testing.contract.backend import Capability, needs
 from pillarbox.testing.contract.cases.case import Case
 
@@ -226,6 +227,20 @@ class Handles(Case):
             handles.add(message.receipt_handle)
             message.release()
         assert len(handles) == 5
+
+    @needs(Capability.DEAD_AT_ONCE)
+    def test_R15_a_redriven_message_gets_a_new_handle_though_its_count_starts_anew(self) -> None:
+        box = self.open(dead_letters=DeadLetterPolicy(1))
+        letters = box.dead_letters
+        assert letters is not None
+        box.send("a")
+        handles = set()
+        for _ in range(3):
+            message = self.one(box)
+            handles.add(message.receipt_handle)
+            message.nack()
+            assert letters.redrive() == 1
+        assert len(handles) == 3
 
     def test_R15_handles_can_t_be_guessed_from_one_another(self) -> None:
         box = self.open()
