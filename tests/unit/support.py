@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pillarbox.testing.clock import FakeClock
@@ -37,3 +39,17 @@ class WatchedClock(FakeClock):
 
     def wait_until_waiting(self, count: int) -> None:
         self.wait_until(lambda: self.waiting >= count)
+
+
+@contextmanager
+def notices() -> Iterator[list[str]]:
+    """What the library has to say meanwhile."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("pillarbox")
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from pillarbox import (
     InMemoryMailbox,
@@ -18,7 +17,7 @@ from pillarbox import (
 )
 from pillarbox.mailbox.store import Store
 from pillarbox.testing import FakeMailbox
-from tests.unit.support import WatchedClock, start
+from tests.unit.support import WatchedClock, notices, start
 
 DROPPED = "answer dropped: nobody waits for it"
 
@@ -201,9 +200,11 @@ def test_R21_an_answer_that_comes_too_late_is_dropped_and_logged(office: Office)
         office.client.ask("late", timeout=0)
     (late,) = office.take(1)
     late.reply("too late")
-    with capture_logs() as logs, pytest.raises(TimeoutError):
+    with notices() as logs, pytest.raises(TimeoutError):
         office.client.ask("next", timeout=0)
-    assert [(log["event"], log["in_reply_to"]) for log in logs] == [(DROPPED, late.id)]
+    assert len(logs) == 1
+    assert DROPPED in logs[0]
+    assert late.id in logs[0]
     assert office.replies.approximate_count() == 0
 
 
@@ -215,9 +216,10 @@ def test_R21_the_first_of_two_answers_counts_and_the_second_is_dropped(shared: b
     request.reply("first")
     request.reply("second")
     assert call.result() == "first"
-    with capture_logs() as logs, pytest.raises(TimeoutError):
+    with notices() as logs, pytest.raises(TimeoutError):
         office.client.ask("next", timeout=0)
-    assert [log["event"] for log in logs] in ([DROPPED], [])  # both may have come in one batch
+    assert all(DROPPED in log for log in logs)
+    assert len(logs) <= 1  # both may have come in one batch
     assert office.replies.approximate_count() == 0
 
 
@@ -298,7 +300,7 @@ def test_R21_an_answer_may_overtake_the_return_of_send() -> None:
     leader = start(lambda: client.ask("slow", timeout=5))
     (slow,) = prompt.receive(wait_time_seconds=20)
     office.until_received_for_all()
-    with capture_logs() as logs:
+    with notices() as logs:
         assert client.ask("prompt", timeout=5) == "at once"
     assert logs == []
     slow.reply("at last")

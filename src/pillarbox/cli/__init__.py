@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-import structlog
 from cyclopts import App, CycloptsError
 
 from pillarbox import __version__
@@ -57,6 +56,5 @@ def _one_line(error: Exception) -> str:
 def main() -> None:
     """Run the command line; the entry point of the `pillarbox` script."""
     # Commands say what went wrong themselves, and stdout is for their results only.
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet)
+    logging.getLogger("pillarbox").setLevel(logging.CRITICAL)
     sys.exit(run(sys.argv[1:]))

@@ -363,15 +363,9 @@ def compact(
 def _open(place: Place, history: Retention) -> DurableStore:
     """The store, with this process as its writer."""
     assert place.store is not None
-    try:
-        with _in_use_is_told(place):
-            size = usual_bytes(place.log, place.segment_files())
-            return DurableStore(place.store, segment_bytes=size, history=history)
-    except (AssertionError, LookupError) as error:
-        raise LogError(
-            f"the store {place.store} can't be rebuilt from its log ({error}); entries are missing"
-            " from it: see 'pillarbox log verify', or restore the store from a backup"
-        ) from error
+    with _in_use_is_told(place):
+        size = usual_bytes(place.log, place.segment_files())
+        return DurableStore(place.store, segment_bytes=size, history=history)
 
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:

@@ -80,7 +80,7 @@ class Replica:
             else:
                 place = location(index, len(data))
                 journal.replay(self.queues[entry.queue], entry, place, self._by_name.__getitem__)
-        except (AssertionError, LookupError):
+        except (journal.ReplayError, AssertionError, LookupError):
             self.misfits.append(entry)
 
     def settle(self, now: int) -> None:

@@ -51,6 +51,10 @@ _pack = msgspec.msgpack.Encoder(order="deterministic").encode
 _unpack = msgspec.msgpack.Decoder().decode
 
 
+class ReplayError(Exception):
+    """An entry speaks of a message that is not where the entries before it left it."""
+
+
 class Entry(NamedTuple):
     """One entry, taken apart. What `number` and `at` mean depends on the kind."""
 
@@ -167,13 +171,15 @@ def _new_record(entry: Entry, body: Any) -> Record:
 
 def _lease(queue: Queue, entry: Entry) -> Lease:
     lease = queue.leases.find(entry.key)
-    assert lease is not None, f"message {entry.key:x} of {queue.name!r} is not in flight"
+    if lease is None:
+        raise ReplayError(f"message {entry.key} of {queue.name!r} is not in flight")
     return lease
 
 
 def _head(queue: Queue, key: int) -> Record:
     record = next((r for r in heads(queue) if r.key == key), None)
-    assert record is not None, f"message {key:x} is at the head of no line of {queue.name!r}"
+    if record is None:
+        raise ReplayError(f"message {key} is at the head of no line of {queue.name!r}")
     return record
 
 
@@ -187,7 +193,8 @@ def _replay_scheduled(queue: Queue, entry: Entry, body: Any, find: object) -> No
 
 def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     record = queue.schedule.find(entry.key)
-    assert record is not None, f"message {entry.key:x} of {queue.name!r} is not scheduled"
+    if record is None:
+        raise ReplayError(f"message {entry.key} of {queue.name!r} is not scheduled")
     apply.came_due(queue, e.CameDue(record, entry.at))
 
 
@@ -220,6 +227,8 @@ def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) ->
 def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
     target, keys = entry.details
     by_key = {record.key: record for record in waiting(queue)}
+    if not by_key.keys() >= set(keys):
+        raise ReplayError(f"messages of {queue.name!r} that were redriven are not there")
     apply.redriven(queue, e.Redriven([by_key[key] for key in keys], find(target), entry.at))
 
 

@@ -13,6 +13,7 @@ from pillarbox.log.errors import (
     LogIndexError,
     LogLockedError,
     LogPoisonedError,
+    RecordLostError,
     RecordTooLargeError,
 )
 from pillarbox.log.follower import LogReader
@@ -40,6 +41,7 @@ __all__ = [
     "LogReader",
     "RealDisk",
     "Record",
+    "RecordLostError",
     "RecordTooLargeError",
     "Report",
     "Retention",

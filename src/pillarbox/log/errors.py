@@ -6,6 +6,7 @@ LogError
 ├── LogFullError            no space left on the device; nothing was changed
 ├── LogPoisonedError        a write or a sync failed; read-only from now on
 ├── LogCorruptError         confirmed records are damaged or missing
+│   └── RecordLostError     this one is gone for good; the log was repaired without it
 ├── LogFormatError          not a log, or written by a newer Pillarbox
 ├── LogIndexError           that index is not in the log (any more)
 └── RecordTooLargeError     a record or a batch is larger than a frame can hold
@@ -87,6 +88,10 @@ class LogCorruptError(LogError):
 
     def __reduce__(self) -> tuple[type[LogCorruptError], tuple[str, str, int, int]]:
         return type(self), (self.path, self.what, self.offset, self.index)
+
+
+class RecordLostError(LogCorruptError):
+    """This record was lost to damage, and the log was repaired without it."""
 
 
 class LogFormatError(LogError):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pillarbox.log.catalog import Segment, read_header
 from pillarbox.log.disk import Disk
-from pillarbox.log.errors import LogCorruptError
+from pillarbox.log.errors import LogCorruptError, RecordLostError
 from pillarbox.log.frame import (
     DATA,
     FOOTER,
@@ -120,7 +120,7 @@ class FrameReader:
             raise _damage(segment, offset, target)
         if header.kind == LOST:
             what = "this record was lost to damage and the log was repaired without it"
-            raise LogCorruptError(segment.name, what, offset, index)
+            raise RecordLostError(segment.name, what, offset, index)
         if not header.first_index <= target < header.end_index:
             raise _damage(segment, offset, target)
         return decode_record(frame, header, target - header.first_index)

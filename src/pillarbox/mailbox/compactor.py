@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import google_crc32c
-import structlog
 
 from pillarbox.core import journal
 from pillarbox.core.queue import Record
 from pillarbox.log import Disk, LogError, Retention
 from pillarbox.log.disk import read_file, replace_file
+from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import bytes_of, index_of, location
@@ -31,8 +31,6 @@ _MAGIC = b"PBXSNAP1"
 _ENTRIES_BETWEEN = 100_000  # what a recovery replays at the most, give or take
 _SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
 _BATCH = 256  # messages that are written again in one step
-
-_log = structlog.get_logger("pillarbox")
 
 
 class Compactor:
@@ -66,7 +64,7 @@ class Compactor:
         try:
             self.compact()
         except (LogError, OSError):
-            _log.exception("the store could not be compacted", store=self._store.path)
+            logger.exception("the store could not be compacted", store=self._store.path)
         finally:
             self._thread = None
 
@@ -118,14 +116,18 @@ class Compactor:
 
     def _restate(self, records: list[Record]) -> None:
         store = self._store
+        bodies = [(record, store.body(record)) for record in records]
+        found = [(record, body) for record, body in bodies if body is not None]
         entries = [
-            journal.entry_bytes(journal.RESTATED, 0, record.key, body=store.body(record))
-            for record in records
+            journal.entry_bytes(journal.RESTATED, 0, record.key, body=body)
+            for record, body in found
         ]
+        if not entries:
+            return
         with store.lock:
             ticket = store.write(entries, lazy=False, urgent=False)
         ticket.wait()
-        for i, record in enumerate(records):
+        for i, (record, _) in enumerate(found):
             record.body = location(ticket.first_index + i, len(entries[i]))
 
     def _drop(self, live: list[Record]) -> None:
@@ -144,7 +146,7 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     head = len(_MAGIC) + 4
     crc = google_crc32c.value(content[head:]).to_bytes(4, "little")
     if content[:head] != _MAGIC + crc:
-        _log.error("the snapshot is damaged; the whole log is replayed instead", store=path)
+        logger.error("the snapshot is damaged; the whole log is replayed instead", store=path)
         return None
     return snapshot.decode(content[head:])
 

@@ -312,8 +312,8 @@ class Desk:
             apply.apply(self.queue, event)
         self.serve(now)
 
-    def bodies(self, records: Sequence[Record]) -> list[bytes]:
-        """The bodies of these messages; in memory they are at hand."""
+    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
+        """The bodies of these messages, None for one that was lost; in memory all are at hand."""
         return [record.body for record in records]
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:

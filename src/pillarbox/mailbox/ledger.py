@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-import structlog
 
 from pillarbox.clock import Clock, WallClock
-from pillarbox.core import journal
+from pillarbox.core import apply, journal
 from pillarbox.core.errors import (
     MailboxClosedError,
     MailboxError,
@@ -28,6 +27,7 @@ from pillarbox.core.queue import NEVER, Queue, Record, Settings, waiting
 from pillarbox.log import (
     Disk,
     Durability,
+    Frame,
     Log,
     LogClosedError,
     LogError,
@@ -35,10 +35,12 @@ from pillarbox.log import (
     LogIndexError,
     LogLockedError,
     RealDisk,
+    RecordLostError,
     Retention,
     Ticket,
 )
 from pillarbox.log.log import SEGMENT_BYTES
+from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
@@ -46,8 +48,6 @@ from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.store import Store
 
 _RECENT_BYTES_MAX = 32 << 20
-
-_log = structlog.get_logger("pillarbox")
 
 
 class DurableDesk(Desk):
@@ -59,7 +59,7 @@ class DurableDesk(Desk):
         super().__init__(store, queue)
         self.number = number
 
-    def bodies(self, records: Sequence[Record]) -> list[bytes]:
+    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
         return [self.store.body(record) for record in records]
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
@@ -147,7 +147,8 @@ class DurableStore(Store):
                 break
             self._recent_bytes -= len(self._recent.pop(oldest))
 
-    def body(self, record: Record) -> bytes:
+    def body(self, record: Record) -> bytes | None:
+        """The body of a message; None if it was lost to damage that was repaired since."""
         place: int = record.body
         recent = self._recent.get(index_of(place))
         if recent is not None:
@@ -155,6 +156,8 @@ class DurableStore(Store):
         try:
             with self._translated:
                 return journal.body_of(self.log.get(index_of(place)))
+        except RecordLostError:
+            return None
         except LogIndexError:
             if record.body == place:
                 raise
@@ -186,7 +189,7 @@ class DurableStore(Store):
             return super().beat()
         except MailboxError as error:
             if not isinstance(error, MailboxClosedError):
-                _log.error("the pulse of a store has stopped", store=self.path, error=str(error))
+                logger.error("the pulse of a store has stopped", store=self.path, error=str(error))
             with self.lock:
                 self.pulse.rearm(NEVER)
             return NEVER
@@ -214,10 +217,15 @@ class DurableStore(Store):
                 f"the snapshot of the store {self.path} is missing or damaged, and its log no "
                 "longer goes back to the beginning; restore the store from a backup"
             )
-        replaying = _Replay(self)
+        replaying = _Replay(self, start)
         for frame in self.log.frames(start):
-            for i, entry in enumerate(frame.records):
-                replaying.entry(frame.first_index + i, entry)
+            replaying.frame(frame)
+        if replaying.skipped:
+            logger.error(
+                "entries were skipped because a repair could not save what came before them",
+                store=self.path,
+                skipped=replaying.skipped,
+            )
         for desk in self.desks.values():
             desk.queue.wake_at = 0  # whatever is due is found by the first operation
         if isinstance(self.clock, WallClock):
@@ -251,8 +259,11 @@ class DurableStore(Store):
 class _Replay:
     """Lets the entries of a log happen to a store once more."""
 
-    def __init__(self, store: DurableStore) -> None:
+    def __init__(self, store: DurableStore, start: int) -> None:
         self._store = store
+        self._next = start
+        self._has_gaps = False
+        self.skipped = 0
         self._by_number = {
             desk.number: desk.queue
             for desk in store.desks.values()
@@ -261,8 +272,30 @@ class _Replay:
         self._by_key: dict[int, Record] = {}
         self.latest = 0
 
-    def entry(self, index: int, data: bytes) -> None:
-        entry = journal.decode(data)
+    def frame(self, frame: Frame) -> None:
+        """One group of entries. Where a repair left a gap, what no longer fits is skipped."""
+        self._has_gaps = self._has_gaps or frame.first_index != self._next
+        self._next = frame.end_index
+        for i, data in enumerate(frame.records):
+            entry = journal.decode(data)
+            try:
+                self._entry(frame.first_index + i, data, entry)
+            except (journal.ReplayError, KeyError) as error:
+                if not self._has_gaps:
+                    raise MailboxStorageError(
+                        f"entry {frame.first_index + i} of the store {self._store.path} does not "
+                        f"fit what came before it ({error}); please report this"
+                    ) from error
+                self._skip(entry)
+
+    def _skip(self, entry: journal.Entry) -> None:
+        """What was acknowledged must not come back, even if its delivery was lost."""
+        self.skipped += 1
+        queue = self._by_number.get(entry.queue)
+        if entry.kind == journal.ACKNOWLEDGED and queue is not None:
+            apply.removed(queue, {entry.key})
+
+    def _entry(self, index: int, data: bytes, entry: journal.Entry) -> None:
         if entry.kind == journal.IDENTITY:
             self._store.prefix, self._store._secret = entry.details
         elif entry.kind == journal.DECLARED:
@@ -322,7 +355,7 @@ class _Translated:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, LogIndexError):
+        if error is None or isinstance(error, LogIndexError | RecordLostError):
             return
         if isinstance(error, LogFullError):
             raise MailboxFullError(str(error)) from error

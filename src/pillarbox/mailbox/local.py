@@ -13,12 +13,11 @@ from operator import attrgetter
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
 
-import structlog
-
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
 from pillarbox.core.queue import Extra, Lease, Record, record_of
+from pillarbox.logger import logger
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import (
     DeadLetter,
@@ -42,8 +41,6 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 _number_of = attrgetter("number")
 _mailbox_of = attrgetter("_mailbox")
 _delivery_of = attrgetter("_delivery")
-
-_log = structlog.get_logger("pillarbox")
 
 
 class LocalMailbox(Generic[T]):
@@ -348,7 +345,7 @@ class LocalMailbox(Generic[T]):
 
     def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
         """The messages of these leases; those that don't decode are seen to and left out."""
-        bodies = self._desk.bodies(list(map(record_of, leases)))
+        bodies: list[Any] = self._desk.bodies(list(map(record_of, leases)))
         numbers = map(_number_of, leases)
         try:
             return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
@@ -356,15 +353,20 @@ class LocalMailbox(Generic[T]):
             messages = []
         for lease, data in zip(leases, bodies, strict=True):
             try:
-                body = self._decode(data)
+                body = self._decoded(data)
             except SerializationError as error:
                 self._bury_undecodable(lease, error)
             else:
                 messages.append(kind(body, lease.number, lease, backend))
         return messages
 
+    def _decoded(self, data: bytes | None) -> T:
+        if data is None:
+            raise SerializationError("the body was lost to damage of the disk")
+        return self._decode(data)
+
     def _bury_undecodable(self, lease: Lease, error: SerializationError) -> None:
-        _log.error(
+        logger.error(
             "message body does not decode",
             mailbox=self.name,
             message_id=self._message_id(lease),
@@ -378,9 +380,9 @@ class LocalMailbox(Generic[T]):
         """A message that is looked at, not held: its receipt has ended before it began."""
         (data,) = self._desk.bodies([record])
         try:
-            body: T | Undecodable = self._decode(data)
+            body: T | Undecodable = self._decoded(data)
         except SerializationError as error:
-            body = Undecodable(data, str(error))
+            body = Undecodable(data or b"", str(error))
         return kind(body, count, Lease(record, count, 0, 0, 0, record.extra), backend)
 
     def _leases(self, messages: Iterable[Any]) -> list[Lease]:

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Generic, TypeVar
 
-import structlog
-
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxConnectionError
 from pillarbox.core.queue import NEVER
+from pillarbox.logger import logger
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.waiters import open_gate
@@ -31,8 +30,6 @@ _POLL_SECONDS_MAX = 20  # what every backend can wait at a time
 _IDS_REMEMBERED_MAX = 10_000
 _PAUSE_NS = 1_000_000  # for an answer that came twice and is another client's; then doubled
 _PAUSE_DOUBLINGS_MAX = 10
-
-_log = structlog.get_logger("pillarbox")
 
 
 class _Ask:
@@ -133,7 +130,7 @@ class RequestClient(Generic[Req, Rep]):
         try:
             answer.acknowledge()
         except MailboxConnectionError as error:  # it comes again, and is dropped then
-            _log.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
+            logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
         return answer.body
 
     def _send(self, ask: _Ask, body: Req, **options: Any) -> str:
@@ -254,7 +251,7 @@ class RequestClient(Generic[Req, Rep]):
                         known = _note(self._foreign, message.id)
                         (again if known > 1 else theirs).append(message)
         for message in ours:
-            _log.warning(
+            logger.warning(
                 "answer dropped: nobody waits for it",
                 mailbox=self._replies.name,
                 message_id=message.id,
