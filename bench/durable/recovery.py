@@ -24,7 +24,7 @@ def opening(sized: Sized) -> Probe:
     return Probe(
         f"opening a store of {count:,} live messages of 1 kB",
         "bench.durable.recovery",
-        (str(count),),
+        (str(count), str(sized(TIMES))),
         (
             Figure("bytes", "its log", "MB"),
             Figure("read", "read and checksum the log, from the page cache", "s"),
@@ -43,11 +43,11 @@ def opening(sized: Sized) -> Probe:
     )
 
 
-def measure(count: int, closed: Path, killed: Path) -> dict[str, float]:
+def measure(count: int, times: int, closed: Path, killed: Path) -> dict[str, float]:
     child("fill", closed, count)
     killed_child("fill-and-stay", killed, count)
     rounds: dict[str, list[float]] = {}
-    for _ in range(TIMES):
+    for _ in range(times):
         for cold in ("", "_cold"):
             for name, path in (("closed", closed), ("killed", killed)):
                 _forget(closed, cold)
@@ -55,7 +55,7 @@ def measure(count: int, closed: Path, killed: Path) -> dict[str, float]:
                 _forget(path, cold)
                 rounds.setdefault(name + cold, []).append(_open(path, count))
     (killed / "snapshot").unlink(missing_ok=True)
-    rounds["bare"] = [_open(killed, count) for _ in range(TIMES)]
+    rounds["bare"] = [_open(killed, count) for _ in range(times)]
     found = {name: median(seconds) for name, seconds in rounds.items()}
     for name in ("closed", "killed", "closed_cold", "killed_cold", "bare"):
         found[f"{name}_ratio"] = found[name] / found["read_cold" if "cold" in name else "read"]
@@ -75,7 +75,8 @@ def _open(path: Path, count: int) -> float:
 
 def main() -> None:
     with work_directory() as path:
-        print(json.dumps(measure(int(sys.argv[1]), path / "closed", path / "killed")))
+        count, times = map(int, sys.argv[1:])
+        print(json.dumps(measure(count, times, path / "closed", path / "killed")))
 
 
 if __name__ == "__main__":

@@ -326,7 +326,10 @@ class LocalMailbox(Generic[T]):
         return other
 
     def _receive_options(
-        self, max_messages: int, visibility_timeout: float, wait_time_seconds: float
+        self,
+        max_messages: int = 1,
+        visibility_timeout: float = limits.VISIBILITY_SECONDS_DEFAULT,
+        wait_time_seconds: float = 0,
     ) -> tuple[int, int, int]:
         self._refuse_if_closed()
         return (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Sequence
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
@@ -14,17 +15,13 @@ from pillarbox.core.queue import Lease, Redelivery, Settings
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.protocol import DeadLetterPolicy, ReceiveOptions, SendOptions
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
 _CAPACITY_MAX = 1 << 40
-_NO_PRIORITY: Any = 0  # these are asked for by identity: 0.0 and False get a closer look
-_NO_TIME: Any = 0
-_ONE: Any = 1
-_VISIBILITY: Any = 30  # seconds, unless a receive says otherwise
-_VISIBILITY_NS = _VISIBILITY * limits.SECOND_NS
+_VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 
 
 class MemoryOptions(TypedDict, total=False):
@@ -94,37 +91,10 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     # The hot path: what the verbs of `LocalMailbox` do for one plain message, in one frame.
     # What is called is made a local name first: CPython calls those much faster.
 
-    def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> str:
-        """Put a message in; its unique id. It can't be received before its delay is over."""
+    def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
         desk = self._desk
-        if (
-            delay_seconds is not _NO_TIME
-            or priority is not _NO_PRIORITY
-            or attributes is not None
-            or reply_to is not None
-            or group is not None
-            or deduplication_id is not None
-            or not desk.plain
-        ):
-            return super().send(
-                body,
-                delay_seconds=delay_seconds,
-                priority=priority,
-                attributes=attributes,
-                reply_to=reply_to,
-                group=group,
-                deduplication_id=deduplication_id,
-            )
+        if options or not desk.plain:
+            return super().send(body, **options)
         pack = self._pack
         try:
             data = pack(body)
@@ -153,27 +123,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             unlock()
         return store.prefix + str(key)
 
-    def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
-    ) -> Sequence[Message[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+    def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         desk = self._desk
-        count = max_messages
-        if (
-            max_messages is _ONE
-            and visibility_timeout is _VISIBILITY
-            and wait_time_seconds is _NO_TIME
-        ):
-            timeout = _VISIBILITY_NS
-            wait = 0
+        if options:
+            count, timeout, wait = self._receive_options(**options)
         else:
-            count, timeout, wait = self._receive_options(
-                max_messages, visibility_timeout, wait_time_seconds
-            )
+            count, timeout, wait = 1, _VISIBILITY_NS, 0
         if count == 1 and desk.plain and not self._closed:
             clock = self._now
             queue = self._queue
@@ -214,6 +169,10 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         """Wake every parked receive; nothing can be sent or received through it any more."""
         super().close()
         self._pack = self._refuse  # so that an open mailbox need not ask whether it is
+
+    if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
+        send = update_wrapper(_quick_send, LocalMailbox.send)
+        receive = update_wrapper(_quick_receive, LocalMailbox.receive)
 
     def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
         """Where a reply goes: a name in this store, or `memory:name` for the shared one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -45,6 +45,25 @@ class DeadLetterPolicy(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
+
+
+class SendOptions(TypedDict, total=False):
+    """What may be said of a message when it is sent; see `Mailbox.send`."""
+
+    delay_seconds: float
+    priority: int
+    attributes: Mapping[str, str] | None
+    reply_to: str | None
+    group: str | None
+    deduplication_id: str | None
+
+
+class ReceiveOptions(TypedDict, total=False):
+    """What may be asked of a receive; see `Mailbox.receive`."""
+
+    max_messages: int
+    visibility_timeout: float
+    wait_time_seconds: float
 
 
 @runtime_checkable
