@@ -143,10 +143,11 @@ class Race:
 
     name: str
     contenders: tuple[Contender, ...]
+    rounds: int = ROUNDS
 
     @property
     def steps(self) -> int:
-        return len(self.contenders) * (ROUNDS + 2)  # preparing and warming up are steps too
+        return len(self.contenders) * (self.rounds + 2)  # preparing and warming up are steps too
 
     def run(self, step: Step) -> Result:
         costs: Costs = {contender.name: [] for contender in self.contenders}
@@ -159,10 +160,10 @@ class Race:
                     runners.append((contender, stack.enter_context(contender.prepare())))
                 except UnavailableError as reason:
                     missing[contender.name] = f"skipped: {reason}"
-                    step(f"skip {contender.name}", ROUNDS + 1)
+                    step(f"skip {contender.name}", self.rounds + 1)
                 step(f"prepare {contender.name}", 1)
-            for number in range(ROUNDS + 1):
-                label = f"round {number} of {ROUNDS}" if number else "warm-up"
+            for number in range(self.rounds + 1):
+                label = f"round {number} of {self.rounds}" if number else "warm-up"
                 for contender, run in runners:
                     step(f"{label}: {contender.name}", 0)
                     cost = _cost_ns(run, contender.operations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from bench.durable.contestants import FILES, PILLARBOX, RAW, SQLITE
-from bench.durable.races import THREADS, alone, crowd, shared
+from bench.durable.races import THREADS, alone, crowd, crowd_rounds, shared
 from bench.durable.redis_server import REDIS_LIST, REDIS_STREAM
 from bench.harness import Race, Sized, Versus, VersusBest
 
@@ -64,6 +64,7 @@ def many_threads_synced(sized: Sized) -> Race:
                 for each, name in zip(_REDIS, names, strict=True)
             ),
         ),
+        crowd_rounds(sized),
     )
 
 

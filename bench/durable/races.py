@@ -9,7 +9,7 @@ from functools import partial
 
 from bench.durable.contestants import Contestant, Verb, Verbs
 from bench.durable.place import work_directory
-from bench.harness import Contender, Run, Sized, Versus, VersusBest
+from bench.harness import ROUNDS, Contender, Run, Sized, Versus, VersusBest
 
 THREADS = 100
 
@@ -71,3 +71,8 @@ def crowd(
 def shared(sized: Sized, number: int) -> int:
     """A number of operations that the threads of a crowd can share."""
     return max(1, sized(number) // THREADS) * THREADS
+
+
+def crowd_rounds(sized: Sized) -> int:
+    """Fewer in a quick run: a hundred threads take their time, however little each does."""
+    return min(ROUNDS, sized(100))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from bench.durable.contestants import FILES, PILLARBOX, RAW, SQLITE
-from bench.durable.races import THREADS, alone, crowd, shared
+from bench.durable.races import THREADS, alone, crowd, crowd_rounds, shared
 from bench.durable.redis_server import REDIS_LIST
 from bench.harness import Race, Sized, Versus, VersusBest
 
@@ -46,6 +46,7 @@ def many_producers_synced(sized: Sized) -> Race:
             *(crowd(each, _send, few) for each in SQLITE),
             crowd(REDIS_LIST, _send, shared(sized, 20_000), name=ALWAYS),
         ),
+        crowd_rounds(sized),
     )
 
 
