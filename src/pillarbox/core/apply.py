@@ -90,7 +90,7 @@ def leased(queue: Queue, leases: Sequence[Lease]) -> None:
 
 
 def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
-    lines = queue.leases.lines
+    lines = queue.lines
     for lease in leases:
         lease.deadline = 0
         line = lines.get(lease.timeout)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from pillarbox.core.queue import Lease, Queue, Record
 
-_DEFAULT = 0  # the lane of messages without a priority
-
 
 def send(queue: Queue, key: int, body: object) -> None:
     """Put a plain message at the end of the line, in a queue without a capacity."""
-    lane = queue.lanes[_DEFAULT]
+    lane = queue.lanes[0]
     if not lane:
         queue.mask |= 1
     lane.append(Record(key, body))
@@ -22,10 +20,10 @@ def send(queue: Queue, key: int, body: object) -> None:
 
 def receive(queue: Queue, timeout: int, now: int) -> Lease | None:
     """Lease the message at the head of the line; None if it isn't as simple as that."""
-    line = queue.leases.lines.get(timeout)
+    line = queue.lines.get(timeout)
     if queue.mask != 1 or line is None or queue.returned or queue.groups:
         return None
-    lane = queue.lanes[_DEFAULT]
+    lane = queue.lanes[0]
     record: Record = lane.popleft()  # type: ignore[assignment]
     if not lane:
         queue.mask = 0
@@ -39,7 +37,7 @@ def receive(queue: Queue, timeout: int, now: int) -> Lease | None:
 
 def acknowledge(queue: Queue, lease: Lease) -> bool:
     """End a lease that lives, and its message with it; False if others must be told."""
-    line = queue.leases.lines.get(lease.timeout)
+    line = queue.lines.get(lease.timeout)
     if line is None or queue.groups:
         return False
     del line[lease.record.key]

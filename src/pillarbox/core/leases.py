@@ -25,7 +25,7 @@ UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 class Leases:
     """Leases by deadline, and by the key of their message.
 
-    `lines` (timeout -> key -> lease) is open to the hot path of `apply`, and to nobody else.
+    `lines` (timeout -> key -> lease) is open to the hot path, and to nobody else.
     """
 
     __slots__ = ("_timers", "_unusual", "lines")

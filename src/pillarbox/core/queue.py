@@ -122,6 +122,7 @@ class Queue:
         "lanes",
         "leases",
         "lined_up",
+        "lines",
         "mask",
         "name",
         "returned",
@@ -148,6 +149,7 @@ class Queue:
         self.lined_up = 0  # groups that stand in a lane
         self.schedule = Timers()
         self.leases = Leases()
+        self.lines = self.leases.lines  # for the hot path, and for nobody else
         # (group or None, deduplication id) -> (key of the first, when to forget it)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
         self.wake_at = NEVER  # no timer is due before this

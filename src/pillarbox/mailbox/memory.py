@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -82,11 +82,9 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         super().__init__(
             desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
         )
-
-        self._queue = desk.queue
-        self._now = store.clock.now
-        self._lock = store.lock.acquire
-        self._unlock = store.lock.release
+        lock: Callable[[], object] = store.lock.acquire
+        self._settling = lock, store.lock.release, store.clock.now, desk.queue
+        self._tools = self._settling
 
     # The hot path: what the verbs of `LocalMailbox` do for one plain message, in one frame.
     # What is called is made a local name first: CPython calls those much faster.
@@ -102,11 +100,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             data = self._encode(body)
         if len(data) > self._max_body_bytes:
             limits.body_bytes(data, self._max_body_bytes)
-        clock = self._now
-        queue = self._queue
         store = self._store
-        lock = self._lock
-        unlock = self._unlock
+        lock, unlock, clock, queue = self._tools
         lock()
         try:
             now = clock()
@@ -129,11 +124,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             count, timeout, wait = self._receive_options(**options)
         else:
             count, timeout, wait = 1, _VISIBILITY_NS, 0
-        if count == 1 and desk.plain and not self._closed:
-            clock = self._now
-            queue = self._queue
-            lock = self._lock
-            unlock = self._unlock
+        if count == 1 and desk.plain:
+            lock, unlock, clock, queue = self._tools
             lock()
             try:
                 now = clock()
@@ -152,14 +144,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         return self._receive(count, timeout, wait)
 
     def _acknowledge(self, lease: Lease) -> bool:
-        clock = self._now
-        lock = self._lock
-        unlock = self._unlock
+        lock, unlock, clock, queue = self._settling
         lock()
         try:
             if lease.deadline <= clock():
                 return False
-            if acknowledge(self._queue, lease):
+            if acknowledge(queue, lease):
                 return True
         finally:
             unlock()
@@ -168,7 +158,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         super().close()
-        self._pack = self._refuse  # so that an open mailbox need not ask whether it is
+        self._tools = self._refuse, *self._settling[1:]  # an open mailbox need not ask
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)

@@ -82,8 +82,11 @@ class _AsyncBackend(_Backend, Protocol):
     async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str: ...
 
 
-class Delivered(Struct, Generic[T], frozen=True, eq=False):
-    """What a message tells, common to both kinds. Made by mailboxes, not by hand."""
+class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
+    """What a message tells, common to both kinds. Made by mailboxes, not by hand.
+
+    The collector need not look at it: nothing it holds refers back to it.
+    """
 
     body: T
     delivery_count: int
@@ -156,7 +159,7 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False):
         )
 
 
-class Message(Delivered[T], Generic[T], frozen=True, eq=False):
+class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
     """A received message. One holder at a time: settle it before its lease runs out.
 
     Each verb answers False if this delivery is over; with `strict=True` it raises
@@ -198,7 +201,7 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False):
         return backend
 
 
-class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False):
+class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
     """A received message for asyncio: `Message` with verbs to await."""
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
