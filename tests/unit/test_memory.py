@@ -203,9 +203,9 @@ def test_R15_a_handle_of_the_parent_is_nothing_to_a_forked_child() -> None:
     handle = message.receipt_handle
 
     def work() -> str:
-        return str(box._store.lease_of(box._queue, handle))
+        return str(box._store.lease_of(box._desk.queue, handle))
 
-    assert box._store.lease_of(box._queue, handle) is message._delivery
+    assert box._store.lease_of(box._desk.queue, handle) is message._delivery
     assert in_child(work) == "None"
 
 
@@ -349,17 +349,17 @@ def test_R15_only_the_exact_handle_is_accepted() -> None:
     (message,) = box.receive()
     handle = message.receipt_handle
     lease_of = box._store.lease_of
-    assert lease_of(box._queue, handle) is message._delivery
+    assert lease_of(box._desk.queue, handle) is message._delivery
     for at in range(len(handle)):
         for other in HANDLE_CHARACTERS:
             if other != handle[at]:
-                assert lease_of(box._queue, handle[:at] + other + handle[at + 1 :]) is None
-            assert lease_of(box._queue, handle[:at] + other + handle[at:]) is None
-        assert lease_of(box._queue, handle[:at] + handle[at + 1 :]) is None
+                assert lease_of(box._desk.queue, handle[:at] + other + handle[at + 1 :]) is None
+            assert lease_of(box._desk.queue, handle[:at] + other + handle[at:]) is None
+        assert lease_of(box._desk.queue, handle[:at] + handle[at + 1 :]) is None
     for nonsense in ("", ".", "....", handle + ".", handle * 2, handle[::-1], "é" * 50):
-        assert lease_of(box._queue, nonsense) is None
+        assert lease_of(box._desk.queue, nonsense) is None
     assert message.acknowledge()
-    assert lease_of(box._queue, handle) is None
+    assert lease_of(box._desk.queue, handle) is None
 
 
 def test_R15_a_handle_is_good_for_one_queue_of_one_store() -> None:
@@ -371,8 +371,8 @@ def test_R15_a_handle_is_good_for_one_queue_of_one_store() -> None:
     handle = message.receipt_handle
     for name in ("box", "box2", "b"):
         for spelling in (handle, f"fifo.{handle}", f".fifo.{handle}", f"fifo{handle}"):
-            assert store.lease_of(boxes[name]._queue, spelling) is None
-    assert Store().lease_of(boxes["box.fifo"]._queue, handle) is None
+            assert store.lease_of(boxes[name]._desk.queue, spelling) is None
+    assert Store().lease_of(boxes["box.fifo"]._desk.queue, handle) is None
 
 
 @pytest.mark.parametrize("spelling", ["{}", "+{}", " {}", "0{}", "{}_0", "{}\n", "-{}", "\u0663"])

@@ -55,7 +55,7 @@ def apply(queue: Queue, event: e.Event) -> None:
 
 
 def sent(queue: Queue, records: Sequence[Record]) -> None:
-    if not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1:
+    if len(records) > 1 and _are_plain(records):
         queue.lanes[records[0].priority].extend(records)
         queue.mask |= 1 << records[0].priority
         return
@@ -187,6 +187,11 @@ def purged(queue: Queue) -> None:
     for lease in queue.leases:
         lease.deadline = 0
     queue.empty()
+
+
+def _are_plain(records: Sequence[Record]) -> bool:
+    """Of one priority, and with nothing that only some messages have."""
+    return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
 
 
 def _end(queue: Queue, lease: Lease) -> None:

@@ -209,6 +209,8 @@ class AsyncLocalMailbox(Generic[T]):
 
     async def _confirmed(self, verb: Callable[[LocalMailbox[T]], R]) -> R:
         """What the verb answers, once it can't be lost any more; the loop goes on meanwhile."""
+        if not self._desk.store.waits:
+            return verb(self._here())
         with self._desk.store.holding() as written:
             answer = verb(self._here())
         for each in written:

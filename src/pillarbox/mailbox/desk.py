@@ -79,14 +79,15 @@ class Desk:
             # `range` makes ints of the small form, which arithmetic does not.
             first = max(now >> 1, store.last_key + 1)
             keys = range(first, first + len(bodies))
-            extras = (extra() for _ in keys) if extra is not None else repeat(None)
-            options = repeat(priority), repeat(0), repeat(attributes), extras
-            records = list(map(Record, keys, bodies, *options))
+            records = _records(keys, bodies, priority, attributes, extra)
             fresh = decide.send(queue, records, now)
             event = Scheduled(fresh, now + delay) if delay else Sent(fresh)
             written = self._write([event] if fresh else [])
             store.last_key = keys.stop - 1
-            apply.apply(queue, event)
+            if delay:
+                apply.scheduled(queue, fresh, now + delay)
+            else:
+                apply.sent(queue, fresh)
             if self.waiters:
                 self.serve(now)
             accepted: Sequence[int] = keys
@@ -324,3 +325,19 @@ class Desk:
         """Return once what was written can't be lost any more."""
         if written is not None:
             self.store.confirm(written)
+
+
+def _records(
+    keys: range,
+    bodies: Sequence[Any],
+    priority: int,
+    attributes: dict[str, str] | None,
+    extra: Callable[[], Extra] | None,
+) -> list[Record]:
+    """New messages that differ in nothing but their bodies."""
+    if len(keys) == 1:
+        special = extra() if extra is not None else None
+        return [Record(keys[0], bodies[0], priority, 0, attributes, special)]
+    extras = (extra() for _ in keys) if extra is not None else repeat(None)
+    alike = repeat(priority), repeat(0), repeat(attributes), extras
+    return list(map(Record, keys, bodies, *alike))  # in C: a batch is no loop

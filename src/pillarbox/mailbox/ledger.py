@@ -81,6 +81,8 @@ class DurableDesk(Desk):
 class DurableStore(Store):
     """All queues of one directory. One process at a time may have it open."""
 
+    waits = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

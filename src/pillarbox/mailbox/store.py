@@ -25,6 +25,8 @@ from pillarbox.mailbox.pulse import Pulse
 class Store:
     """Queues in memory."""
 
+    waits = False  # whether anything has to be waited for before it is confirmed
+
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.Lock()
