@@ -64,7 +64,7 @@ def test_R50_the_hot_path_wakes_the_queue_for_the_earliest_deadline() -> None:
     assert scene.queue.wake_at == lease.deadline
 
 
-@pytest.mark.parametrize("why", ["a group", "a returned message", "a priority", "nothing"])
+@pytest.mark.parametrize("why", ["a group", "a returned message", "nothing"])
 def test_R50_the_hot_path_leaves_what_is_not_plain_to_decide(why: str) -> None:
     scene = Scene(redelivery="original")
     scene.send("lease", "a", "back")
@@ -74,13 +74,25 @@ def test_R50_the_hot_path_leaves_what_is_not_plain_to_decide(why: str) -> None:
         scene.send("grouped", group="g")
     elif why == "a returned message":
         scene.do(c.Nack([back]))
-    elif why == "a priority":
-        scene.send("high", priority=1)
 
     got = hot.receive(scene.queue, S, scene.now)
 
     assert (got is not None) == (why == "nothing")
     assert hot.acknowledge(scene.queue, lease) == (why != "a group")
+
+
+def test_R17_the_hot_path_takes_the_highest_priority_first() -> None:
+    scene = Scene()
+    scene.send("lease")
+    scene.receive(1, S)
+    for body, priority in (("low", 0), ("high", 9), ("higher", 255), ("high, too", 9)):
+        scene.send(body, priority=priority)
+    queue = scene.queue
+    taken = []
+    while (lease := hot.receive(queue, S, scene.now)) is not None:
+        taken.append((lease.record.body, queue.mask))
+    masks = [1 << 9 | 1, 1 << 9 | 1, 1, 0]
+    assert taken == list(zip(["higher", "high", "high, too", "low"], masks, strict=True))
 
 
 def test_R50_the_hot_path_leaves_an_unusual_lease_to_apply() -> None:

@@ -100,3 +100,13 @@ def test_R58_bodies_stay_on_disk_once_they_are_no_longer_new(
     assert sum(map(len, world.store._recent.values())) <= 1000
     bodies = [message.body for message in plain.receive(max_messages=50)]
     assert bodies == [b"%d" % i + b"." * 100 for i in range(50)]
+
+
+def test_R58_the_body_of_a_message_that_is_done_is_not_kept_at_hand() -> None:
+    world = World(4)
+    (plain, _) = world.boxes
+    plain.send_many([b"a" * 100, b"b" * 100])
+    (message,) = plain.receive()
+    assert message.acknowledge()
+    assert list(world.store._recent.values()) == [b"b" * 100]
+    assert world.store._recent_bytes == 100

@@ -1,8 +1,8 @@
 """The three verbs that nearly every message meets, each decided and applied in one breath.
 
 They are `send`, `receive` and `acknowledge` for one plain message: no delay, no group, no
-duplicates, default priority. They change a queue exactly as `decide` and `apply` do, which
-the model test proves, and they answer None or False where those two must be asked.
+duplicates. They change a queue exactly as `decide` and `apply` do, which the model test
+proves, and they answer None or False where those two must be asked.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ def send(queue: Queue, key: int, body: object) -> None:
 
 def receive(queue: Queue, timeout: int, now: int) -> Lease | None:
     """Lease the message at the head of the line; None if it isn't as simple as that."""
+    mask = queue.mask
     line = queue.lines.get(timeout)
-    if queue.mask != 1 or line is None or queue.returned or queue.groups:
+    if not mask or line is None or queue.returned or queue.groups:
         return None
-    lane = queue.lanes[0]
+    priority = 0 if mask == 1 else mask.bit_length() - 1
+    lane = queue.lanes[priority]
     record: Record = lane.popleft()  # type: ignore[assignment]
     if not lane:
-        queue.mask = 0
+        queue.mask = mask ^ 1 << priority
     deadline = now + timeout
     number = record.deliveries + 1
     lease = line[record.key] = Lease(record, number, now, deadline, timeout, record.extra)

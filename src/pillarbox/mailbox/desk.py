@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from pillarbox.codec import Codec
-from pillarbox.core import apply, decide
+from pillarbox.core import apply, decide, hot
 from pillarbox.core.events import (
     Acknowledged,
     Died,
@@ -119,9 +119,13 @@ class Desk:
     def _take(self, now: int, count: int, timeout: int) -> list[Lease]:
         """Lease from the head of the line."""
         queue = self.queue
-        leases = decide.receive(queue, count, timeout, now)
-        self._write([Leased(leases)], lazy=True)
-        apply.leased(queue, leases)
+        one = hot.receive(queue, timeout, now) if count == 1 and not self.store.waits else None
+        if one is not None:
+            leases = [one]
+        else:
+            leases = decide.receive(queue, count, timeout, now)
+            self._write([Leased(leases)], lazy=True)
+            apply.leased(queue, leases)
         if self.dead is not None and self.dead.waiters:
             self.store.pulse.arm(queue.wake_at)
         return leases

@@ -22,8 +22,8 @@ from pillarbox.core.errors import (
     MailboxFullError,
     MailboxStorageError,
 )
-from pillarbox.core.events import Event, Scheduled, Sent
-from pillarbox.core.queue import NEVER, Queue, Record, Settings, waiting
+from pillarbox.core.events import Acknowledged, Event, Scheduled, Sent
+from pillarbox.core.queue import NEVER, Lease, Queue, Record, Settings, waiting
 from pillarbox.log import (
     Disk,
     Durability,
@@ -48,6 +48,7 @@ from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.store import Store
 
 _RECENT_BYTES_MAX = 32 << 20
+_NEW = (Sent, Scheduled)
 
 
 class DurableDesk(Desk):
@@ -66,11 +67,14 @@ class DurableDesk(Desk):
         entries = [entry for event in events for entry in journal.encode(event, self.number)]
         if not entries:  # a repetition is confirmed when what it repeats is
             return None if lazy else self.store.written
-        new = [event for event in events if isinstance(event, Sent | Scheduled)]
+        new = [event for event in events if isinstance(event, _NEW)]
         ticket = self.store.write(entries, lazy=lazy, urgent=not new)
-        for event in new:
-            for i, record in enumerate(event.records):
+        for arrival in new:
+            for i, record in enumerate(arrival.records):
                 self.store.keep(record, ticket.first_index + i, len(entries[i]))
+        for event in events:
+            if isinstance(event, Acknowledged):
+                self.store.forget(event.leases)
         return ticket
 
     def configure(self, **changes: Any) -> None:
@@ -148,6 +152,11 @@ class DurableStore(Store):
             if oldest >= self.log.end_index:  # not confirmed, so nowhere else to be read
                 break
             self._recent_bytes -= len(self._recent.pop(oldest))
+
+    def forget(self, leases: Sequence[Lease]) -> None:
+        """The bodies of messages that are done need not be at hand any more. Needs the lock."""
+        for lease in leases:
+            self._recent_bytes -= len(self._recent.pop(index_of(lease.record.body), b""))
 
     def body(self, record: Record) -> bytes | None:
         """The body of a message; None if it was lost to damage that was repaired since."""
