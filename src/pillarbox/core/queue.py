@@ -105,7 +105,6 @@ class Settings(Struct, frozen=True):
 DEFAULT_SETTINGS = Settings()
 
 # What is read from many records at once is read in C.
-key_of = attrgetter("key")
 extra_of = attrgetter("extra")
 priority_of = attrgetter("priority")
 record_of = attrgetter("record")

@@ -171,18 +171,7 @@ class Desk:
             waiter.wake()
 
     def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
-        with self._lock:
-            now = self._now()
-            if now >= self.queue.wake_at:
-                self.settle(now)
-            answers = decide.live(leases, now)
-            living = list(compress(leases, answers))
-            written = self._write([Acknowledged(living)] if living else [])
-            apply.acknowledged(self.queue, living)
-            if self.waiters:  # perhaps for a group that is free now
-                self.serve(now)
-        self._confirm(written)
-        return answers
+        return self._settle_leases(leases, lambda living, now: [Acknowledged(list(living))])
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.core.queue import Redelivery, Settings
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableStore
-from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 
 T = TypeVar("T")
 
-_CAPACITY_MAX = 1 << 40
 
-
-class DurableOptions(TypedDict, total=False):
+class DurableOptions(LocalOptions, total=False):
     """How a mailbox on disk may be opened. A queue that exists keeps its own settings."""
 
     path: str | os.PathLike[str]
     durability: Durability
     segment_bytes: int
     history: Retention | None
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    max_body_bytes: int
     clock: Clock | None
     disk: Disk | None
 
@@ -65,24 +57,12 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         **options: Unpack[DurableOptions],
     ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        for option in options.keys() - set(_OPTIONS):
-            raise InvalidParameterError("option", option, f"one of {', '.join(_OPTIONS)}")
-        redelivery = options.get("redelivery", "tail")
-        capacity = options.get("capacity")
-        max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-        limits.one_of("redelivery", redelivery, ("tail", "original"))
-        if capacity is not None:
-            limits.whole("capacity", capacity, 1, _CAPACITY_MAX)
-        limits.whole("max_body_bytes", max_body_bytes, 1, limits.BODY_BYTES_CEILING)
+        check_options(options, _OPTIONS)
         limits.queue_name(name)
         self._shared = _open(options)
         try:
-            store = self._shared.store
-            desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
-            dead_letters = options.get("dead_letters")
-            if dead_letters is not None:
-                grave = store.desk(dead_letters.name or f"{name}_dlq")
-                store.bury_at(desk, grave, dead_letters.max_deliveries)
+            desk = open_desk(self._shared.store, name, options)
+            max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
             super().__init__(
                 desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
             )

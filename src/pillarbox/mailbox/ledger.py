@@ -237,8 +237,6 @@ class DurableStore(Store):
                 store=self.path,
                 skipped=replaying.skipped,
             )
-        for desk in self.desks.values():
-            desk.queue.wake_at = 0  # whatever is due is found by the first operation
         if isinstance(self.clock, WallClock):
             self.clock.go_on_from(max(latest, replaying.latest))
         if self.log.next_index == 0:

@@ -6,17 +6,17 @@ that does not decode is never lost: it is logged, and dead-lettered where there 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from operator import attrgetter
 from types import MappingProxyType, TracebackType
-from typing import Any, Generic, NoReturn, Self, TypeVar, get_args
+from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, get_args
 
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
-from pillarbox.core.queue import Extra, Lease, Record, record_of
+from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings, record_of
 from pillarbox.logger import logger
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import (
@@ -28,10 +28,12 @@ from pillarbox.mailbox.message import (
     Undecodable,
     as_datetime,
 )
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
+from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
+_CAPACITY_MAX = 1 << 40
 _STATES = ("ready", "scheduled", "in_flight")
 _RESERVED = "pillarbox."
 _REPLY_TO = "pillarbox.reply_to"
@@ -41,6 +43,36 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 _number_of = attrgetter("number")
 _mailbox_of = attrgetter("_mailbox")
 _delivery_of = attrgetter("_delivery")
+
+
+class LocalOptions(TypedDict, total=False):
+    """How every mailbox of this process may be opened."""
+
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+
+
+def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Raise for an option that is unknown, or out of its range."""
+    for option in options.keys() - set(allowed):
+        raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
+    limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
+    if options.get("capacity") is not None:
+        limits.whole("capacity", options["capacity"], 1, _CAPACITY_MAX)
+    if "max_body_bytes" in options:
+        limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
+
+
+def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
+    """The desk of a queue; these settings are for a new one, the dead letters for any."""
+    redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
+    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
+    policy: DeadLetterPolicy | None = options.get("dead_letters")
+    if policy is not None:
+        store.bury_at(desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries)
+    return desk
 
 
 class LocalMailbox(Generic[T]):

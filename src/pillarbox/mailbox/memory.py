@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.hot import acknowledge, receive, send
-from pillarbox.core.queue import Lease, Redelivery, Settings
+from pillarbox.core.queue import Lease
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import DeadLetterPolicy, ReceiveOptions, SendOptions
+from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
-_CAPACITY_MAX = 1 << 40
 _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 
 
-class MemoryOptions(TypedDict, total=False):
+class MemoryOptions(LocalOptions, total=False):
     """How a mailbox in memory may be opened."""
 
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    max_body_bytes: int
     store: Store | None
     clock: Clock | None
 
@@ -64,21 +58,10 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def __init__(
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
-        for option in options.keys() - set(_OPTIONS):
-            raise InvalidParameterError("option", option, f"one of {', '.join(_OPTIONS)}")
+        check_options(options, _OPTIONS)
         store = options.get("store") or Store(options.get("clock"))
-        dead_letters = options.get("dead_letters")
-        redelivery = options.get("redelivery", "tail")
-        capacity = options.get("capacity")
+        desk = open_desk(store, name, options)
         max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-        limits.one_of("redelivery", redelivery, ("tail", "original"))
-        if capacity is not None:
-            limits.whole("capacity", capacity, 1, _CAPACITY_MAX)
-        limits.whole("max_body_bytes", max_body_bytes, 1, limits.BODY_BYTES_CEILING)
-        desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
-        if dead_letters is not None:
-            grave = store.desk(dead_letters.name or f"{name}_dlq")
-            store.bury_at(desk, grave, dead_letters.max_deliveries)
         super().__init__(
             desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypedDict, TypeVar, runtime_checkable
+from typing import Literal, Protocol, Self, TypedDict, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -272,8 +272,3 @@ class AsyncMailbox(Protocol[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-
-
-def is_mailbox(candidate: Any) -> bool:
-    """Whether it has the shape of a mailbox, for asyncio or not."""
-    return isinstance(candidate, Mailbox | AsyncMailbox)

@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings
+from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings, extra_of
 
-_extra_of = attrgetter("extra")
 _deliveries_of = attrgetter("deliveries")
 
 
@@ -30,7 +29,7 @@ class Captured:
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = list(records)
-        self.extras = list(map(_extra_of, self.records))
+        self.extras = list(map(extra_of, self.records))
         self.deliveries = list(map(_deliveries_of, self.records))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pillarbox.log import Durability
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox, DurableOptions
 from pillarbox.mailbox.ledger import DurableStore
-from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
 from pillarbox.testing.contract.backend import Backend
 from pillarbox.testing.contract.memory import MemoryBackend
@@ -28,32 +28,10 @@ class DurableBackend(MemoryBackend):
     def __init__(self) -> None:
         super().__init__()
         self.path = tempfile.mkdtemp(prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None)
-        self._options = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
-        self._keeper = DurableMailbox("keeper", str, **self._options)
+        where = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
+        self._where = dict(where)
+        self._keeper = DurableMailbox("keeper", str, **where)
         self.store: DurableStore = self._keeper._store
-
-    def open(
-        self,
-        body_type: Any = Any,
-        *,
-        name: str | None = None,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
-    ) -> Mailbox[Any]:
-        return self._face(
-            self.mailbox_class(
-                name if name is not None else f"box-{next(self._numbers)}",
-                body_type,
-                dead_letters=dead_letters,
-                redelivery=redelivery,
-                capacity=capacity,
-                **self._options,
-            )
-        )
-
-    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        return self._face(self.mailbox_class(mailbox.name, body_type, **self._options))
 
     def close(self) -> None:
         super().close()

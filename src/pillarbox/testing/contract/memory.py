@@ -53,6 +53,7 @@ class MemoryBackend(Backend):
     def __init__(self) -> None:
         self.clock = WatchedClock()
         self.store = Store(self.clock)
+        self._where: dict[str, Any] = {"store": self.store}  # options that name the place
         self._numbers = count(1)
 
     def open(
@@ -71,12 +72,12 @@ class MemoryBackend(Backend):
                 dead_letters=dead_letters,
                 redelivery=redelivery,
                 capacity=capacity,
-                store=self.store,
+                **self._where,
             )
         )
 
     def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        return self._face(self.mailbox_class(mailbox.name, body_type, store=self.store))
+        return self._face(self.mailbox_class(mailbox.name, body_type, **self._where))
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
