@@ -53,15 +53,38 @@ def test_R39_without_a_dead_letter_queue_nothing_dies() -> None:
 
 
 def test_R39_without_max_deliveries_nothing_dies_and_no_history_is_kept() -> None:
-    for dead_on_receive in (False, True):
-        scene = Scene(dead_letters=True, dead_on_receive=dead_on_receive)
-        scene.send("a")
-        for number in range(1, 6):
-            (lease,) = scene.receive()
-            assert lease.number == number
-            scene.do(c.Nack([lease]))
-        assert scene.graves == []
-        assert scene.records["a"].extra is None
+    scene = Scene(dead_letters=True)
+    scene.send("a")
+    for number in range(1, 6):
+        (lease,) = scene.receive()
+        assert lease.number == number
+        scene.do(c.Nack([lease]))
+    assert scene.graves == []
+    assert scene.records["a"].extra is None
+
+
+def test_R55_as_sqs_does_it_the_first_receive_is_remembered_where_nothing_dies() -> None:
+    scene = Scene(dead_letters=True, dead_on_receive=True)
+    scene.send("a")
+    for _ in range(3):
+        scene.do(c.Nack(scene.receive()))
+    assert scene.graves == []
+    extra = scene.records["a"].extra
+    assert extra is not None
+    assert [attempt.leased_at for attempt in extra.attempts] == [START] * 3
+
+
+def test_R39_dead_letters_can_be_kept_again() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1)
+    target = scene.queue.dead_letters
+    assert target is not None
+    scene.queue.keep_dead_letters()
+    scene.queue.keep_dead_letters()  # twice is as good as once
+    assert scene.queue.dead_letters is None
+    assert target.sources == []
+    scene.send("a")
+    scene.do(c.Nack(scene.receive()))
+    assert scene.line == ["a"]
 
 
 def test_R39_as_sqs_does_it_a_message_dies_when_it_would_be_delivered_once_more() -> None:

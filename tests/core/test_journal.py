@@ -35,6 +35,7 @@ ENTRIES: list[tuple[e.Event, list[tuple[Any, ...]]]] = [
         [("sent", 0, 0, 79, 0, [None, "g", None], b"")],
     ),
     (e.CameDue(PLAIN, 5_000), [("came_due", 0, 0, 78, 5_000, None, b"")]),
+    (e.Rescheduled(PLAIN, 7_000), [("rescheduled", 0, 0, 78, 7_000, None, b"")]),
     (e.Leased([LEASE]), [("leased", 0, 3, 78, 1_000, [500, 3], b"")]),
     (e.Acknowledged([LEASE, LEASE]), [("acknowledged", 0, 0, 78, 0, None, b"")] * 2),
     (
@@ -113,8 +114,8 @@ def test_R50_the_head_has_room_for_65535_deliveries_and_the_details_for_more() -
 
 
 def test_R50_the_kinds_have_these_numbers() -> None:
-    assert list(journal.KINDS) == list(range(1, 17))
-    assert len(set(journal.KINDS.values())) == 16
+    assert list(journal.KINDS) == list(range(1, 20))
+    assert len(set(journal.KINDS.values())) == 19
 
 
 def _replayed(scene: Scene, *commands: c.Command) -> Queue:
@@ -195,6 +196,7 @@ def test_R50_attributes_alone_make_no_extra() -> None:
         (e.Acknowledged([LEASE]), "message 78 of 'jobs' is not in flight"),
         (e.Returned(LEASE, 1, "nacked"), "message 78 of 'jobs' is not in flight"),
         (e.CameDue(PLAIN, 5), "message 78 of 'jobs' is not scheduled"),
+        (e.Rescheduled(PLAIN, 5), "message 78 of 'jobs' is not scheduled"),
         (e.Leased([LEASE]), "message 78 is at the head of no line of 'jobs'"),
         (e.DiedInLine(PLAIN, 1, "why"), "message 78 is at the head of no line of 'jobs'"),
         (e.Redriven([PLAIN], Queue("other"), 1), "messages of 'jobs' that were redriven are not"),

@@ -109,3 +109,44 @@ def test_R50_a_record_knows_its_defaults() -> None:
         None,
         None,
     )
+
+
+def test_R93_a_scheduled_message_can_be_given_another_time() -> None:
+    scene = Scene()
+    scene.send("a", "b", delay=5 * S)
+    (key,) = scene.keys("a")
+    assert [type(x) for x in scene.do(c.Reschedule(key, scene.now + 2 * S))] == [e.Rescheduled]
+    assert (scene.queue.wake_at, scene.counts) == (scene.now + 2 * S, (0, 2, 0))
+
+    scene.now += 2 * S
+    assert scene.take(9) == ["a"]
+    assert scene.do(c.Reschedule(key, scene.now + S)) == [], "it is no longer scheduled"
+
+    scene.now += 3 * S
+    assert scene.take(9) == ["b"]
+
+
+def test_R93_a_later_time_is_not_cut_short_by_the_old_one() -> None:
+    scene = Scene()
+    scene.send("a", delay=S)
+    (key,) = scene.keys("a")
+    scene.do(c.Reschedule(key, scene.now + 9 * S))
+    scene.do(c.Reschedule(key, scene.now + S))
+    scene.do(c.Reschedule(key, scene.now + 3 * S))
+
+    scene.now += 3 * S - 1
+    assert scene.take() == []
+    scene.now += 1
+    assert scene.take() == ["a"]
+
+
+def test_R93_forcing_puts_what_is_scheduled_into_the_line_in_the_order_of_its_times() -> None:
+    scene = Scene()
+    scene.send("last", delay=9 * S)
+    scene.send("first", delay=S)
+    scene.send("second, sent later", delay=S)
+
+    assert len(scene.do(c.Force())) == 3
+
+    assert scene.line == ["first", "second, sent later", "last"]
+    assert scene.do(c.Force()) == []

@@ -56,7 +56,14 @@ def random_step(world: World, rng: random.Random) -> str:
         picks = [rng.randint(-1, 40) for _ in range(rng.choice((1, 3, 20)))]
         world.redrive(source, to, picks, quick=quick)
         return f"{jump=} redrive({source}, {to}, {picks}, {quick=})"
-    if dice < 0.984:
+    if dice < 0.986:
+        pick, delay = rng.randint(-1, 40), rng.choice(DELAYS)
+        world.reschedule(at, pick, delay, quick=quick)
+        return f"{jump=} reschedule({at}, {pick}, {delay}, {quick=})"
+    if dice < 0.988:
+        world.force(at, quick=quick)
+        return f"{jump=} force({at}, {quick=})"
+    if dice < 0.992:
         world.purge(at, quick=quick)
         return f"{jump=} purge({at}, {quick=})"
     world.tick(at)

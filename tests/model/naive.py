@@ -185,12 +185,21 @@ class NaiveQueue:
         for at, _, message in sorted(entry for entry in due if entry[0] <= now):
             if message.state == IN_FLIGHT:
                 self._fail(message, "expired", at, 0)
-            elif message.given_back:
-                self._give_back(message)
             else:
-                self.messages.remove(message)
-                message.place = at // 2
-                self._join(message)
+                self._come_due(message, at)
+
+    def reschedule(self, key: int, due: int) -> bool:
+        found = [m for m in self.messages if m.key == key and m.state == SCHEDULED]
+        for message in found:
+            message.due = due
+        return bool(found)
+
+    def force(self, now: int) -> int:
+        """Before their time, but in the order of their times; the older message first."""
+        found = [m for m in self.messages if m.state == SCHEDULED]
+        for message in sorted(found, key=lambda m: (m.due, m.key)):
+            self._come_due(message, now)
+        return len(found)
 
     # What can be seen
 
@@ -257,13 +266,21 @@ class NaiveQueue:
             self._retry(message, outcome, at, due)
 
     def _retry(self, message: Message, outcome: str, at: int, due: int) -> None:
-        if self.max_deliveries:
+        if self.max_deliveries or self.dead_on_receive:
             self._note(message, outcome, at)
         self._end(message)
         if due:
             message.state, message.due, message.given_back = SCHEDULED, due, True
         else:
             self._give_back(message)
+
+    def _come_due(self, message: Message, at: int) -> None:
+        if message.given_back:
+            self._give_back(message)
+        else:
+            self.messages.remove(message)
+            message.place = at // 2
+            self._join(message)
 
     def _is_spent(self, message: Message) -> bool:
         """As SQS has it: looked at when it would be delivered once more."""

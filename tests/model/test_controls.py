@@ -87,6 +87,17 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "pass",
     ),
     "R53 what is due happens in no order": (decide.tick, "timed.sort", "id"),
+    "R93 a new time does not wake the queue": (
+        apply.rescheduled,
+        "queue.wake_at = min(queue.wake_at, due)",
+        "pass",
+    ),
+    "R93 a message keeps its old time": (apply.rescheduled, "add(due,", "add(due + 1,"),
+    "R93 forcing keeps no order": (
+        decide.force,
+        "[CameDue(record, now) for _, _, record in queue.schedule]",
+        "[CameDue(x[2], now) for x in reversed(list(queue.schedule))]",
+    ),
     "R55 a group is not held": (apply._take_from_group, "group.held += held", "group.held += 0"),
     "R55 a group is not held by a delay": (
         apply.returned,

@@ -44,11 +44,13 @@ SEEDED_STEPS = 160_000
 SOAK_STEPS = 5_000_000
 
 # Every call, event and error must have been part of the run, once in 1,000 steps at least.
-CALLS = "send receive acknowledge nack release extend reject remove redrive purge tick"
-HOT_PATH = "hot.send hot.receive hot.acknowledge"
+CALLS = (
+    "send receive acknowledge nack release extend reject remove reschedule force redrive purge tick"
+)
+WAYS = "lined-up"
 EVENTS = (
     "Sent Scheduled CameDue Leased Acknowledged Returned Released Extended Died DiedInLine "
-    "Redriven Removed Purged"
+    "Rescheduled Redriven Removed Purged"
 )
 ERRORS = "MailboxFullError InvalidParameterError"
 
@@ -111,6 +113,22 @@ class QueueMachine(RuleBasedStateMachine):
     def remove(self, jump: int, at: int, keys: list[int], quick: bool) -> None:
         self.world.jump(jump)
         self.world.remove(at, keys, quick=quick)
+
+    @rule(
+        jump=jumps,
+        at=queues,
+        key=st.integers(-1, 20),
+        delay=st.sampled_from(DELAYS),
+        quick=st.booleans(),
+    )
+    def reschedule(self, jump: int, at: int, key: int, delay: int, quick: bool) -> None:
+        self.world.jump(jump)
+        self.world.reschedule(at, key, delay, quick=quick)
+
+    @rule(jump=jumps, at=queues, quick=st.booleans())
+    def force(self, jump: int, at: int, quick: bool) -> None:
+        self.world.jump(jump)
+        self.world.force(at, quick=quick)
 
     @rule(
         jump=jumps,
@@ -197,6 +215,6 @@ def test_R50_soak_five_million_steps_with_a_new_seed_find_no_difference() -> Non
 
 
 def _assert_everything_was_seen(seen: Counter[str], steps: int) -> None:
-    everything = f"{CALLS} {HOT_PATH} {EVENTS} {ERRORS}".split()
+    everything = f"{CALLS} {WAYS} {EVENTS} {ERRORS}".split()
     too_rare = {what: seen[what] for what in everything if seen[what] < steps / 1_000}
     assert not too_rare

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
-from pillarbox.core import apply, decide, hot, journal
+from pillarbox.core import apply, decide, journal
 from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
@@ -79,7 +79,7 @@ class World:
         self._touched: set[int] = set()
         self._snapshot_every = snapshot_every
         self.haste = rng.choice((0.1, 0.4, 1.0))  # how often the clock makes a large jump
-        self.plain = rng.random() < 0.25  # what the hot path is for: no groups, no priorities
+        self.plain = rng.random() < 0.25  # no groups, no priorities
         self.patient = not self.plain and rng.random() < 0.25  # many leases of many timeouts
         self.settings = [random_settings(rng) for _ in range(3)]
         if self.patient:
@@ -159,26 +159,20 @@ class World:
         self._end(at)
 
     def _hot_send(self, queue: Queue, records: list[Record], delay: int) -> None:
-        """As a mailbox does it: one plain message has a way of its own."""
+        """As a mailbox does it: plain messages of one priority have a way of their own."""
         fresh = self._pure(queue, lambda: decide.send(queue, records, self.now))
         self._record(queue, [e.Scheduled(fresh, self.now + delay) if delay else e.Sent(fresh)])
         if delay:
             apply.scheduled(queue, fresh, self.now + delay)
-        elif len(records) == 1 and records[0].extra is None and records[0].priority == 0:
-            self.seen["hot.send"] += 1
-            hot.send(queue, records[0].key, records[0].body)
+        elif len({(record.extra, record.priority) for record in fresh} | {(None, 0)}) == 1:
+            self.seen["lined-up"] += 1
+            apply.lined_up(queue, fresh, 0)
         else:
             apply.sent(queue, fresh)
 
     def _hot_receive(self, queue: Queue, count: int, timeout: int) -> list[Lease]:
         if not queue.mask:
-            assert hot.receive(queue, timeout, self.now) is None
             return []
-        lease = hot.receive(queue, timeout, self.now) if count == 1 else None
-        if lease is not None:
-            self.seen["hot.receive"] += 1
-            self._record(queue, [e.Leased([lease])])
-            return [lease]
         leases = self._pure(queue, lambda: decide.receive(queue, count, timeout, self.now))
         self._record(queue, [e.Leased(leases)])
         apply.leased(queue, leases)
@@ -188,10 +182,7 @@ class World:
         if not leases:
             return
         self._record(queue, [e.Acknowledged(leases)])
-        if len(leases) == 1 and hot.acknowledge(queue, leases[0]):
-            self.seen["hot.acknowledge"] += 1
-        else:
-            apply.acknowledged(queue, leases)
+        apply.acknowledged(queue, leases)
 
     def end(self, at: int, verb: str, picks: Sequence[int], option: int, *, quick: bool) -> None:
         """Acknowledge, nack, release, extend or reject what some receipts name."""
@@ -258,6 +249,29 @@ class World:
         else:
             (event,) = self._decide(queue, c.Remove(keys))
         assert len(event.keys) == expected
+        self._end(at)
+
+    def reschedule(self, at: int, pick: int, delay: int, *, quick: bool) -> None:
+        queue, model = self._begin(at, "reschedule", quick=quick)
+        timed = sorted(m.key for m in model.messages if m.state == naive.SCHEDULED)
+        (key,) = {timed[pick % len(timed)]} if timed and pick % 2 else self._keys(at, [pick])
+        due = self.now + delay
+        if quick:
+            events = self._pure(queue, lambda: decide.reschedule(queue, key, due))
+            self._apply(queue, events)
+        else:
+            events = self._decide(queue, c.Reschedule(key, due))
+        assert bool(events) == model.reschedule(key, due)
+        self._end(at)
+
+    def force(self, at: int, *, quick: bool) -> None:
+        queue, model = self._begin(at, "force", quick=quick)
+        if quick:
+            events = self._pure(queue, lambda: decide.force(queue, self.now))
+            self._apply(queue, events)
+        else:
+            events = self._decide(queue, c.Force())
+        assert len(events) == model.force(self.now)
         self._end(at)
 
     def redrive(self, at: int, to: int, picks: Sequence[int], *, quick: bool) -> None:

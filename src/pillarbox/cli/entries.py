@@ -17,7 +17,15 @@ from pillarbox.core.queue import DEFAULT_SETTINGS
 
 _STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
 _WITHOUT_KEY = frozenset(
-    (journal.REDRIVEN, journal.REMOVED, journal.PURGED, journal.IDENTITY, journal.DECLARED)
+    (
+        journal.REDRIVEN,
+        journal.REMOVED,
+        journal.PURGED,
+        journal.IDENTITY,
+        journal.DECLARED,
+        journal.NOTED,
+        journal.DROPPED,
+    )
 )
 _NEW = frozenset((journal.SENT, journal.SCHEDULED))
 _WITH_BODY = _NEW | {journal.RESTATED}
@@ -115,6 +123,7 @@ def _declared(entry: journal.Entry, _: Names) -> dict[str, Any]:
 _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
     journal.SENT: _new,
     journal.SCHEDULED: _new,
+    journal.RESCHEDULED: lambda x, _: {"due": iso(x.at)},
     journal.LEASED: _leased,
     journal.RETURNED: _returned,
     journal.RELEASED: lambda x, _: {"to_front": bool(x.number)},
@@ -126,6 +135,7 @@ _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
     # The secret that receipt handles are signed with is nobody's business.
     journal.IDENTITY: lambda x, _: {"prefix": x.details[0]},
     journal.DECLARED: _declared,
+    journal.NOTED: lambda x, _: {"notes": x.details},
 }
 
 

@@ -77,7 +77,9 @@ class Replica:
         try:
             if entry.kind == journal.DECLARED:
                 self._declared(entry)
-            else:
+            elif entry.kind == journal.DROPPED:
+                self._dropped(self.queues.pop(entry.queue))
+            elif entry.kind != journal.NOTED:
                 place = location(index, len(data))
                 journal.replay(self.queues[entry.queue], entry, place, self._by_name.__getitem__)
         except (journal.ReplayError, AssertionError, LookupError):
@@ -107,6 +109,14 @@ class Replica:
         self._queue(entry.queue, name, msgspec.convert(settings, Settings))
         if dead is not None:
             self._bury(name, dead)
+        else:
+            self._by_name[name].keep_dead_letters()
+
+    def _dropped(self, queue: Queue) -> None:
+        del self._by_name[queue.name]
+        queue.keep_dead_letters()
+        for source in list(queue.sources):
+            source.keep_dead_letters()
 
     def _bury(self, source: str, target: str) -> None:
         self._by_name[source].send_dead_letters_to(self._by_name[target])

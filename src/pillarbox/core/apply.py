@@ -56,8 +56,7 @@ def apply(queue: Queue, event: e.Event) -> None:
 
 def sent(queue: Queue, records: Sequence[Record]) -> None:
     if len(records) > 1 and _are_plain(records):
-        queue.lanes[records[0].priority].extend(records)
-        queue.mask |= 1 << records[0].priority
+        lined_up(queue, records, records[0].priority)
         return
     for record in records:
         if record.extra is None:
@@ -70,11 +69,24 @@ def sent(queue: Queue, records: Sequence[Record]) -> None:
             _join(queue, record)
 
 
+def lined_up(queue: Queue, records: Sequence[Record], priority: int) -> None:
+    """What `sent` does for messages of one priority that have no extra."""
+    if records:
+        queue.lanes[priority].extend(records)
+        queue.mask |= 1 << priority
+
+
 def scheduled(queue: Queue, records: list[Record], due: int) -> None:
     for record in records:
         if record.extra is not None:
             _remember(queue, record)
         queue.schedule.add(due, record)
+    queue.wake_at = min(queue.wake_at, due)
+
+
+def rescheduled(queue: Queue, record: Record, due: int) -> None:
+    queue.schedule.remove(record.key)
+    queue.schedule.add(due, record)
     queue.wake_at = min(queue.wake_at, due)
 
 
@@ -90,14 +102,7 @@ def leased(queue: Queue, leases: Sequence[Lease]) -> None:
 
 
 def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
-    lines = queue.lines
-    for lease in leases:
-        lease.deadline = 0
-        line = lines.get(lease.timeout)
-        if line is not None:
-            del line[lease.record.key]
-        else:
-            queue.leases.remove(lease)
+    queue.leases.remove_all(leases)
     if queue.groups:
         for lease in leases:
             _unhold(queue, lease.record)
@@ -113,7 +118,7 @@ def extended(queue: Queue, lease: Lease, deadline: int, timeout: int) -> None:
 
 def returned(queue: Queue, event: e.Returned) -> None:
     lease = event.lease
-    if queue.settings.max_deliveries:
+    if queue.settings.max_deliveries or queue.settings.dead_on_receive:
         _note(lease, event.at, event.outcome)
     _end(queue, lease)
     lease.record.deliveries = lease.number
@@ -373,6 +378,7 @@ _APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.Sent: lambda q, event: sent(q, event.records),
     e.Scheduled: lambda q, event: scheduled(q, event.records, event.due),
     e.CameDue: came_due,
+    e.Rescheduled: lambda q, event: rescheduled(q, event.record, event.due),
     e.Leased: lambda q, event: leased(q, event.leases),
     e.Acknowledged: lambda q, event: acknowledged(q, event.leases),
     e.Returned: returned,

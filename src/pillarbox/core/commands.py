@@ -14,6 +14,17 @@ class Send(Struct, frozen=True):
     delay: int = 0
 
 
+class Reschedule(Struct, frozen=True):
+    """Let a message that is scheduled wait until `due` instead."""
+
+    key: int
+    due: int
+
+
+class Force(Struct, frozen=True):
+    """Put everything that is scheduled into the line, before its time."""
+
+
 class Receive(Struct, frozen=True):
     """Lease up to `count` messages for `timeout` nanoseconds."""
 
@@ -78,6 +89,8 @@ class Tick(Struct, frozen=True):
 
 Command = (
     Send
+    | Reschedule
+    | Force
     | Receive
     | Acknowledge
     | Nack

@@ -7,7 +7,7 @@ single commands are what mailboxes call on the hot path; `decide` takes a comman
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, repeat
+from itertools import compress
 from typing import Any
 
 from pillarbox.core import commands as c
@@ -24,6 +24,7 @@ from pillarbox.core.events import (
     Redriven,
     Released,
     Removed,
+    Rescheduled,
     Returned,
     Scheduled,
     Sent,
@@ -69,11 +70,11 @@ def duplicate_id(queue: Queue, record: Record) -> tuple[str | None, str]:
 
 def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
     """New leases on the messages at the head of the line."""
-    records = first(queue, count)
-    numbers = [record.deliveries + 1 for record in records]
-    times = repeat(now), repeat(now + timeout), repeat(timeout)
-    extras = map(extra_of, records)
-    return list(map(Lease, records, numbers, *times, extras))  # in C: a batch is no loop
+    deadline = now + timeout
+    return [
+        Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
+        for record in first(queue, count)
+    ]
 
 
 def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
@@ -126,6 +127,17 @@ def tick(queue: Queue, now: int) -> list[Event]:
         timed.append((lease.deadline, lease.record.key, event))
     timed.sort(key=lambda entry: entry[:2])
     return [event for _, _, event in timed]
+
+
+def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
+    """Nothing happens to a message that is not scheduled, or not any more."""
+    record = queue.schedule.find(key)
+    return [] if record is None else [Rescheduled(record, due)]
+
+
+def force(queue: Queue, now: int) -> list[Event]:
+    """Whatever is scheduled, in the order in which it would have come due."""
+    return [CameDue(record, now) for _, _, record in queue.schedule]
 
 
 def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redriven:
@@ -200,6 +212,8 @@ def _without_duplicates(queue: Queue, records: list[Record], now: int) -> list[R
 
 _DECIDE: dict[type[c.Command], Callable[[Queue, Any, int], list[Event]]] = {
     c.Send: _send,
+    c.Reschedule: lambda q, m, now: reschedule(q, m.key, m.due),
+    c.Force: lambda q, m, now: force(q, now),
     c.Receive: _receive,
     c.Acknowledge: _acknowledge,
     c.Nack: lambda q, m, now: nack(q, _living(m.leases, now), m.delay, now),

@@ -31,6 +31,13 @@ class CameDue(Struct, frozen=True, gc=False):
     at: int
 
 
+class Rescheduled(Struct, frozen=True, gc=False):
+    """A scheduled message waits for another time."""
+
+    record: Record
+    due: int
+
+
 class Leased(Struct, frozen=True, gc=False):
     """Messages were taken from the head of the line, and each has one holder now."""
 
@@ -106,6 +113,7 @@ Event = (
     Sent
     | Scheduled
     | CameDue
+    | Rescheduled
     | Leased
     | Acknowledged
     | Returned

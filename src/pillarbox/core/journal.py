@@ -23,6 +23,8 @@ HEAD: Final = Layout("<BBHIQQII")
 SENT, SCHEDULED, CAME_DUE, LEASED, ACKNOWLEDGED, RETURNED, RELEASED = range(1, 8)
 EXTENDED, DIED, DIED_IN_LINE, REDRIVEN, REMOVED, PURGED = range(8, 14)
 IDENTITY, DECLARED, RESTATED = range(14, 17)  # of a store, not of a queue
+RESCHEDULED = 17
+NOTED, DROPPED = range(18, 20)  # of a store: what is noted about a queue, and its end
 
 KINDS: Final = {
     SENT: "sent",
@@ -41,12 +43,16 @@ KINDS: Final = {
     IDENTITY: "identity",
     DECLARED: "declared",
     RESTATED: "restated",
+    RESCHEDULED: "rescheduled",
+    NOTED: "noted",
+    DROPPED: "dropped",
 }
 
 _LOW_BITS = 64
 _LOW = (1 << _LOW_BITS) - 1
 _NUMBER_MAX = 0xFFFF  # what the head has room for; the details have the whole number
 
+_pack_head = HEAD.pack
 _pack = msgspec.msgpack.Encoder(order="deterministic").encode
 _unpack = msgspec.msgpack.Decoder().decode
 
@@ -71,6 +77,24 @@ class Entry(NamedTuple):
 def encode(event: e.Event, queue: int = 0) -> list[bytes]:
     """The entries of an event that happened to the queue with this number."""
     return list(_ENCODE[type(event)](event, queue))
+
+
+def sent_entry(queue: int, key: int, body: bytes) -> bytes:
+    """The entry of a plain message: no priority, no attributes, nothing extra."""
+    return _pack_head(SENT, 0, 0, queue, key, 0, 0, 0) + body
+
+
+def leased_entry(queue: int, lease: Lease) -> bytes:
+    at = lease.leased_at
+    number = lease.number
+    details = _pack((lease.deadline - at, number))
+    noted = number if number < _NUMBER_MAX else _NUMBER_MAX
+    low, high = at & _LOW, at >> _LOW_BITS
+    return _pack_head(LEASED, 0, noted, queue, lease.record.key, low, high, len(details)) + details
+
+
+def acknowledged_entry(queue: int, lease: Lease) -> bytes:
+    return _pack_head(ACKNOWLEDGED, 0, 0, queue, lease.record.key, 0, 0, 0)
 
 
 def decode(entry: bytes) -> Entry:
@@ -111,6 +135,9 @@ def entry_bytes(
 def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Iterator[bytes]:
     for record in records:
         extra = record.extra
+        if extra is None and record.attributes is None and kind == SENT and not record.priority:
+            yield sent_entry(queue, record.key, record.body)
+            continue
         details = None
         if record.attributes is not None or extra is not None:
             group, deduplication = (extra.group, extra.deduplication) if extra else (None, None)
@@ -126,24 +153,13 @@ def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Itera
         )
 
 
-def _encode_leased(event: e.Leased, queue: int) -> Iterator[bytes]:
-    for lease in event.leases:
-        yield entry_bytes(
-            LEASED,
-            queue,
-            lease.record.key,
-            lease.leased_at,
-            number=min(lease.number, _NUMBER_MAX),
-            details=(lease.deadline - lease.leased_at, lease.number),
-        )
-
-
 _ENCODE: dict[type[e.Event], Callable[[Any, int], Iterable[bytes]]] = {
     e.Sent: lambda x, q: _encode_new(SENT, x.records, q, 0),
     e.Scheduled: lambda x, q: _encode_new(SCHEDULED, x.records, q, x.due),
     e.CameDue: lambda x, q: [entry_bytes(CAME_DUE, q, x.record.key, x.at)],
-    e.Leased: _encode_leased,
-    e.Acknowledged: lambda x, q: [entry_bytes(ACKNOWLEDGED, q, y.record.key) for y in x.leases],
+    e.Rescheduled: lambda x, q: [entry_bytes(RESCHEDULED, q, x.record.key, x.due)],
+    e.Leased: lambda x, q: [leased_entry(q, lease) for lease in x.leases],
+    e.Acknowledged: lambda x, q: [acknowledged_entry(q, lease) for lease in x.leases],
     e.Returned: lambda x, q: [
         entry_bytes(RETURNED, q, x.lease.record.key, x.at, details=(x.outcome, x.due))
     ],
@@ -191,11 +207,15 @@ def _replay_scheduled(queue: Queue, entry: Entry, body: Any, find: object) -> No
     apply.scheduled(queue, [_new_record(entry, body)], entry.at)
 
 
-def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+def _scheduled(queue: Queue, entry: Entry) -> Record:
     record = queue.schedule.find(entry.key)
     if record is None:
         raise ReplayError(f"message {entry.key} of {queue.name!r} is not scheduled")
-    apply.came_due(queue, e.CameDue(record, entry.at))
+    return record
+
+
+def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> None:
+    apply.came_due(queue, e.CameDue(_scheduled(queue, entry), entry.at))
 
 
 def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
@@ -236,6 +256,7 @@ _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] 
     SENT: _replay_sent,
     SCHEDULED: _replay_scheduled,
     CAME_DUE: _replay_came_due,
+    RESCHEDULED: lambda q, x, _, __: apply.rescheduled(q, _scheduled(q, x), x.at),
     LEASED: _replay_leased,
     ACKNOWLEDGED: lambda q, x, _, __: apply.acknowledged(q, [_lease(q, x)]),
     RETURNED: _replay_returned,

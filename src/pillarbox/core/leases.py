@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pillarbox.core.timers import Timers
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
-_key_of = attrgetter("record.key")
 UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
 
@@ -61,7 +59,8 @@ class Leases:
             for lease in leases:
                 self.add(lease)
         else:
-            line.update(zip(map(_key_of, leases), leases, strict=True))
+            for lease in leases:  # twice as fast as `update`
+                line[lease.record.key] = lease
 
     def remove(self, lease: Lease) -> None:
         if lease.timeout == UNUSUAL:
@@ -69,6 +68,19 @@ class Leases:
             self._timers.remove(lease.record.key)
         else:
             del self.lines[lease.timeout][lease.record.key]
+
+    def remove_all(self, leases: Sequence[Lease]) -> None:
+        """End these; most often they are of one timeout."""
+        timeout, line = UNUSUAL, None
+        for lease in leases:
+            lease.deadline = 0
+            if lease.timeout != timeout:
+                timeout = lease.timeout
+                line = self.lines.get(timeout)
+            if line is not None:
+                del line[lease.record.key]
+            else:
+                self.remove(lease)
 
     def find(self, key: int) -> Lease | None:
         for line in self.lines.values():

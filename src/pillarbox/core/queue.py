@@ -187,6 +187,12 @@ class Queue:
         self.dead_letters = target
         target.sources.append(self)
 
+    def keep_dead_letters(self) -> None:
+        """Dead letters go nowhere any more: whatever fails is tried again."""
+        if self.dead_letters is not None:
+            self.dead_letters.sources.remove(self)
+            self.dead_letters = None
+
 
 def next_deadline(queue: Queue) -> int | None:
     """When the earliest delay or lease runs out; None if nothing is timed."""

@@ -13,12 +13,13 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from pillarbox.log.catalog import Segment, read_header
+from pillarbox.log.catalog import Segment, read_footer, read_header
 from pillarbox.log.commits import Commit, encode_commit
 from pillarbox.log.disk import Disk, RealDisk, write_all
-from pillarbox.log.errors import LogCorruptError, LogError
-from pillarbox.log.frame import FRAME_BYTES_MAX
+from pillarbox.log.errors import LogCorruptError, LogError, RecordTooLargeError
+from pillarbox.log.frame import DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.layout import PENDING_SUFFIX, STAGED, Footer, SegmentHeader, segment_name
 from pillarbox.log.scan import scan
 from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, SegmentWriter, cost_of, new_epoch
@@ -43,16 +44,33 @@ class StagedSegment:
 
     def append_many(self, records: Sequence[bytes]) -> None:
         """Add one frame of records."""
-        if not records:
-            return
-        if cost_of(records) > FRAME_BYTES_MAX or not self._writer.fits(cost_of(records)):
+        if records:
+            self._write(*encode_records(records), len(records))
+
+    def append_array(self, records: Any) -> None:
+        """Add one frame of an Arrow binary array without nulls, with no step a record."""
+        from pillarbox.log.arrow import encode_array  # noqa: PLC0415 - behind an extra
+
+        if len(records):
+            self._write(*encode_array(records), len(records))
+
+    def _write(self, payload: bytes, data_bytes: int, count: int) -> None:
+        cost = FRAME_OVERHEAD_BYTES + len(payload)
+        if cost > FRAME_BYTES_MAX or not self._writer.fits(cost):
             raise LogError(f"the staged segment {self.path} is full; begin another one")
-        self._writer.planned += cost_of(records)
-        self._writer.write_records(records, max(time.time_ns(), self._writer.max_time_ns), 0)
+        self._writer.planned += cost
+        now = max(time.time_ns(), self._writer.max_time_ns)
+        self._writer.write_frame(
+            DATA, payload, time_ns=now, synced=0, count=count, data_bytes=data_bytes
+        )
 
     @property
     def count(self) -> int:
         return self._writer.end_index
+
+    @property
+    def size_bytes(self) -> int:
+        return self._writer.position
 
     def close(self) -> str:
         """Seal it; it is on disk, and may be adopted, when this returns its path."""
@@ -64,21 +82,26 @@ class StagedSegment:
         return self.path
 
 
-def check_staged(disk: Disk, path: str) -> tuple[SegmentHeader, Footer, int]:
-    """Read all of a staged file; raises `LogCorruptError` unless it is whole and sealed."""
+def check_staged(
+    disk: Disk, path: str, *, verify: bool = True
+) -> tuple[SegmentHeader, Footer, int]:
+    """What a staged file holds; raises `LogCorruptError` unless it is sealed (and whole)."""
     handle = disk.open(path)
     try:
         header = read_header(disk, handle, path)
+        if header is None or not header.flags & STAGED:
+            raise LogCorruptError(path, "it is not a staged segment")
         size = disk.size(handle)
-        image = disk.map(handle, size)
+        if verify:
+            found = scan(disk.map(handle, size), header)
+            footer, end = found.footer, found.end_offset
+        else:
+            footer, end = read_footer(disk, handle, header), size
     finally:
         disk.close(handle)
-    if header is None or not header.flags & STAGED:
-        raise LogCorruptError(path, "it is not a staged segment")
-    found = scan(image, header)
-    if found.footer is None:
-        raise LogCorruptError(path, "it is not sealed, or damaged", found.end_offset)
-    return header, found.footer, size
+    if footer is None:
+        raise LogCorruptError(path, "it is not sealed, or damaged", end)
+    return header, footer, size
 
 
 def adopt(
@@ -101,11 +124,28 @@ def adopt(
         end = segments[-1].end_index if segments else first
         names = [segment.name for segment in segments]
         commit = Commit(first, end, names, meta, time.time_ns())
-        payload_bytes = len(encode_commit(commit)) + 16 + FRAME_OVERHEAD_BYTES
-        active = writer.settled_segment(payload_bytes)
+        active = writer.settled_segment(_cost_of(commit))
         _link(writer, [path for path, _ in files], names)
         writer.write_commit(active, commit, segments)
     return first
+
+
+def append_committed(writer: Writer, records: Sequence[bytes], meta: bytes) -> int:
+    """Append the records and the commit in one frame; their first index."""
+    cost = cost_of(records)
+    with writer.exclusively():
+        first = writer.next_index
+        commit = Commit(first, first + len(records), [], meta, time.time_ns())
+        cost += _cost_of(commit)
+        if cost > FRAME_BYTES_MAX:
+            raise RecordTooLargeError(writer.directory, cost, FRAME_BYTES_MAX)
+        writer.write_commit(writer.settled_segment(cost), commit, records=records)
+    return first
+
+
+def _cost_of(commit: Commit) -> int:
+    # 16: what `previous_offset` may take once it is known.
+    return len(encode_commit(commit)) + 16 + FRAME_OVERHEAD_BYTES
 
 
 def _link(writer: Writer, paths: Sequence[str], names: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.disk import Disk, Mapping
 from pillarbox.log.errors import LogCorruptError, LogIndexError
 from pillarbox.log.frame import (
+    ALIGN_BYTES,
     DATA,
     FOOTER,
     HEADER_BYTES,
@@ -56,11 +57,18 @@ def read_batches(
         if segment is None:
             kept = catalog.segments[0].base_index if catalog.segments else stop
             raise LogIndexError(directory, index, kept, stop)
-        file = pa.py_buffer(_mapped(disk, f"{directory}/{segment.name}"))
-        for run in _runs(_frames(file, segment, index, stop)):
-            yield from _batches(file, run, segment.shift, index, stop)
+        yield from read_segment(disk, directory, segment, index, stop)
         following = catalog.after(segment)
         index = stop if following is None else following.base_index
+
+
+def read_segment(
+    disk: Disk, directory: str, segment: Segment, first_index: int, stop: int
+) -> Iterator[Any]:
+    """Record batches of the records of one segment from `first_index` up to `stop`."""
+    file = pa.py_buffer(_mapped(disk, f"{directory}/{segment.name}"))
+    for run in _runs(_frames(file, segment, first_index, stop)):
+        yield from _batches(file, run, segment.shift, first_index, stop)
 
 
 def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
@@ -137,6 +145,28 @@ def _records(file: Any, frame: FrameHeader) -> Any:
     offsets = file.slice(place, (frame.count + 1) * 4)
     data = file.slice(place + offsets_bytes(frame.count), frame.data_bytes)
     return pa.BinaryArray.from_buffers(_BINARY, frame.count, [None, offsets, data])
+
+
+def encode_array(records: Any) -> tuple[bytes, int]:
+    """The payload of a data frame that holds a binary array, and how much of it is bytes of it."""
+    if records.null_count:
+        raise ValueError("a record can't be null")
+    _, places, data = records.buffers()
+    count = len(records)
+    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, places], offset=records.offset)
+    first, end = offsets[0].as_py(), offsets[count].as_py()
+    if first:
+        offsets = pc.subtract(offsets, pa.scalar(first, pa.int32()))
+    place = offsets.offset * 4
+    raw = offsets.buffers()[1].slice(place, (count + 1) * 4)
+    size = end - first
+    parts = (
+        memoryview(raw),
+        bytes(offsets_bytes(count) - (count + 1) * 4),
+        memoryview(data.slice(first, size)) if size else b"",
+        bytes(-size % ALIGN_BYTES),
+    )
+    return b"".join(parts), size
 
 
 def _times(run: list[FrameHeader]) -> Any:

@@ -94,7 +94,7 @@ class Ticket:
 
     def already_confirmed(self) -> Ticket:
         """The same promise at level memory, where buffered is confirmed."""
-        return Ticket(self._commit, _CONFIRMED, self.first_index, self.count)
+        return confirmed_ticket(self._commit, self.first_index, self.count)
 
     def exception(self) -> Exception | None:
         """Why it failed, or None."""
@@ -107,6 +107,11 @@ class Ticket:
         if group.error is not None:
             raise group.error
         return self.first_index
+
+
+def confirmed_ticket(commit: GroupCommit, first_index: int, count: int) -> Ticket:
+    """A promise that is kept already."""
+    return Ticket(commit, _CONFIRMED, first_index, count)
 
 
 class GroupCommit:

@@ -69,6 +69,7 @@ class LogReader(ReadableLog):
             return last.end_index
         image = load_image(self._disk, self.path, last.name)
         found = scan(image.data, image.header)
+        last.commit_offset = found.commit_offset
         proven = max(last.base_index, min(found.synced_index, found.end_index))
         return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
 

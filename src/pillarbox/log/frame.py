@@ -31,6 +31,8 @@ COMMIT = 3
 #: Stands for records that a repair could not save: it has their indices and no bytes.
 LOST = 4
 _KINDS = frozenset((DATA, FOOTER, COMMIT, LOST))
+#: Flag of a data frame whose payload ends with a commit: the records and what they complete.
+COMMITTING = 1
 
 # magic, format, kind, flags, epoch, payload length, first index, time, synced index, count,
 # data length, zero; the file offset follows for the checksum only; then the checksum.
@@ -57,6 +59,7 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
     synced_index: int
     count: int
     data_bytes: int
+    flags: int = 0
 
     @property
     def end_offset(self) -> int:
@@ -65,6 +68,10 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
     @property
     def end_index(self) -> int:
         return self.first_index + self.count
+
+    @property
+    def commits(self) -> bool:
+        return self.kind == COMMIT or bool(self.flags & COMMITTING)
 
 
 def checksum_seed(log_id: bytes, epoch: int) -> int:
@@ -101,7 +108,7 @@ def encode_header(seed: int, epoch: int, header: FrameHeader, payload: bytes) ->
         MAGIC,
         FORMAT,
         header.kind,
-        0,
+        header.flags,
         epoch & 0xFFFFFFFF,
         header.payload_bytes,
         header.first_index,
@@ -116,6 +123,32 @@ def encode_header(seed: int, epoch: int, header: FrameHeader, payload: bytes) ->
     return checked[:_UNCHECKED_BYTES] + _CRC.pack(_extend(_extend(seed, checked), payload))
 
 
+def encode_single(
+    seed: int, epoch: int, offset: int, index: int, time_ns: int, synced_index: int, record: bytes
+) -> bytes:
+    """The whole frame of one record: what the two functions above make, in one step."""
+    size = len(record)
+    payload = _ONE_OFFSETS.pack(0, size) + record + _PADDING[size & 7]
+    checked = _CHECKED.pack(
+        MAGIC,
+        FORMAT,
+        DATA,
+        0,
+        epoch & 0xFFFFFFFF,
+        len(payload),
+        index,
+        time_ns,
+        synced_index,
+        1,
+        size,
+        0,
+        0,
+        offset,
+    )
+    crc = _CRC.pack(_extend(_extend(seed, checked), payload))
+    return checked[:_UNCHECKED_BYTES] + crc + payload
+
+
 def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameHeader | None:
     """The header at `data[position:]`, or None where no frame of this epoch can begin.
 
@@ -127,7 +160,7 @@ def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameH
         magic,
         _format,
         kind,
-        _flags,
+        flags,
         low_epoch,
         payload_bytes,
         first_index,
@@ -141,10 +174,13 @@ def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameH
     if magic != MAGIC or low_epoch != epoch & 0xFFFFFFFF or kind not in _KINDS:
         return None
     # The same sum as frame_bytes(), spelled out: this runs once for every frame read.
-    if kind == DATA and payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
+    if kind == DATA and not flags:
+        if payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
+            return None
+    elif flags and (kind != DATA or payload_bytes <= frame_bytes(count, data_bytes) - HEADER_BYTES):
         return None
     return FrameHeader(
-        kind, offset, payload_bytes, first_index, time_ns, synced_index, count, data_bytes
+        kind, offset, payload_bytes, first_index, time_ns, synced_index, count, data_bytes, flags
     )
 
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
-from pillarbox.log.adopt import adopt, check_staged
-from pillarbox.log.catalog import Catalog
-from pillarbox.log.commit import Ticket
+from pillarbox.log.adopt import adopt, append_committed, check_staged
+from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.commit import Ticket, confirmed_ticket
 from pillarbox.log.confirmed import ConfirmedWriter
 from pillarbox.log.disk import Disk, RealDisk, read_file, write_all
 from pillarbox.log.errors import LogError, LogIndexError, LogLockedError, LogPoisonedError
@@ -174,6 +174,8 @@ class Log(ReadableLog):
 
     def append(self, record: bytes) -> int:
         """Append one record; its index, once it is confirmed."""
+        if self.durability == OS:
+            return self._writer.write_single(record, urgent=False)
         if self.durability != MEMORY:
             return self._writer.append((record,))
         return self.append_many((record,))
@@ -199,6 +201,12 @@ class Log(ReadableLog):
         """
         if not records:
             raise LogError("there is nothing to submit; give at least one record")
+        if self.durability == OS:  # no sync to share with others: a write is all there is to it
+            if len(records) == 1:
+                first_index = self._writer.write_single(records[0], urgent=urgent)
+            else:
+                first_index = self._writer.append(records, urgent=urgent)
+            return confirmed_ticket(self._writer.commit, first_index, len(records))
         ticket = self._writer.submit(records, lazy=lazy, urgent=urgent)
         if self.durability == MEMORY:
             self._buffered(ticket)
@@ -254,12 +262,17 @@ class Log(ReadableLog):
             limit = min([index, *self.pins().values()])
             while len(self._catalog.segments) > 1:
                 oldest = self._catalog.segments[0]
-                if not oldest.sealed or oldest.end_index > limit:
+                # A commit that names the next segment goes with it, not before it.
+                needed = self._catalog.segments[1] if self._leads(oldest) else oldest
+                if not oldest.sealed or needed.end_index > limit:
                     break
                 self._catalog.drop_first()
                 self._reader.forget(oldest)
                 self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
         return self.first_index
+
+    def _leads(self, segment: Segment) -> bool:
+        return bool(segment.commit_offset) and self._catalog.segments[1].staged
 
     def sealed_segments(self) -> list[tuple[int, int]]:
         """(end index, bytes) of each segment that is full, oldest first."""
@@ -285,14 +298,25 @@ class Log(ReadableLog):
         except (OSError, LogError):
             _logger.exception("the retention of %s could not be applied", self.path)
 
-    def adopt(self, staged: Sequence[str | os.PathLike[str]], meta: bytes) -> int:
+    def adopt(
+        self, staged: Sequence[str | os.PathLike[str]], meta: bytes, *, verify: bool = True
+    ) -> int:
         """Make staged segment files part of the log, all or none, with one commit frame.
 
         The files must lie on the log's own file system; they are linked, not copied. Returns
-        the index of their first record. `commits()` gives the metadata back.
+        the index of their first record. `commits()` gives the metadata back. Without `verify`
+        only headers and footers are read: for files that were sealed under the caller's eyes.
         """
         paths = [os.fspath(path) for path in staged]
-        return adopt(self._writer, paths, meta, [check_staged(self._disk, path) for path in paths])
+        checked = [check_staged(self._disk, path, verify=verify) for path in paths]
+        return adopt(self._writer, paths, meta, checked)
+
+    def append_committed(self, records: Sequence[bytes], meta: bytes) -> int:
+        """Append records with a commit, all or none, in one frame; the first index.
+
+        For what is too little to be worth segments of its own. Always synced.
+        """
+        return append_committed(self._writer, records, meta)
 
     def get(self, index: int) -> bytes:
         """The record at `index`."""

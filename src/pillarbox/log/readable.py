@@ -75,6 +75,11 @@ class ReadableLog(ABC):
         segments = self._catalog.segments
         return segments[0].base_index if segments else self.end_index
 
+    def segment_base(self, index: int) -> int:
+        """The first index of the segment that holds `index`: what retention drops at once."""
+        segment = self._catalog.of_index(index)
+        return segment.base_index if segment is not None else self.first_index
+
     # -- reading ---------------------------------------------------------------------------
 
     def get(self, index: int) -> bytes:
@@ -160,16 +165,23 @@ class ReadableLog(ABC):
         return end
 
     def commits(self, start: int = 0) -> Iterator[Commit]:
-        """The adoptions that end after `start`, oldest first."""
+        """The commits that end after `start`, oldest first."""
         for segment in self._catalog.segments:
-            offset, found = segment.commit_offset, []
-            while offset >= BLOCK_BYTES:
-                commit = read_commit(self._disk, self.path, segment, offset)
-                found.append(commit)
-                offset = commit.previous_offset
-            for commit in reversed(found):
+            for commit in reversed(list(self._commits_of(segment))):
                 if commit.end_index >= start:
                     yield commit
+
+    def newest_commits(self) -> Iterator[Commit]:
+        """Every commit, newest first; reads no more than is asked for."""
+        for segment in reversed(self._catalog.segments):
+            yield from self._commits_of(segment)
+
+    def _commits_of(self, segment: Segment) -> Iterator[Commit]:
+        offset = segment.commit_offset
+        while offset >= BLOCK_BYTES:
+            commit = read_commit(self._disk, self.path, segment, offset)
+            yield commit
+            offset = commit.previous_offset
 
     def read_arrow(
         self, start: int | None = None, end: int | None = None

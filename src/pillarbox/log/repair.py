@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from pillarbox.log.commits import relink
 from pillarbox.log.disk import Disk, Mapping, RealDisk
-from pillarbox.log.frame import COMMIT, DATA, FOOTER, HEADER_BYTES, LOST, FrameHeader
+from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, LOST, FrameHeader
 from pillarbox.log.layout import (
     BLOCK_BYTES,
     STAGED,
@@ -221,15 +222,17 @@ def _copy(writer: SegmentWriter, found: _Found, frame: FrameHeader) -> None:
     _mark_lost(writer, frame.first_index)
     if frame.kind == FOOTER or frame.first_index < writer.end_index:
         return
-    if frame.kind == COMMIT:
-        writer.commit_offset = writer.position
+    payload = found.image[frame.offset + HEADER_BYTES : frame.end_offset]
+    if frame.commits:
+        payload = relink(frame, payload, writer.commit_offset)
     writer.write_frame(
         frame.kind,
-        found.image[frame.offset + HEADER_BYTES : frame.end_offset],
+        payload,
         time_ns=frame.time_ns,
         synced=writer.end_index,
         count=frame.count,
         data_bytes=frame.data_bytes,
+        flags=frame.flags,
     )
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from pillarbox.log.disk import Mapping
 from pillarbox.log.frame import (
-    COMMIT,
     DATA,
     FOOTER,
     HEADER_BYTES,
@@ -92,10 +91,10 @@ def _count_in(found: Scan, frame: FrameHeader) -> None:
         found.index.add(frame.first_index, frame.time_ns, frame.offset)
         found.min_time_ns = found.min_time_ns or frame.time_ns
         found.frames += 1
-    elif frame.kind == COMMIT:
-        found.commit_offset = frame.offset
     elif frame.kind == LOST:
         found.lost.append((frame.first_index, frame.end_index))
+    if frame.commits:
+        found.commit_offset = frame.offset
     found.max_time_ns = frame.time_ns
     found.end_index = frame.end_index
     found.end_offset = frame.end_offset

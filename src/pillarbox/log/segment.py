@@ -21,6 +21,7 @@ from pillarbox.log.frame import (
     checksum_seed,
     encode_header,
     encode_records,
+    encode_single,
 )
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -72,6 +73,7 @@ class SegmentWriter:
         "_disk",
         "_footer_bytes",
         "_handle",
+        "_index_at",
         "_seed",
         "_urgent_bytes",
         "base_index",
@@ -105,6 +107,7 @@ class SegmentWriter:
         self.reserved = reserved
         self.position = self.planned = BLOCK_BYTES
         self.index = FrameIndex(stride)
+        self._index_at = 0  # no frame before this offset is worth an entry in the index
         self.frames = self.commit_offset = 0
         self.min_time_ns = self.max_time_ns = 0
 
@@ -147,6 +150,27 @@ class SegmentWriter:
             data_bytes=data_bytes,
         )
 
+    def write_single(self, record: bytes, time_ns: int, synced_index: int) -> None:
+        """`write_records` for one small record: this stands on the hot path."""
+        position, index = self.position, self.end_index
+        frame = encode_single(
+            self._seed, self.epoch, position, index, time_ns, synced_index, record
+        )
+        try:
+            written = self._disk.pwrite(self._handle, (frame,), position)
+        except InterruptedError:
+            written = 0
+        if written != len(frame):
+            write_all(self._disk, self._handle, (frame,), position)  # the same bytes once more
+        if position >= self._index_at:
+            self.index.add(index, time_ns, position)
+            self._index_at = self.index.offsets[-1] + self.index.stride
+        self.min_time_ns = self.min_time_ns or time_ns
+        self.max_time_ns = time_ns
+        self.frames += 1
+        self.position = position + len(frame)
+        self.end_index = index + 1
+
     def write_frame(
         self,
         kind: int,
@@ -156,14 +180,25 @@ class SegmentWriter:
         synced: int,
         count: int = 0,
         data_bytes: int = 0,
+        flags: int = 0,
     ) -> None:
         header = FrameHeader(
-            kind, self.position, len(payload), self.end_index, time_ns, synced, count, data_bytes
+            kind,
+            self.position,
+            len(payload),
+            self.end_index,
+            time_ns,
+            synced,
+            count,
+            data_bytes,
+            flags,
         )
         head = encode_header(self._seed, self.epoch, header, payload)
         # Measured: below some size a copy costs less than a second part in the system call.
         parts = (head + payload,) if len(payload) <= JOIN_BYTES_MAX else (head, payload)
         write_all(self._disk, self._handle, parts, self.position)
+        if header.commits:
+            self.commit_offset = self.position
         if kind == DATA:
             self.index.add(self.end_index, time_ns, self.position)
             self.min_time_ns = self.min_time_ns or time_ns

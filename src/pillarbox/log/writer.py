@@ -27,10 +27,12 @@ from pillarbox.log.errors import (
     LogPoisonedError,
     RecordTooLargeError,
 )
-from pillarbox.log.frame import COMMIT, FRAME_BYTES_MAX
+from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.layout import PENDING_SUFFIX, SegmentHeader, footer_bytes_max, index_stride
 from pillarbox.log.recovery import Recovery
 from pillarbox.log.segment import (
+    FRAME_OVERHEAD_BYTES,
+    JOIN_BYTES_MAX,
     SegmentWriter,
     capacity_for,
     cost_of,
@@ -107,7 +109,7 @@ class Writer:
                 self.commit.arm()
         return Ticket(self.commit, group, first_index, len(records))
 
-    def append(self, records: Sequence[bytes]) -> int:
+    def append(self, records: Sequence[bytes], *, urgent: bool = False) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
         cost = cost_of(records)
         commit, lock = self.commit, self._lock
@@ -122,7 +124,7 @@ class Writer:
             or not segment.fits(cost)
         ):
             lock.release()
-            return self.submit(records, lazy=False, urgent=False).wait()
+            return self.submit(records, lazy=False, urgent=urgent).wait()
         commit.leading = True
         first_index = self.next_index
         self.next_index = first_index + len(records)
@@ -137,6 +139,41 @@ class Writer:
         finally:
             commit.lead_alone_is_over(failure or self.poisoned)
         return first_index
+
+    def write_single(self, record: bytes, *, urgent: bool) -> int:
+        """Append one record at level os: no sync, so nobody to share it with, and no group."""
+        cost = FRAME_OVERHEAD_BYTES + 4 + len(record)
+        lock, commit = self._lock, self.commit
+        lock.acquire()
+        segment = self._filling
+        if (
+            segment is None
+            or segment is not self._active
+            or commit.leading
+            or commit.groups
+            or self.stopped is not None
+            or cost > JOIN_BYTES_MAX
+            or not segment.fits(cost)
+        ):
+            lock.release()
+            return self.append((record,), urgent=urgent)
+        try:
+            now = time.time_ns()
+            if now < self.last_time_ns:
+                now = self.last_time_ns
+            segment.write_single(record, now, self.synced_index)
+            segment.planned += cost
+            self.last_time_ns = now
+            self.next_index = self.end_index = end = segment.end_index
+            self._confirmed(end)
+            return end - 1
+        except OSError as error:
+            raise self.poison(error) from error
+        except BaseException as error:
+            self.poison(error)
+            raise
+        finally:
+            lock.release()
 
     def _make_room(self, cost: int, *, urgent: bool) -> SegmentWriter:
         """Lock held: a segment with reserved room for `cost`, found or made."""
@@ -293,24 +330,38 @@ class Writer:
         return segment
 
     def write_commit(
-        self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]
+        self,
+        active: SegmentWriter,
+        commit: Commit,
+        adopted: Sequence[Segment] = (),
+        records: Sequence[bytes] = (),
     ) -> None:
-        """Exclusive: the commit frame makes the pending files part of the log."""
+        """Exclusive: one frame makes the pending files, or the records in it, part of the log."""
         commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
+        now = max(commit.time_ns, self.last_time_ns)
         try:
             active.sync()
-            self.synced_index = active.end_index
-            offset = active.position
-            payload = encode_commit(commit)
-            active.write_frame(COMMIT, payload, time_ns=commit.time_ns, synced=self.synced_index)
+            synced = self.synced_index = active.end_index
+            payload, data_bytes = encode_records(records) if records else (b"", 0)
+            active.write_frame(
+                DATA if records else COMMIT,
+                payload + encode_commit(commit),
+                time_ns=now,
+                synced=synced,
+                count=len(records),
+                data_bytes=data_bytes,
+                flags=COMMITTING if records else 0,
+            )
             active.sync()
-            active.commit_offset = offset
-            self._listed(active).commit_offset = offset
+            self._listed(active).commit_offset = active.commit_offset
             if adopted:
                 self._take_in(active, commit, adopted)
         except OSError as error:
             raise self.poison(error) from error
-        self.last_time_ns = max(self.last_time_ns, commit.time_ns)
+        self.last_time_ns = max(self.last_time_ns, now)
+        if records:
+            self.next_index = self.synced_index = self.end_index = commit.end_index
+            self._confirmed(commit.end_index)
 
     def _take_in(self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]) -> None:
         """Committed: seal the segment before the adopted ones and give them their names."""

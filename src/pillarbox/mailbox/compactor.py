@@ -85,7 +85,7 @@ class Compactor:
         with store.lock:
             store_time = store.clock.now()
             index = store.log.next_index
-            queues = [snapshot.capture(desk.queue, _number(desk)) for desk in store.desks.values()]
+            queues = [_captured(desk) for desk in store.desks.values()]
             key, prefix, secret = store.last_key, store.prefix, store._secret
         store.log.flush()  # the snapshot must not know more than the log
         state = snapshot.StoreState(index, prefix, secret, key, store_time, queues)
@@ -151,6 +151,8 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     return snapshot.decode(content[head:])
 
 
-def _number(desk: Desk) -> int:
+def _captured(desk: Desk) -> snapshot.QueueState:
     number: int = desk.number  # type: ignore[attr-defined]
-    return number
+    state = snapshot.capture(desk.queue, number)
+    state.notes = desk.notes
+    return state

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import compress, islice, repeat
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from pillarbox.codec import Codec
-from pillarbox.core import apply, decide, hot
+from pillarbox.core import apply, decide
+from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.events import (
     Acknowledged,
     Died,
+    DiedInLine,
     Event,
     Extended,
     Leased,
@@ -31,6 +33,9 @@ from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
+
+E = TypeVar("E", bound=Event)
+_DEATHS = (Died, DiedInLine)
 
 
 class Written(Protocol):
@@ -47,9 +52,13 @@ class Desk:
         self.store = store
         self.queue = queue
         self.dead: Desk | None = None
+        self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
         self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
-        self.plain = queue.settings.capacity is None  # nothing but the clock needs to be asked
+        # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
+        self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        # Told what came due, and when that was noticed; under the lock, so it must be brief.
+        self.told: Callable[[Sequence[Event], int], None] | None = None
         self._lock = store.lock
         self._now = store.clock.now
 
@@ -57,6 +66,10 @@ class Desk:
     def watched(self) -> bool:
         """Whether someone waits for what a timer of this queue would bring."""
         return bool(self.waiters) or (self.dead is not None and bool(self.dead.waiters))
+
+    def note(self, notes: dict[str, Any]) -> None:
+        """Keep these notes about the queue instead of those it has. Needs the lock."""
+        self.notes = notes
 
     def configure(self, **changes: Any) -> None:
         self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
@@ -68,8 +81,10 @@ class Desk:
         delay: int = 0,
         attributes: dict[str, str] | None = None,
         extra: Callable[[], Extra] | None = None,
+        *,
+        due: int = 0,
     ) -> Sequence[int]:
-        """All in one step, or none. The keys of the messages."""
+        """All in one step, or none: now, after a delay, or when they are due. Their keys."""
         queue = self.queue
         store = self.store
         with self._lock:
@@ -81,11 +96,15 @@ class Desk:
             keys = range(first, first + len(bodies))
             records = _records(keys, bodies, priority, attributes, extra)
             fresh = decide.send(queue, records, now)
-            event = Scheduled(fresh, now + delay) if delay else Sent(fresh)
+            if delay:
+                due = now + delay
+            event = Scheduled(fresh, due) if due else Sent(fresh)
             written = self._write([event] if fresh else [])
             store.last_key = keys.stop - 1
-            if delay:
-                apply.scheduled(queue, fresh, now + delay)
+            if due:
+                apply.scheduled(queue, fresh, due)
+            elif extra is None:
+                apply.lined_up(queue, fresh, priority)
             else:
                 apply.sent(queue, fresh)
             if self.waiters:
@@ -103,8 +122,9 @@ class Desk:
             now = self._now()
             if now >= queue.wake_at or queue.sources:
                 self._settle_all(now)
-            if queue.mask:
-                return self._take(now, count, timeout)
+            leases = self._next(now, count, timeout) if queue.mask else []
+            if leases:
+                return leases
             if not wait or owner.closed:
                 return []
             waiter = ThreadWaiter(owner, count, timeout)
@@ -116,16 +136,24 @@ class Desk:
             self.give_up(waiter)
             raise
 
+    def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
+        """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
+        settings = self.queue.settings
+        if self.dead is None or not settings.dead_on_receive or not settings.max_deliveries:
+            return self._take(now, count, timeout)
+        events = decide.receive_or_bury(self.queue, count, timeout, now)
+        self._write(events, lazy=True)
+        for event in events:
+            apply.apply(self.queue, event)
+        self._announce(events, now)
+        return [lease for event in events if type(event) is Leased for lease in event.leases]
+
     def _take(self, now: int, count: int, timeout: int) -> list[Lease]:
         """Lease from the head of the line."""
         queue = self.queue
-        one = hot.receive(queue, timeout, now) if count == 1 and not self.store.waits else None
-        if one is not None:
-            leases = [one]
-        else:
-            leases = decide.receive(queue, count, timeout, now)
-            self._write([Leased(leases)], lazy=True)
-            apply.leased(queue, leases)
+        leases = decide.receive(queue, count, timeout, now)
+        self._write([Leased(leases)], lazy=True)
+        apply.leased(queue, leases)
         if self.dead is not None and self.dead.waiters:
             self.store.pulse.arm(queue.wake_at)
         return leases
@@ -165,6 +193,17 @@ class Desk:
             for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
                 self._dismiss(waiter)
 
+    def end(self) -> None:
+        """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
+        apply.purged(self.queue)
+        for waiter in list(self.waiters):
+            self._dismiss(waiter)
+        self._write = self._refuse  # type: ignore[method-assign]
+
+    def _refuse(self, events: Sequence[Event], *, lazy: bool = False) -> None:
+        if events:
+            raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
+
     def _dismiss(self, waiter: Waiter) -> None:
         if self.waiters.pop(waiter, waiter) is None:
             waiter.leases = []
@@ -203,15 +242,21 @@ class Desk:
         self._confirm(written)
         return count
 
-    def remove(self, keys: frozenset[int]) -> int:
+    def step(self, what: Callable[[Queue, int], list[E]]) -> list[E]:
+        """Settle what is due, then let happen what `what` decides, all in one step."""
         with self._lock:
             now = self._now()
             self._settle_all(now)
-            found = decide.remove(self.queue, keys)
-            written = self._write([found])
-            apply.apply(self.queue, found)
+            events = what(self.queue, now)
+            written = self._write(events)
+            for event in events:
+                apply.apply(self.queue, event)
             self.serve(now)
         self._confirm(written)
+        return events
+
+    def remove(self, keys: frozenset[int]) -> int:
+        (found,) = self.step(lambda queue, now: [decide.remove(queue, keys)])
         return len(found.keys)
 
     def redrive(self, keys: frozenset[int], to: Desk) -> int:
@@ -254,6 +299,8 @@ class Desk:
         events = decide.tick(self.queue, now)
         self._write(events, lazy=True)
         apply.settled(self.queue, events)
+        if self.told is not None:
+            self.told(events, now)
         self.serve(now)
         self._announce(events, now)
 
@@ -283,7 +330,7 @@ class Desk:
 
     def _announce(self, events: Iterable[Event], now: int) -> None:
         """Dead letters may be what somebody waits for."""
-        if self.dead is not None and any(type(event) is Died for event in events):
+        if self.dead is not None and any(type(event) in _DEATHS for event in events):
             self.dead.serve(now)
 
     def serve(self, now: int) -> None:
@@ -291,8 +338,11 @@ class Desk:
         queue = self.queue
         while self.waiters and queue.mask:
             waiter, _ = self.waiters.popitem(last=False)
-            waiter.leases = self._take(now, waiter.count, waiter.timeout)
-            if not waiter.wake():
+            waiter.leases = self._next(now, waiter.count, waiter.timeout) or None
+            if waiter.leases is None:  # whatever was in line has died
+                self.waiters[waiter] = None
+                self.waiters.move_to_end(waiter, last=False)
+            elif not waiter.wake():
                 self._return_unseen(waiter, now)
         if self.watched:
             self.store.pulse.arm(queue.wake_at)
@@ -331,6 +381,8 @@ def _records(
     if len(keys) == 1:
         special = extra() if extra is not None else None
         return [Record(keys[0], bodies[0], priority, 0, attributes, special)]
+    if extra is None and not priority and attributes is None:
+        return list(map(Record, keys, bodies))  # in C: a batch is no loop
     extras = (extra() for _ in keys) if extra is not None else repeat(None)
     alike = repeat(priority), repeat(0), repeat(attributes), extras
-    return list(map(Record, keys, bodies, *alike))  # in C: a batch is no loop
+    return list(map(Record, keys, bodies, *alike))

@@ -41,8 +41,6 @@ _IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 _number_of = attrgetter("number")
-_mailbox_of = attrgetter("_mailbox")
-_delivery_of = attrgetter("_delivery")
 
 
 class LocalOptions(TypedDict, total=False):
@@ -363,11 +361,13 @@ class LocalMailbox(Generic[T]):
         visibility_timeout: float = limits.VISIBILITY_SECONDS_DEFAULT,
         wait_time_seconds: float = 0,
     ) -> tuple[int, int, int]:
-        self._refuse_if_closed()
+        if self._closed:
+            self._refuse()
+        seconds = limits.seconds
         return (
             limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX),
-            self._timeout(visibility_timeout),
-            limits.seconds("wait_time_seconds", wait_time_seconds, limits.WAIT_SECONDS_MAX),
+            seconds("visibility_timeout", visibility_timeout, limits.VISIBILITY_SECONDS_MAX),
+            seconds("wait_time_seconds", wait_time_seconds, limits.WAIT_SECONDS_MAX),
         )
 
     def _packed(self, bodies: list[T]) -> list[bytes]:
@@ -423,8 +423,9 @@ class LocalMailbox(Generic[T]):
     def _leases(self, messages: Iterable[Any]) -> list[Lease]:
         chosen = list(messages)
         try:
-            if set(map(_mailbox_of, chosen)) <= {self}:
-                return list(map(_delivery_of, chosen))
+            leases = [message._delivery for message in chosen if message._mailbox is self]
+            if len(leases) == len(chosen):
+                return leases
         except AttributeError:  # something is no message: find out which
             pass
         leases = []

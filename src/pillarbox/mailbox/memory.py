@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import limits
-from pillarbox.core.hot import acknowledge, receive, send
-from pillarbox.core.queue import Lease
+from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
@@ -20,6 +19,7 @@ from pillarbox.mailbox.store import Store
 T = TypeVar("T")
 
 _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
+_WAIT_MAX = limits.WAIT_SECONDS_MAX
 
 
 class MemoryOptions(LocalOptions, total=False):
@@ -30,6 +30,26 @@ class MemoryOptions(LocalOptions, total=False):
 
 
 _OPTIONS = tuple(MemoryOptions.__annotations__)
+
+
+class MemoryMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
+    """A message from memory: the quick way to acknowledge it."""
+
+    def acknowledge(self, strict: bool = False) -> bool:
+        """The work is done: delete the message."""
+        lease: Lease = self._delivery
+        acquire, release, clock, queue = self._mailbox._settling
+        acquire()
+        try:
+            if lease.deadline > clock() and not queue.groups:
+                line = queue.lines.get(lease.timeout)
+                if line is not None:
+                    del line[lease.record.key]
+                    lease.deadline = 0
+                    return True
+        finally:
+            release()
+        return super().acknowledge(strict)
 
 
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):
@@ -65,27 +85,25 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         super().__init__(
             desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
         )
-        lock: Callable[[], object] = store.lock.acquire
-        self._settling = lock, store.lock.release, store.clock.now, desk.queue
-        self._tools = self._settling
+        acquire: Callable[[], object] = store.lock.acquire
+        self._tools = acquire, store.lock.release, store.clock.now, desk.queue, desk, store
+        self._settling = store.lock.acquire, store.lock.release, store.clock.now, desk.queue
 
-    # The hot path: what the verbs of `LocalMailbox` do for one plain message, in one frame.
-    # What is called is made a local name first: CPython calls those much faster.
+    # The hot path: what `LocalMailbox`, `decide` and `apply` do for one plain message, in one
+    # frame a verb (tests/unit/test_hot_path.py holds them to it). Plain means no option, no
+    # group, no policy. What is called is a local name first: CPython calls those much faster.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        desk = self._desk
+        acquire, release, clock, queue, desk, store = self._tools
         if options or not desk.plain:
             return super().send(body, **options)
-        pack = self._pack
         try:
-            data = pack(body)
+            data = self._pack(body)
         except QUICK_ERRORS:
             data = self._encode(body)
         if len(data) > self._max_body_bytes:
             limits.body_bytes(data, self._max_body_bytes)
-        store = self._store
-        lock, unlock, clock, queue = self._tools
-        lock()
+        acquire()
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -94,54 +112,59 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
-            send(queue, key, data)
+            lane = queue.lanes[0]
+            if not lane:
+                queue.mask |= 1
+            lane.append(Record(key, data))
             if desk.waiters:
                 desk.serve(now)
         finally:
-            unlock()
+            release()
         return store.prefix + str(key)
 
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
-        desk = self._desk
+        count, timeout, wait = 1, _VISIBILITY_NS, 0
         if options:
-            count, timeout, wait = self._receive_options(**options)
-        else:
-            count, timeout, wait = 1, _VISIBILITY_NS, 0
+            seconds: Any = options.get("wait_time_seconds")
+            if len(options) == 1 and seconds.__class__ is int and 0 <= seconds <= _WAIT_MAX:
+                wait = seconds * limits.SECOND_NS
+            else:
+                count, timeout, wait = self._receive_options(**options)
+        acquire, release, clock, queue, desk, _ = self._tools
         if count == 1 and desk.plain:
-            lock, unlock, clock, queue = self._tools
-            lock()
+            acquire()
             try:
                 now = clock()
                 if now >= queue.wake_at:
                     desk.settle(now)
-                lease = receive(queue, timeout, now)
+                lane = queue.lanes[0]
+                line = queue.lines.get(timeout)
+                lease = None
+                if queue.mask == 1 and line is not None and not queue.groups:
+                    record: Record = lane.popleft()  # type: ignore[assignment]
+                    if not lane:
+                        queue.mask = 0
+                    deadline = now + timeout
+                    number = record.deliveries + 1
+                    lease = Lease(record, number, now, deadline, timeout, record.extra)
+                    line[record.key] = lease
+                    if deadline < queue.wake_at:
+                        queue.wake_at = deadline
             finally:
-                unlock()
+                release()
             if lease is not None:
-                unpack = self._unpack
                 try:
-                    return [Message(unpack(lease.record.body), lease.number, lease, self)]
+                    body = self._unpack(record.body)  # type: ignore[possibly-undefined]
+                    return [MemoryMessage(body, number, lease, self)]  # type: ignore[possibly-undefined]
                 except QUICK_ERRORS:
                     self._open([lease], Message, self)
         self._refuse_if_closed()
         return self._receive(count, timeout, wait)
 
-    def _acknowledge(self, lease: Lease) -> bool:
-        lock, unlock, clock, queue = self._settling
-        lock()
-        try:
-            if lease.deadline <= clock():
-                return False
-            if acknowledge(queue, lease):
-                return True
-        finally:
-            unlock()
-        return super()._acknowledge(lease)
-
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         super().close()
-        self._tools = self._refuse, *self._settling[1:]  # an open mailbox need not ask
+        self._tools = self._refuse, *self._tools[1:]  # an open mailbox need not ask
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)

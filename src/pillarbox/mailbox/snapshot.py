@@ -57,6 +57,7 @@ class QueueState(Struct, array_like=True):
     schedule: tuple[Any, Any]
     leases: tuple[Any, list[Any]]
     duplicates: list[tuple[str | None, str, int, int]]
+    notes: dict[str, Any] = {}
 
 
 class StoreState(Struct, array_like=True):

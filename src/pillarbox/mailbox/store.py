@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.limits import queue_name
@@ -68,6 +69,31 @@ class Store:
             source.dead = target
             source.plain = target.plain = False
 
+    def keep_dead_letters(self, source: Desk) -> None:
+        """Let the dead letters of `source` go nowhere any more."""
+        with self.lock:
+            source.queue.keep_dead_letters()
+            source.dead = None
+            source.configure(max_deliveries=0)
+
+    def note(self, desk: Desk, notes: dict[str, Any]) -> None:
+        """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
+        with self.lock:
+            desk.note(notes)
+
+    def drop(self, name: str) -> None:
+        """End a queue with all it holds. Its dead letters stay, and those it was sent stop."""
+        with self.lock:
+            self._drop(self.desks[name])
+
+    def _drop(self, desk: Desk) -> None:
+        desk.queue.keep_dead_letters()
+        for source in list(desk.queue.sources):
+            source.keep_dead_letters()
+            self.desks[source.name].dead = None
+        del self.desks[desk.queue.name]
+        desk.end()
+
     def confirm(self, written: Written) -> None:
         """Wait for a confirmation, unless this thread has asked to be given it instead."""
         held: list[Written] | None = getattr(self._held, "list", None)
@@ -111,7 +137,8 @@ class Store:
         while start < keys.stop:
             high, low = divmod(start, len(_ENDINGS))
             count = min(keys.stop - start, len(_ENDINGS) - low)
-            ids.extend(map(f"{self.prefix}{high}".__add__, _ENDINGS[low : low + count]))
+            head = f"{self.prefix}{high}"
+            ids += [head + ending for ending in _ENDINGS[low : low + count]]
             start += count
         return ids
 
@@ -130,14 +157,18 @@ class Store:
 
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
         """The lease that a receipt handle names, if it is the message's present one."""
+        delivery = self.delivery_of(queue, handle)
+        lease = queue.leases.find(delivery[0]) if delivery is not None else None
+        return lease if lease is not None and _identity(lease) == delivery else None
+
+    def delivery_of(self, queue: Queue, handle: str) -> tuple[int, ...] | None:
+        """Which delivery of which message (its key comes first) a handle of ours is for."""
         plain, _, signature = handle.rpartition(".")
         if not hmac.compare_digest(
             signature.encode(errors="surrogatepass"), self._sign(queue, plain).encode()
         ):
             return None
-        identity = tuple(int(part, 16) for part in plain.split("."))
-        lease = queue.leases.find(identity[0])
-        return lease if lease is not None and _identity(lease) == identity else None
+        return tuple(int(part, 16) for part in plain.split("."))
 
     def _sign(self, queue: Queue, plain: str) -> str:
         # A name has no slash, so what is signed can't be read as another queue's.

@@ -1,0 +1,126 @@
+"""The quick verbs of a mailbox in memory do what `decide` and `apply` do (R50)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pillarbox import InMemoryMailbox
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.memory import MemoryMessage
+from pillarbox.testing import FakeClock
+from tests.model.sameness import view
+
+STEPS = 400
+Box = InMemoryMailbox[str]
+
+
+class Twins:
+    """Two mailboxes with the same past: one takes the quick way, the other never does."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = FakeClock()
+        options: Any = {
+            "redelivery": self.rng.choice(("tail", "original")),
+            "capacity": self.rng.choice((None, None, 20)),
+        }
+        self.quick: Box = InMemoryMailbox("jobs", str, clock=self.clock, **options)
+        self.slow: Box = InMemoryMailbox("jobs", str, clock=self.clock, **options)
+        self.special = self.rng.random() < 0.5  # groups and priorities now and then
+        self.held: list[tuple[Any, Any]] = []
+        self.seen: Counter[str] = Counter()
+
+    def step(self) -> None:
+        verbs = (self.send, self.receive, self.acknowledge, self.other, self.jump)
+        self.rng.choices(verbs, (6, 6, 5, 2, 2))[0]()
+        assert self.quick.stats() == self.slow.stats()  # asked first: it settles what is due
+        assert view(self.quick._desk.queue) == view(self.slow._desk.queue)
+        assert self.quick._desk.queue.mask == self.slow._desk.queue.mask
+        assert self.quick._desk.queue.wake_at == self.slow._desk.queue.wake_at
+
+    def send(self) -> None:
+        options: Any = {}
+        if self.special and self.rng.random() < 0.2:
+            options = self.rng.choice(({"priority": 7}, {"group": "g"}, {"delay_seconds": 5}))
+        self._both(
+            lambda: self.quick.send("a", **options),
+            lambda: LocalMailbox.send(self.slow, "a", **options),
+        )
+
+    def receive(self) -> None:
+        options: Any = {}
+        if self.rng.random() < 0.2:
+            options = {"visibility_timeout": self.rng.choice(range(1, 40))}
+        got = self.quick.receive(**options)
+        expected = LocalMailbox.receive(self.slow, **options)
+        self.seen["quick"] += any(type(message) is MemoryMessage for message in got)
+        assert [(m.body, m.delivery_count, m.enqueued_at, m.priority) for m in got] == [
+            (m.body, m.delivery_count, m.enqueued_at, m.priority) for m in expected
+        ]
+        self.held += zip(got, expected, strict=True)
+
+    def acknowledge(self) -> None:
+        if self.held:
+            ours, theirs = self.rng.choice(self.held)
+            assert [ours.acknowledge()] == self.slow.acknowledge_many([theirs])
+
+    def other(self) -> None:
+        if not self.held or self.rng.random() < 0.02:
+            assert self.quick.purge() == self.slow.purge()
+            return
+        ours, theirs = self.rng.choice(self.held)
+        verb = self.rng.choice(("nack", "release", "extend"))
+        if verb == "extend":
+            seconds = self.rng.choice((1, 30, 31))
+            assert ours.extend_visibility(seconds) == theirs.extend_visibility(seconds)
+        else:
+            assert getattr(ours, verb)() == getattr(theirs, verb)()
+
+    def jump(self) -> None:
+        self.clock.advance(self.rng.choice((0.000_000_001, 0.5, 7, 31)))
+
+    def _both(self, quick: Callable[[], object], slow: Callable[[], object]) -> None:
+        answers = []
+        for call in (quick, slow):
+            try:
+                call()
+                answers.append("sent")
+            except Exception as error:  # noqa: BLE001  # whatever it is, both must say it
+                answers.append(str(error))
+        assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_R50_the_quick_verbs_leave_the_queue_as_the_general_ones_do(seed: int) -> None:
+    twins = Twins(seed)
+    for _ in range(STEPS):
+        twins.step()
+    if twins.quick._desk.plain and not twins.special:
+        assert twins.seen["quick"] > STEPS / 20
+
+
+def test_R15_a_quick_acknowledge_ends_with_the_lease() -> None:
+    clock = FakeClock()
+    box = InMemoryMailbox("jobs", str, clock=clock)
+    box.send("a")
+    box.receive(visibility_timeout=30)[0].nack()
+    (message,) = box.receive()
+    assert type(message) is MemoryMessage
+    clock.advance(30)
+
+    assert not message.acknowledge()
+    assert box.stats().ready == 1
+
+
+@pytest.mark.parametrize("wait", [-1, 1e9, True, "1", None])
+def test_R22_a_bad_time_to_wait_is_refused_even_when_a_message_is_there(wait: Any) -> None:
+    box = InMemoryMailbox("jobs", str)
+    box.send("a")
+    with pytest.raises(ValueError, match="wait_time_seconds"):
+        box.receive(wait_time_seconds=wait)
+    assert box.stats().in_flight == 0
