@@ -1,0 +1,10 @@
+"""The dashboard: what every queue holds and how it moves, and hands to help with.
+
+Server-rendered pages that keep themselves up to date with server-sent events. The broker
+serves it at `/`; `pillarbox dashboard URL...` serves it for stores, Redis and SQS.
+"""
+
+from pillarbox.dashboard.boxes import BrokerBoxes, UrlBoxes
+from pillarbox.dashboard.dashboard import Dashboard, mount
+
+__all__ = ["BrokerBoxes", "Dashboard", "UrlBoxes", "mount"]

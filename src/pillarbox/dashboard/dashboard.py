@@ -1,0 +1,278 @@
+"""The dashboard's requests: who may ask, which page answers, and what keeps a page alive.
+
+Looking changes nothing. Whatever changes something is a POST with the token of this process,
+from this origin, and is refused in read-only mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, unquote
+
+import msgspec
+
+from pillarbox.broker.http import Answer, Request, Response, StreamingResponse
+from pillarbox.core.errors import MailboxError
+from pillarbox.dashboard import actions, browse, render
+from pillarbox.dashboard.boxes import Boxes, BrokerBoxes
+from pillarbox.dashboard.pipelines import Pipelines
+from pillarbox.dashboard.samples import Samples, rates
+from pillarbox.logger import logger
+from pillarbox.mailbox.protocol import Mailbox
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+ROOT = "/dashboard"
+BEAT_SECONDS = 1.0
+
+Confirm = Callable[[Response], Response]
+
+
+class NotFoundError(Exception):
+    """There is no such page."""
+
+
+class Dashboard:
+    """All pages, over some mailboxes."""
+
+    def __init__(
+        self,
+        boxes: Boxes,
+        *,
+        read_only: bool = False,
+        confirm: Confirm | None = None,
+        pipelines: Pipelines | None = None,
+    ) -> None:
+        self.boxes = boxes
+        self.read_only = read_only
+        self.samples = Samples(boxes)
+        self.pipelines = pipelines or Pipelines(())
+        self._confirm = confirm
+        self._token = secrets.token_urlsafe(24)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def handle(self, request: Request) -> Answer:
+        """Answer a request below `/dashboard`, or for the root."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._tasks.add(self._loop.create_task(self._beat()))
+        if self.boxes.blocking:
+            return asyncio.ensure_future(self._elsewhere(request))
+        response = self._answer(request)
+        return self._confirm(response) if self._confirm is not None else response
+
+    async def _elsewhere(self, request: Request) -> Response:
+        return await asyncio.to_thread(self._answer, request)
+
+    def _answer(self, request: Request) -> Response:
+        path = unquote(request.path).removeprefix(ROOT).strip("/")
+        query = _values(request.query)
+        try:
+            if request.method == "POST":
+                return self._change(request, path)
+            if request.method not in ("GET", "HEAD"):
+                return self._plain(405, "Only GET and POST are understood here.")
+            return self._page(path, query)
+        except NotFoundError as error:
+            return self._plain(404, str(error))
+        except MailboxError as error:
+            return self._plain(409, str(error))
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def _page(self, path: str, query: Mapping[str, str]) -> Response:
+        head, _, rest = path.partition("/")
+        if head == "static":
+            found = render.asset(rest)
+            if found is None:
+                raise NotFoundError(f"There is no file {rest!r}.")
+            return found
+        if path == "stream":
+            return self._stream(self._rows)
+        if head == "pipelines" and rest:
+            return self._pipeline(rest)
+        if head == "queues" and rest:
+            return self._queue_page(rest, query)
+        if path:
+            raise NotFoundError("There is no such page.")
+        self.samples.take()
+        rows = self.samples.rows()
+        return self._render("home.html", rows=rows, pipelines=self.pipelines.summaries())
+
+    def _queue_page(self, path: str, query: Mapping[str, str]) -> Response:
+        name, _, what = path.partition("/")
+        box = self._box(name)
+        if what == "stream":
+            return self._stream(lambda: self._sample(name))
+        if what == "series":
+            return self._series(name)
+        if what == "message":
+            return self._message(box, query.get("id", ""))
+        state = query.get("state", "ready")
+        if state not in browse.STATES or what not in ("", "messages"):
+            raise NotFoundError("There is no such page.")
+        offset = int(query["offset"]) if query.get("offset", "").isdecimal() else 0
+        search = query.get("search", "")
+        shown = browse.browse(box, state, min(offset, browse.OFFSET_MAX), search)
+        values = {"name": name, "state": state, "search": search, "shown": shown}
+        if what == "messages":
+            return self._render("messages.html", **values)
+        self.samples.take()
+        dead = box.dead_letters
+        return self._render(
+            "queue.html",
+            **values,
+            row=self.samples.row(name),
+            dead_name=dead.name if dead is not None else None,
+            done=query.get("done", ""),
+        )
+
+    def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
+        shown = browse.find(box, message_id)
+        if shown is None:
+            raise NotFoundError("This message is gone, or too far back in the line to be shown.")
+        steps = self.boxes.history(box.name, message_id)
+        return self._render("message.html", name=box.name, message=shown, steps=steps)
+
+    def _pipeline(self, name: str) -> Response:
+        found = self.pipelines.find(name)
+        if found is None:
+            raise NotFoundError(f"There is no pipeline {name!r} here.")
+        return self._render("pipeline.html", pipeline=found)
+
+    def _series(self, name: str) -> Response:
+        """The numbers behind the charts: one list for each line."""
+        kept = self.samples.of(name)
+        last = kept[-1].at if kept else 0.0
+        series: list[list[float | None]] = [
+            [round(s.at - last, 1) for s in kept],
+            [s.stats.ready for s in kept],
+            [s.stats.in_flight for s in kept],
+            [s.stats.scheduled for s in kept],
+            [s.stats.oldest_age_seconds for s in kept],
+            [s.totals.sent if s.totals else None for s in kept],
+            [s.totals.done if s.totals else None for s in kept],
+        ]
+        headers = {**render.HEADERS, "Content-Type": "application/json"}
+        return Response(200, msgspec.json.encode(series), headers)
+
+    def _box(self, name: str) -> Mailbox[bytes]:
+        box = self.boxes.open(name)
+        if box is None:
+            raise NotFoundError(f"There is no queue {name!r} here.")
+        return box
+
+    # -- staying up to date ----------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while True:
+            if self.boxes.blocking:
+                await asyncio.to_thread(self.samples.take)
+            else:
+                self.samples.take()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _stream(self, piece: Callable[[], tuple[str, str]]) -> StreamingResponse:
+        headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
+        return StreamingResponse(self._events(piece), {**headers, "Cache-Control": "no-store"})
+
+    async def _events(self, piece: Callable[[], tuple[str, str]]) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            kind, text = piece()
+            data = "".join(f"data: {line}\n" for line in text.splitlines())
+            yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
+
+    def _rows(self) -> tuple[str, str]:
+        return "rows", render.fragment("rows.html", rows=self.samples.rows(), root=ROOT)
+
+    def _sample(self, name: str) -> tuple[str, str]:
+        kept = self.samples.of(name)
+        if not kept:
+            return "gone", "gone"
+        sent, done = rates(kept)
+        row = self.samples.row(name)
+        return "figures", render.fragment("figures.html", row=row, sent=sent, done=done)
+
+    # -- changing --------------------------------------------------------------------------
+
+    def _change(self, request: Request, path: str) -> Response:
+        head, _, rest = path.partition("/")
+        name, _, verb = rest.partition("/")
+        if head != "queues" or verb not in actions.VERBS:
+            raise NotFoundError("There is no such action.")
+        form = _values(request.body.decode("utf-8", "replace"))
+        origin = request.headers.get("origin")
+        token = form.pop("token", "")
+        if not hmac.compare_digest(token.encode(), self._token.encode()) or (
+            origin not in (None, request.origin)
+        ):
+            return self._plain(403, "This form is out of date: go back and load the page again.")
+        if self.read_only:
+            return self._plain(403, "This dashboard is read-only.")
+        answer = actions.VERBS[verb](self._box(name), form)
+        if answer.rest is not None:
+            self._go_on(answer.rest)
+        if answer.dry:
+            return self._render("answer.html", text=answer.text)
+        return render.redirect(f"{ROOT}/queues/{quote(name)}?done={quote(answer.text)}")
+
+    def _go_on(self, rest: Iterator[int]) -> None:
+        """Let an action go on in the background; a failure ends it, and the log tells."""
+
+        async def steps() -> None:
+            try:
+                while True:
+                    if self.boxes.blocking:
+                        step = await asyncio.to_thread(next, rest, None)
+                    else:
+                        step = next(rest, None)
+                        if self._confirm is not None:
+                            self._confirm(Response())
+                    if step is None:
+                        return
+                    await asyncio.sleep(BEAT_SECONDS)
+            except MailboxError as error:
+                logger.error("a redrive from the dashboard has stopped", error=str(error))
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: self._tasks.add(asyncio.ensure_future(steps())))
+
+    def _render(self, template: str, **values: Any) -> Response:
+        return render.page(
+            template,
+            **values,
+            title=self.boxes.title,
+            root=ROOT,
+            token=self._token,
+            read_only=self.read_only,
+        )
+
+    def _plain(self, status: int, text: str) -> Response:
+        return render.page(
+            "problem.html", status, text=text, title=self.boxes.title, root=ROOT, code=status
+        )
+
+
+def _values(query: str) -> dict[str, str]:
+    fields = parse_qs(query, keep_blank_values=True, max_num_fields=1_000, errors="replace")
+    return {name: "\n".join(values) for name, values in fields.items()}
+
+
+def mount(
+    broker: Broker, *, read_only: bool = False, pipelines: Pipelines | None = None
+) -> Dashboard:
+    """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
+    dashboard = Dashboard(
+        BrokerBoxes(broker), read_only=read_only, confirm=broker.confirmed, pipelines=pipelines
+    )
+    handle = broker.guarded(dashboard.handle)
+    broker.routes.add("/", handle)
+    broker.routes.add(ROOT, handle)
+    return dashboard

@@ -1,0 +1,147 @@
+"""Templates to responses, under a policy that lets nothing but our own files run.
+
+Whatever comes from messages is escaped by Jinja and shown as text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pillarbox.broker.http import Response
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+NOTHING = "\u2013"  # a dash where there is no figure
+_BODY_CHARS_MAX = 20_000
+
+
+def page(template: str, status: int = 200, **values: Any) -> Response:
+    """A whole page, or a piece of one."""
+    text = fragment(template, **values)
+    headers = {**HEADERS, "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
+    return Response(status, text.encode("utf-8", "replace"), headers)
+
+
+def fragment(template: str, **values: Any) -> str:
+    return _templates().get_template(template).render(**values)
+
+
+def redirect(to: str) -> Response:
+    return Response(303, b"", {**HEADERS, "Location": to, "HX-Redirect": to})
+
+
+@cache
+def asset(path: str) -> Response | None:
+    """A file of ours, by its name below static/; compressed once."""
+    known = {"app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js",
+             "vendor/uplot.min.js", "vendor/uplot.min.css"}  # fmt: skip
+    if path not in known:
+        return None
+    data = (files(__package__) / "static" / path).read_bytes()
+    headers = {
+        **HEADERS,
+        "Content-Type": _TYPES[path.rpartition(".")[2]],
+        "Content-Encoding": "gzip",
+        "Cache-Control": "max-age=3600",
+    }
+    return Response(200, gzip.compress(data, mtime=0), headers)
+
+
+@cache
+def _templates() -> Environment:
+    env = Environment(
+        loader=PackageLoader(__package__ or "pillarbox.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment)
+    return env
+
+
+def count(value: int | None) -> str:
+    return NOTHING if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def age(seconds: float | None) -> str:
+    """An age that people read at a glance."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1_000:.0f} ms"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size * 2:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(time: datetime | None) -> str:
+    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def spark(values: Sequence[int], width: int = 96, height: int = 22) -> Markup:
+    """A small line without axes: more is higher."""
+    if len(values) < 2:
+        return Markup('<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"></svg>')
+    top = max(*values, 1)
+    step = width / (len(values) - 1)
+    points = " ".join(
+        f"{i * step:.1f},{height - 1 - (height - 3) * value / top:.1f}"
+        for i, value in enumerate(values)
+    )
+    return Markup(  # noqa: S704 - numbers only
+        f'<svg class="spark" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="last five minutes, at most {top:,}"><polyline points="{points}"/></svg>'
+    )
+
+
+def body_views(data: bytes) -> dict[str, str]:
+    """A body in each form that it has: JSON, text, hexadecimal."""
+    views = {}
+    shown = data[:_BODY_CHARS_MAX]
+    try:
+        text = data.decode()
+        try:
+            value = json.loads(text)
+            views["JSON"] = json.dumps(value, indent=2, ensure_ascii=False)[:_BODY_CHARS_MAX]
+        except (ValueError, RecursionError):
+            pass
+        views["text"] = text[:_BODY_CHARS_MAX]
+    except UnicodeDecodeError:
+        pass
+    lines = [shown[i : i + 16] for i in range(0, min(len(shown), 4_096), 16)]
+    views["hex"] = "\n".join(
+        f"{i * 16:06x}  {line.hex(' '):<47}  "
+        + "".join(chr(b) if 32 <= b < 127 else "." for b in line)
+        for i, line in enumerate(lines)
+    )
+    return views

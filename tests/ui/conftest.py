@@ -1,0 +1,78 @@
+"""A broker with a believable load, its dashboard, and a real Chromium to look at it with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from pillarbox import open_mailbox
+from pillarbox.dashboard import mount
+from pillarbox.dashboard.pipelines import Pipelines
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.testing.broker import running_broker
+
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> & \"quoted\""
+
+
+class Scene(NamedTuple):
+    """What the tests of a page begin with."""
+
+    url: str
+    orders: Mailbox[str]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert found is not None, "Chromium is missing: `make test` installs it (apt install chromium)"
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path:
+    """Where screenshots are kept, to be looked at."""
+    folder = Path(__file__).parents[2] / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    status = tmp_path_factory.mktemp("pipelines")
+    with running_broker(str(tmp_path_factory.mktemp("data")), "os") as url:
+        mount(url.broker, pipelines=Pipelines([status]))
+        orders: Mailbox[str] = open_mailbox(f"{url}/orders", str)
+        orders.send_many([f'{{"order": {n}, "item": "pillar box"}}' for n in range(60)])
+        orders.receive(max_messages=2)
+        orders.send(HOSTILE, attributes={"colour": HOSTILE}, priority=9)
+        orders.send("tomorrow", delay_seconds=600)
+        mail: Mailbox[str] = open_mailbox(f"{url}/mail", str)
+        mail.send_many(["poison 1", "poison 2", "poison 3"])
+        for _ in range(5):
+            mail.nack_many(mail.receive(max_messages=10))
+        yield Scene(str(url), orders)
+
+
+@pytest.fixture
+def page(browser: Browser, scene: Scene) -> Iterator[Page]:
+    """A page that must meet no error, and ask nothing of anyone else."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    problems: list[str] = []
+    tab.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on(
+        "request",
+        lambda r: None if r.url.startswith(scene.url) else problems.append(f"asked {r.url}"),
+    )
+    yield tab
+    context.close()
+    assert problems == []

@@ -1,0 +1,230 @@
+"""Every page and action of the dashboard, in a real browser."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import pillarbox.dashboard
+from pillarbox import open_mailbox
+from pillarbox.dashboard import mount
+from pillarbox.testing.broker import running_broker
+from tests.ui.conftest import HOSTILE, Scene
+
+STATIC = Path(pillarbox.dashboard.__file__).parent / "static"
+
+
+def test_R59_the_first_screen_shows_queues_with_trouble_first(
+    page: Page, scene: Scene, pictures: Path
+) -> None:
+    page.goto(scene.url)
+
+    names = page.locator("table.queues tbody th a").all_inner_texts()
+
+    assert names[:2] == ["mail", "mail_dlq"]
+    assert "orders" in names
+    expect(page.locator("tr", has_text="mail_dlq").first).to_contain_text("3 dead letters")
+    page.screenshot(path=pictures / "home.png")
+
+
+def test_R59_figures_move_without_a_reload(page: Page, scene: Scene) -> None:
+    page.goto(scene.url)
+    live = open_mailbox(f"{scene.url}/live", str)
+
+    live.send("hello")
+
+    row = page.locator("table.queues tbody tr", has_text="live")
+    expect(row.locator("td").first).to_have_text("1", timeout=10_000)
+    live.purge()
+    expect(row.locator("td").first).to_have_text("0", timeout=10_000)
+
+
+def test_R59_a_queue_is_browsed_without_touching_it(
+    page: Page, scene: Scene, pictures: Path
+) -> None:
+    before = scene.orders.stats()
+    page.goto(f"{scene.url}/dashboard/queues/orders")
+
+    expect(page.locator("table.messages tbody tr")).to_have_count(25)
+    page.get_by_role("link", name="More").click()
+    expect(page.locator("table.messages tbody tr")).to_have_count(25)
+    for state, count in (("scheduled", 1), ("in_flight", 2)):
+        page.goto(f"{scene.url}/dashboard/queues/orders?state={state}")
+        expect(page.locator("table.messages tbody tr")).to_have_count(count)
+    page.goto(f"{scene.url}/dashboard/queues/orders")
+    expect(page.locator(".chart canvas")).to_have_count(2)
+    page.screenshot(path=pictures / "queue.png", full_page=True)
+
+    after = scene.orders.stats()
+    assert (after.ready, after.in_flight) == (before.ready, before.in_flight)
+
+
+def test_R59_hostile_bodies_and_attributes_are_text(
+    page: Page, scene: Scene, pictures: Path
+) -> None:
+    page.goto(f"{scene.url}/dashboard/queues/orders?search=onerror")
+    expect(page.locator("table.messages tbody tr")).to_have_count(1)
+
+    page.locator("table.messages tbody a").click()
+
+    expect(page.locator("pre").first).to_contain_text("<script>")
+    assert HOSTILE in page.locator("table.plain td").first.inner_text()
+    assert "owned" not in page.title()
+    assert page.locator("main img, main script").count() == 0
+    expect(page.locator("table.plain", has_text="sent")).to_be_visible()  # its history
+    page.screenshot(path=pictures / "message.png", full_page=True)
+
+
+def test_R59_a_hostile_name_is_text_or_not_found(page: Page, scene: Scene) -> None:
+    answer = page.request.get(f"{scene.url}/dashboard/queues/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+
+    assert answer.status == 404
+    assert "<script>alert" not in answer.text()
+
+
+def test_R59_send_and_send_like_this(page: Page, scene: Scene) -> None:
+    box = open_mailbox(f"{scene.url}/made-by-hand", str)
+    page.goto(f"{scene.url}/dashboard/queues/made-by-hand")
+    page.get_by_text("Send a message").click()
+    page.locator("#send textarea").fill('{"by": "hand"}')
+    page.locator("#send input[name=attributes]").fill('{"colour": "red"}')
+    page.locator("#send input[name=priority]").fill("7")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("Sent message")
+
+    page.locator("table.messages tbody a").click()
+    page.get_by_text("Send like this").click()
+    page.get_by_role("button", name="Send", exact=True).click()
+
+    got = box.receive(max_messages=10)
+    assert [(m.body, dict(m.attributes), m.priority) for m in got] == [
+        ('{"by": "hand"}', {"colour": "red"}, 7)
+    ] * 2
+
+
+def test_R59_delete_purge_and_their_confirmation(page: Page, scene: Scene) -> None:
+    box = open_mailbox(f"{scene.url}/doomed", str)
+    ids = box.send_many(["a", "b", "c"])
+    page.goto(f"{scene.url}/dashboard/queues/doomed")
+    page.get_by_label(f"select {ids[1]}").check()
+    page.get_by_role("button", name="Delete selected").click()
+    expect(page.get_by_role("status")).to_contain_text("Deleted 1")
+    assert box.stats().ready == 2
+
+    page.locator("summary", has_text="Purge").click()
+    page.locator("input[name=name]").fill("doomed")
+    page.get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("status")).to_contain_text("Purged 2")
+    assert box.stats().ready == 0
+
+
+def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
+    dead = f"{scene.url}/dashboard/queues/mail_dlq"
+    mail = open_mailbox(f"{scene.url}/mail", str)
+    page.goto(dead)
+    page.locator("#redrive input[name=search]").fill("poison 2")
+    page.locator("#redrive input[name=dry_run]").check()
+    page.get_by_role("button", name="Send dead letters back").click()
+    expect(page.get_by_role("status")).to_contain_text("1 messages would go back")
+    assert mail.stats().ready == 0
+
+    page.goto(dead)
+    page.locator("#redrive input[name=search]").fill("poison 2")
+    page.get_by_role("button", name="Send dead letters back").click()
+    expect(page.get_by_role("status")).to_contain_text("Redrove 1")
+    assert [m.body for m in mail.peek()] == ["poison 2"]
+    page.locator("#redrive input[name=per_second]").fill("1")
+    page.get_by_role("button", name="Send dead letters back").click()
+    expect(page.get_by_role("status")).to_contain_text("Redriving, 1 messages a second")
+    expect(page.locator(".figures div", has_text="Ready").locator("dd")).to_have_text("0")
+    assert mail.stats().ready == 3
+
+
+def test_R59_a_change_needs_the_token_and_the_origin(scene: Scene) -> None:
+    def post(form: str, origin: str) -> int:
+        request = urllib.request.Request(
+            f"{scene.url}/dashboard/queues/orders/purge",
+            form.encode(),
+            {"Origin": origin, "Content-Type": "application/x-www-form-urlencoded"},
+        )
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    page = urllib.request.urlopen(f"{scene.url}/dashboard/queues/orders").read().decode()
+    found = re.search(r'name="token" value="([^"]+)"', page)
+    assert found is not None
+    before = scene.orders.stats().ready
+
+    assert post("name=orders", scene.url) == 403
+    assert post(f"name=orders&token={found[1]}", "http://evil.example") == 403
+    assert scene.orders.stats().ready == before
+    assert post(f"name=wrong&token={found[1]}", scene.url) == 409  # the token itself is good
+
+
+def test_R59_read_only_has_no_hands() -> None:
+    with running_broker() as url:
+        mount(url.broker, read_only=True)
+        open_mailbox(f"{url}/orders", str).send("a")
+        page = urllib.request.urlopen(f"{url}/dashboard/queues/orders").read().decode()
+        assert "<button" not in page.replace("<button>Show", "")
+        assert 'name="body"' not in page
+        found = re.search(r'name="token" value="([^"]+)"', page)
+        token = found[1] if found else ""
+        request = urllib.request.Request(
+            f"{url}/dashboard/queues/orders/purge", f"name=orders&token={token}".encode()
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_R59_it_fits_a_phone_in_light_and_dark(
+    browser: Browser, scene: Scene, pictures: Path, scheme: str
+) -> None:
+    context = browser.new_context(
+        viewport={"width": 375, "height": 700},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page = context.new_page()
+    for path, name in (("", "home"), ("/dashboard/queues/orders", "queue")):
+        page.goto(scene.url + path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        page.screenshot(path=pictures / f"phone-{scheme}-{name}.png")
+        assert width <= 375
+    context.close()
+
+
+def test_R59_it_is_reachable_by_keyboard(page: Page, scene: Scene) -> None:
+    page.goto(scene.url)
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "A"
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/dashboard/queues/"))
+
+
+def test_R59_third_party_files_are_what_was_published() -> None:
+    vendor = STATIC / "vendor"
+    lines = (vendor / "CHECKSUMS").read_text().splitlines()
+    known = dict(reversed(line.split()) for line in lines)
+    files = {f.name for f in vendor.iterdir() if f.suffix in (".js", ".css")}
+    assert files == set(known)
+    for name, expected in known.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == expected
+
+
+def test_R59_all_assets_together_stay_under_60_kB() -> None:
+    assets = [f for f in STATIC.rglob("*") if f.suffix in (".js", ".css", ".svg")]
+    assert sum(len(gzip.compress(f.read_bytes())) for f in assets) < 60_000
