@@ -1,0 +1,93 @@
+"""`pillarbox bench`: how fast mailboxes are on this machine, in some seconds."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+from cyclopts import App, Parameter
+
+from pillarbox import open_mailbox
+from pillarbox.cli import output
+from pillarbox.cli.output import OK
+from pillarbox.mailbox.durable import DurableMailbox
+from pillarbox.mailbox.protocol import Mailbox
+
+app = App(
+    name="bench",
+    help=(
+        "Measure send + receive + acknowledge on this machine: in memory, on disk at each "
+        "durability, and at a URL if you give one."
+    ),
+    help_epilogue="Example: pillarbox bench redis://localhost/bench",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+_BATCH = 100
+_BODY = "x" * 200
+
+
+class Result(NamedTuple):
+    """Full cycles a second."""
+
+    mailbox: str
+    one_at_a_time: float
+    in_batches: float
+
+
+@app.default
+def bench(
+    url: Annotated[str | None, Parameter(help="A mailbox to measure too; it is purged.")] = None,
+    /,
+    *,
+    seconds: Annotated[float, Parameter(help="For each figure (1).")] = 1.0,
+    data: Annotated[str | None, Parameter(help="Directory on the disk to try.")] = None,
+    json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+) -> int:
+    """Bodies are 200 characters; batches are of 100."""
+    results = [_measured("memory", open_mailbox("memory:bench", str), seconds)]
+    with tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder:
+        for level in ("memory", "os", "fsync"):
+            path = os.path.join(folder, level)
+            with DurableMailbox("bench", str, path=path, durability=level) as box:
+                results.append(_measured(f"disk, {level}", box, seconds))
+    if url is not None:
+        with open_mailbox(url, str) as box:
+            results.append(_measured(url, box, seconds))
+    if json:
+        output.print_json([result._asdict() for result in results])
+        return OK
+    right = ("one at a time", f"in batches of {_BATCH}")
+    table = output.columns("mailbox", *right, right=right)
+    for result in results:
+        rates = f"{result.one_at_a_time:,.0f}/s", f"{result.in_batches:,.0f}/s"
+        table.add_row(result.mailbox, *rates)
+    output.console().print(table)
+    return OK
+
+
+def _measured(name: str, box: Mailbox[str], seconds: float) -> Result:
+    def one() -> int:
+        box.send(_BODY)
+        for message in box.receive():
+            message.acknowledge()
+        return 1
+
+    def many() -> int:
+        box.send_many([_BODY] * _BATCH)
+        return sum(box.acknowledge_many(box.receive(max_messages=_BATCH)))
+
+    box.purge()
+    return Result(name, _rate(one, seconds), _rate(many, seconds))
+
+
+def _rate(cycle: Callable[[], int], seconds: float) -> float:
+    cycle()
+    done, started = 0, time.perf_counter()
+    while (passed := time.perf_counter() - started) < seconds:
+        done += cycle()
+    return done / passed

@@ -1,0 +1,74 @@
+"""`pillarbox dashboard URL...`: the dashboard for mailboxes that no broker of ours serves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from pillarbox.cli import output
+from pillarbox.cli.output import FAILED, OK, UsageError
+
+if TYPE_CHECKING:
+    from pillarbox.dashboard import UrlBoxes
+
+app = App(
+    name="dashboard",
+    help=(
+        "Serve the dashboard for mailboxes by their URLs: Redis, SQS, a store on disk.\n\n"
+        "A broker has its own at its root. This one has no keys, so it listens to this machine "
+        "only, and it opens a store on disk as its one process."
+    ),
+    help_epilogue="Example: pillarbox dashboard redis://localhost/orders redis://localhost/mail",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+
+@app.default
+def dashboard(
+    *urls: Annotated[str, Parameter(help="URLs of mailboxes.")],
+    port: Annotated[int, Parameter(help="Port to listen at (9325; 0: any).")] = 9325,
+    read_only: Annotated[bool, Parameter(help="Look, and change nothing.")] = False,
+    json: Annotated[bool, Parameter(name="--json", help="Tell where it is as JSON.")] = False,
+) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    from pillarbox.dashboard import UrlBoxes  # noqa: PLC0415 - behind an extra
+
+    if not urls:
+        raise UsageError("give the URL of at least one mailbox.")
+    boxes = UrlBoxes(urls)
+    try:
+        return asyncio.run(_serve(boxes, port, read_only=read_only, json=json))
+    finally:
+        boxes.close()
+
+
+async def _serve(boxes: UrlBoxes, port: int, *, read_only: bool, json: bool) -> int:
+    from pillarbox.broker.http import Routes  # noqa: PLC0415 - behind an extra
+    from pillarbox.broker.site import Site  # noqa: PLC0415 - behind an extra
+    from pillarbox.broker.sqs_json import refusal  # noqa: PLC0415 - behind an extra
+    from pillarbox.dashboard import Dashboard  # noqa: PLC0415 - behind an extra
+
+    routes = Routes(Dashboard(boxes, read_only=read_only).handle)
+    site = Site(lambda request: routes.find(request)(request), refusal)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    try:
+        bound = await site.listen("127.0.0.1", port, None)
+    except OSError as error:
+        output.complain(f"can't listen at 127.0.0.1:{port}: {error}; try another --port")
+        return FAILED
+    url = f"http://127.0.0.1:{bound}/"
+    if json:
+        output.print_json({"dashboard": url})
+    else:
+        output.console().print(output.facts([("dashboard", url), ("shows", boxes.title)]))
+    sys.stdout.flush()
+    await stopping.wait()
+    await site.close(2)
+    return OK

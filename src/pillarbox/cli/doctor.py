@@ -1,0 +1,175 @@
+"""`pillarbox doctor`: is this machine fit, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from cyclopts import App, Parameter
+
+from pillarbox import __version__
+from pillarbox.cli import output
+from pillarbox.cli.output import FAILED, OK
+
+app = App(
+    name="doctor",
+    help="Check Python, the extras, Java, Redis, the disk, the clock, and say what to do.",
+    help_epilogue="Example: pillarbox doctor --data ./data",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+_SYNCS = 50
+_SLOW_SYNC_MS = 20.0
+_FREE_BYTES_MIN = 1 << 30
+_SKEW_SECONDS_MAX = 1.0
+_EXTRAS = {
+    "broker": ("uvloop", "httptools", "jinja2", "prometheus-client"),
+    "redis": ("redis",),
+    "sqs": ("boto3", "aiobotocore"),
+    "spark": ("pyspark", "pyarrow"),
+    "mcp": ("mcp",),
+    "telemetry": ("opentelemetry-api",),
+}
+
+
+class Finding(NamedTuple):
+    """What was looked at, how it is, and what to do about it."""
+
+    what: str
+    state: Literal["good", "absent", "bad"]
+    found: str
+    advice: str = ""
+
+
+@app.default
+def doctor(
+    *,
+    data: Annotated[str, Parameter(help="Directory whose disk is tried (./data).")] = "./data",
+    redis: Annotated[str, Parameter(help="host:port to look for Redis at.")] = "127.0.0.1:6379",
+    json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+) -> int:
+    """Exit code 1 if something is bad; what is merely absent is fine."""
+    place = _existing(Path(data).absolute())
+    checks: list[Callable[[], Finding]] = [
+        _python,
+        *(partial(_extra, extra) for extra in _EXTRAS),
+        _java,
+        lambda: _redis(redis),
+        lambda: _sync_speed(place),
+        lambda: _space(place),
+        _clock,
+    ]
+    findings = [check() for check in checks]
+    if json:
+        output.print_json([finding._asdict() for finding in findings])
+    else:
+        table = output.columns("check", "state", "found", "what to do")
+        for finding in findings:
+            table.add_row(finding.what, _painted(finding.state), finding.found, finding.advice)
+        output.console().print(table)
+    return FAILED if any(finding.state == "bad" for finding in findings) else OK
+
+
+def _painted(state: str) -> str:
+    colours = {"good": "green", "absent": "yellow", "bad": "bold red"}
+    return f"[{colours[state]}]{state}[/]"
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if each.is_dir())
+
+
+def _python() -> Finding:
+    """A Python that is too old does not get as far as here."""
+    return Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
+
+
+def _extra(extra: str) -> Finding:
+    versions = []
+    for package in _EXTRAS[extra]:
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            advice = f"if you want it: pip install 'pillarbox[{extra}]'"
+            return Finding(f"extra {extra}", "absent", f"no {package}", advice)
+    return Finding(f"extra {extra}", "good", ", ".join(versions))
+
+
+def _java() -> Finding:
+    try:
+        from pillarbox.spark.java import find_java  # noqa: PLC0415 - behind an extra
+
+        home = find_java()
+    except ImportError:
+        return Finding("Java", "absent", "not looked for", "pip install 'pillarbox[spark]'")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return Finding("Java", "absent", str(error), "apt install openjdk-17-jre-headless")
+    return Finding("Java", "good", str(home))
+
+
+def _redis(address: str) -> Finding:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1) as link:
+            link.sendall(b"INFO server\r\n")
+            reply = link.recv(4096).decode("ascii", "replace")
+    except (OSError, ValueError):
+        program = shutil.which("redis-server")
+        found = f"nobody answers at {address}" + (f"; {program} is here" if program else "")
+        return Finding("Redis", "absent", found, "if you want it: redis-server, or --redis")
+    version = next(
+        (line[14:] for line in reply.splitlines() if line.startswith("redis_version:")), "?"
+    )
+    if version.split(".")[0].isdecimal() and int(version.split(".")[0]) < 6:
+        return Finding("Redis", "bad", version, "install Redis 6.2 or newer")
+    return Finding("Redis", "good", f"{version} at {address}")
+
+
+def _sync_speed(place: Path) -> Finding:
+    """How long a confirmed send must wait for the disk, at the least."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            handle = file.fileno()
+            os.pwrite(handle, b"\0" * 4096 * _SYNCS, 0)
+            os.fsync(handle)
+            times = []
+            for i in range(_SYNCS):
+                started = time.perf_counter()
+                os.pwrite(handle, b"\1" * 512, i * 4096)
+                os.fdatasync(handle)
+                times.append((time.perf_counter() - started) * 1_000)
+    except OSError as error:
+        return Finding("disk sync", "bad", str(error), f"make {place} writable, or name --data")
+    median = sorted(times)[_SYNCS // 2]
+    found = f"{median:.2f} ms, about {1_000 / median:,.0f} lone confirmed sends a second"
+    if median > _SLOW_SYNC_MS:
+        return Finding("disk sync", "bad", found, "use another disk, batches, or durability=os")
+    return Finding("disk sync", "good", found)
+
+
+def _space(place: Path) -> Finding:
+    free = shutil.disk_usage(place).free
+    found = f"{free / (1 << 30):,.1f} GiB free at {place}"
+    if free < _FREE_BYTES_MIN:
+        return Finding("free space", "bad", found, "make room: a store needs 1 GiB to breathe")
+    return Finding("free space", "good", found)
+
+
+def _clock() -> Finding:
+    """Both clocks must go at the same pace; a leap between them shows a clock being set."""
+    wall, steady = time.time(), time.monotonic()
+    time.sleep(0.1)
+    drift = abs((time.time() - wall) - (time.monotonic() - steady))
+    if drift > _SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
+        return Finding("clock", "bad", time.ctime(), "set the time of day, and let NTP keep it")
+    return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")

@@ -1,0 +1,41 @@
+"""`pillarbox doctor` and `pillarbox bench`: about this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pillarbox.cli import run
+
+
+def test_doctor_looks_at_everything_and_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "--data", str(tmp_path / "not" / "yet"), "--json"]) == 0
+
+    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {"Python", "Java", "Redis", "disk sync", "free space", "clock"} <= found.keys()
+    assert {f"extra {name}" for name in ("broker", "redis", "sqs", "spark")} <= found.keys()
+    assert all(each["advice"] for each in found.values() if each["state"] != "good")
+
+
+def test_doctor_fails_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--data", "/proc", "--json"]) == 1
+
+    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    assert found["disk sync"]["state"] == "bad"
+    assert "--data" in found["disk sync"]["advice"]
+
+
+def test_bench_measures_memory_and_every_durability(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "--seconds", "0.02", "--data", str(tmp_path), "--json"]) == 0
+
+    results = json.loads(capsys.readouterr().out)
+    names = [each["mailbox"] for each in results]
+    assert names == ["memory", "disk, memory", "disk, os", "disk, fsync"]
+    assert all(each["one_at_a_time"] > 0 and each["in_batches"] > 0 for each in results)
+    assert list(tmp_path.iterdir()) == []
