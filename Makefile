@@ -58,6 +58,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
 
 lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
+	$(COMPILE) pyproject.toml --extra broker --constraint requirements/dev.lock --output-file requirements/broker.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) --group lock --output-file requirements/lock.lock

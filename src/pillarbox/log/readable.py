@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pillarbox import notebook
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commits import Commit, read_commit
 from pillarbox.log.disk import Disk
@@ -51,6 +52,7 @@ class ReadableLog(ABC):
 
     #: Whether nobody in this process notifies its readers, so that they have to look.
     polls: bool = False
+    _repr_html_ = notebook.of_log
 
     def __init__(self, disk: Disk, path: str, catalog: Catalog, *, indexing: bool) -> None:
         self.path = path

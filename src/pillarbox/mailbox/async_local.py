@@ -211,11 +211,7 @@ class AsyncLocalMailbox(Generic[T]):
         """What the verb answers, once it can't be lost any more; the loop goes on meanwhile."""
         if not self._desk.store.waits:
             return verb(self._here())
-        with self._desk.store.holding() as written:
-            answer = verb(self._here())
-        for each in written:
-            await each
-        return answer
+        return await self._desk.store.confirmed(lambda: verb(self._here()))
 
     def _here(self) -> LocalMailbox[T]:
         """The mailbox behind this one, if the caller is on its event loop."""

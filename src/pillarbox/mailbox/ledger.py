@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,8 @@ from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.store import Store
+
+R = TypeVar("R")
 
 _RECENT_BYTES_MAX = 32 << 20
 _NEW = (Sent, Scheduled)
@@ -203,6 +205,16 @@ class DurableStore(Store):
             super().confirm(written)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
+
+    async def confirmed(self, verb: Callable[[], R]) -> R:
+        with _translated(self.path):
+            return await super().confirmed(verb)
+
+    async def recorded(self) -> None:
+        """Everything that was written so far, and nobody waited for, is confirmed."""
+        with _translated(self.path):
+            if self.written is not None:
+                await self.written
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
         """Bodies of new messages are in the log from now on; while new, also at hand."""

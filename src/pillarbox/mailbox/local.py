@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, get_args
 
+from pillarbox import notebook
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
@@ -280,6 +281,8 @@ class LocalMailbox(Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.approximate_count():,} messages)"
+
+    _repr_html_ = notebook.of_mailbox
 
     # What messages ask of the mailbox that delivered them.
 

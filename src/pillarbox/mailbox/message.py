@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
+from pillarbox import notebook
 from pillarbox.core.errors import ReceiptHandleExpiredError
 
 T = TypeVar("T")
@@ -151,6 +152,17 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
             "over, because its lease ran out or it was settled before; the message may be with "
             "another consumer by now, so drop what you did for it or make the work idempotent"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("id", self.id),
+            ("body", repr(self.body)),
+            ("delivery", self.delivery_count),
+            ("priority", self.priority),
+            ("enqueued at", self.enqueued_at),
+            *self.attributes.items(),
+        ]
+        return notebook.table(type(self).__name__, rows)
 
     def __repr__(self) -> str:
         return (

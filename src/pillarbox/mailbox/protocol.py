@@ -8,6 +8,7 @@ from typing import Literal, Protocol, Self, TypedDict, TypeVar, runtime_checkabl
 
 from msgspec import Struct
 
+from pillarbox import notebook
 from pillarbox.core.limits import DELIVERIES_MAX, whole
 from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
@@ -32,6 +33,9 @@ class Stats(Struct, frozen=True):
     def total(self) -> int:
         """What `approximate_count` answers: dead letters are in a mailbox of their own."""
         return self.ready + self.scheduled + self.in_flight
+
+    def _repr_html_(self) -> str:
+        return notebook.table("Stats", notebook.figures(self))
 
 
 class DeadLetterPolicy(Struct, frozen=True):

@@ -7,11 +7,13 @@ and the client has no thread of its own.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, Generic, TypeVar
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core import limits
@@ -20,11 +22,13 @@ from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.url import open_mailbox
 from pillarbox.mailbox.waiters import open_gate
 
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
 
+_NAME_CHARS = 40  # of the requests' name, in that of the answers' mailbox
 _BATCH = 10  # what every backend can receive at a time
 _POLL_SECONDS_MAX = 20  # what every backend can wait at a time
 _IDS_REMEMBERED_MAX = 10_000
@@ -35,10 +39,11 @@ _PAUSE_DOUBLINGS_MAX = 10
 class _Ask:
     """One caller that waits. `answer` and `leads` are set before its gate is opened."""
 
-    __slots__ = ("answer", "gate", "leads")
+    __slots__ = ("acknowledged", "answer", "gate", "leads")
 
     def __init__(self) -> None:
         self.answer: Message[Any] | None = None
+        self.acknowledged = False
         self.leads = False  # it receives for all
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -91,6 +96,38 @@ class RequestClient(Generic[Req, Rep]):
         self._early: dict[str, tuple[int, Message[Rep]]] = {}
         self._own: OrderedDict[str, int] = OrderedDict()  # the requests of this client
         self._foreign: OrderedDict[str, int] = OrderedDict()  # how often another's answer came
+        self._opened: tuple[Mailbox[Any], ...] = ()
+
+    @classmethod
+    def open(
+        cls, url: str, request_type: Any = Any, reply_type: Any = Any
+    ) -> RequestClient[Any, Any]:
+        """A client of the mailbox that a URL names, with one of its own beside it for answers."""
+        requests = open_mailbox(url, request_type)
+        name = f"{requests.name[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
+        before, _, after = url.rpartition(requests.name)
+        replies = open_mailbox(f"{before}{name}{after}", reply_type)
+        client = RequestClient(requests, replies)
+        client._opened = (requests, replies)
+        return client
+
+    def close(self) -> None:
+        """Close what `open` opened; answers that nobody waits for go with it."""
+        if self._opened:
+            self._replies.purge()
+        for mailbox in self._opened:
+            mailbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def ask(
         self,
@@ -126,11 +163,9 @@ class RequestClient(Generic[Req, Rep]):
                 f"{self._reply_to!r} after {timeout:g} seconds: see that a worker receives the "
                 "requests and calls reply(), or allow more time; the request may still be done"
             )
+        if not ask.acknowledged:
+            self._acknowledge([ask])
         answer: Message[Rep] = ask.answer
-        try:
-            answer.acknowledge()
-        except MailboxConnectionError as error:  # it comes again, and is dropped then
-            logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
         return answer.body
 
     def _send(self, ask: _Ask, body: Req, **options: Any) -> str:
@@ -210,19 +245,33 @@ class RequestClient(Generic[Req, Rep]):
 
     def _hand_out(self, messages: Sequence[Message[Rep]]) -> list[Message[Rep]]:
         """Each answer to its asker. Those of other clients that keep coming are left over."""
-        strays = []
+        strays, answered = [], []
         with self._lock:
             for message in messages:
                 request_id = message.in_reply_to or ""
                 ask = self._asks.get(request_id)
                 if ask is not None and ask.answer is None:
                     ask.answer = message
-                    open_gate(ask.gate)
+                    answered.append(ask)
                 elif ask is None and self._sending and request_id not in self._early:
                     self._early[request_id] = next(self._tickets), message
                 else:
                     strays.append(message)
+        self._acknowledge(answered)
+        for ask in answered:
+            open_gate(ask.gate)
         return self._put_away(strays)
+
+    def _acknowledge(self, answered: list[_Ask]) -> None:
+        """All of these in one step. Their askers are here: nothing can be lost in between."""
+        messages = [ask.answer for ask in answered if ask.answer is not None]
+        for ask in answered:
+            ask.acknowledged = True
+        try:
+            if messages:
+                self._replies.acknowledge_many(messages)
+        except MailboxConnectionError as error:  # they come again, and are dropped then
+            logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
 
     def _strays(self) -> list[Message[Rep]]:
         """Early answers that no send can be waiting for any more. Needs the lock."""

@@ -12,15 +12,17 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.pulse import Pulse
+
+R = TypeVar("R")
 
 
 class Store:
@@ -111,6 +113,14 @@ class Store:
             yield held
         finally:
             self._held.list = None
+
+    async def confirmed(self, verb: Callable[[], R]) -> R:
+        """What a verb answers, once it can't be lost any more; the event loop goes on meanwhile."""
+        with self.holding() as written:
+            answer = verb()
+        for each in written:
+            await each
+        return answer
 
     def beat(self) -> int:
         """The pulse: settle every queue that is due, and say when to come again."""

@@ -1,0 +1,150 @@
+"""`python -m pillarbox.demo`: run the shop, tell what comes out, and stay up until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.table import Table
+
+from pillarbox import open_mailbox
+from pillarbox.demo import totals as pipeline_of
+from pillarbox.demo.shop import CLERKS, Clerks, Day, Order, Totals, is_order
+
+ORDERS = 1_200
+STEPS = 6
+_PORT = 9324
+_PATIENCE_SECONDS = 120
+
+
+@contextmanager
+def _broker(data: str) -> Iterator[str]:
+    """A broker in a process of its own, at its usual port if that is free."""
+    command = [sys.executable, "-m", "pillarbox.cli", "serve", "--data", data, "--json"]
+    command += ["--pipelines", f"{data}/pipelines", "--port"]
+    for port in (_PORT, 0):
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [*command, str(port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if line:
+            break
+        process.wait()
+    else:
+        raise SystemExit("the broker does not start; try: pillarbox serve")
+    try:
+        yield json.loads(line)["url"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def main() -> int:
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="pillarbox-demo-") as data, _broker(data) as url:
+        console.print(f"[bold]Pillarbox[/]: a broker at {url}, its dashboard at {url}/\n")
+        exact = _business(console, data, url)
+        if not os.environ.get("ONCE"):
+            console.print(f"\nLook around at [bold]{url}/[/]; press Ctrl-C to stop.")
+            _until_interrupted()
+    return 0 if exact else 1
+
+
+def _business(console: Console, data: str, url: str) -> bool:
+    day = Day(ORDERS)
+    box = open_mailbox(f"{url}/orders", Order)
+    started = time.perf_counter()
+    repeated = day.send(box)
+    rate = ORDERS / (time.perf_counter() - started)
+    console.print(
+        f"{ORDERS:,} orders sent, each confirmed on disk, {rate:,.0f} a second: "
+        f"{len(day.urgent)} urgent, {len(day.later)} for later, {day.late} late, {day.poison} "
+        f"poison, and {repeated} sent twice and taken once"
+    )
+    clerks = Clerks(box)
+    outcome: list[tuple[int, Totals]] = []
+    runner = threading.Thread(target=lambda: outcome.append(_add_up(console, data)))
+    runner.start()
+    dead = _work_off(console, clerks, day, url)
+    runner.join()
+    packed = clerks.packed
+    clerks.stop()
+    if not outcome:
+        console.print(f"[red]the pipeline failed; see {data}/pipeline.log[/]")
+        return False
+    exact = outcome[0][1] == day.totals and packed == ORDERS
+    console.print(_table(day, clerks, outcome[0][1], dead))
+    first = clerks.first_urgent[: len(day.urgent)]
+    console.print(
+        f"{sum(first)} of the first {len(first)} orders packed were urgent ones; "
+        f"{packed:,} of {ORDERS:,} packed; totals {'exact' if exact else '[red]WRONG[/]'}."
+    )
+    return exact
+
+
+def _add_up(console: Console, data: str) -> tuple[int, Totals]:
+    """Run the pipeline, kill it midway, run it again."""
+    pipeline = pipeline_of.build(data)
+    console.print("the pipeline starts on Spark, reading the mailbox's history")
+    first = pipeline_of.start(data, ORDERS // STEPS)
+    killed = pipeline_of.kill_midway(first, pipeline)
+    console.print(f"the pipeline was killed (SIGKILL) after {killed} steps; it starts again")
+    second = pipeline_of.start(data, ORDERS // STEPS)
+    if second.wait() != 0:
+        raise SystemExit(f"the pipeline failed with exit code {second.returncode}")
+    return killed, pipeline_of.read_totals(pipeline)
+
+
+def _work_off(console: Console, clerks: Clerks, day: Day, url: str) -> int:
+    """Wait for the clerks; mend the dead letters and send them back. How many there were."""
+    _wait(lambda: clerks.packed >= ORDERS - day.poison)
+    letters = open_mailbox(f"{url}/orders_dlq", Order)
+    _wait(lambda: letters.stats().ready >= day.poison)
+    clerks.mended = True
+    moved = letters.redrive(where=is_order)
+    console.print(f"{moved} dead letters after 5 deliveries each; the scales are mended: redriven")
+    _wait(lambda: clerks.packed >= ORDERS)
+    letters.close()
+    return moved
+
+
+def _wait(done: object) -> None:
+    assert callable(done)
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while not done():
+        if time.monotonic() > until:
+            raise SystemExit("the clerks are stuck; please report this")
+        time.sleep(0.05)
+
+
+def _table(day: Day, clerks: Clerks, found: Totals, dead: int) -> Table:
+    table = Table(title="\norders by tea: what was sent, and what the pipeline made of it")
+    for name in ("tea", "sent", "grams", "added up", "grams added up"):
+        table.add_column(name, justify="left" if name == "tea" else "right")
+    for tea, (orders, grams) in day.totals.items():
+        seen = found.get(tea, (0, 0))
+        table.add_row(tea, f"{orders:,}", f"{grams:,}", f"{seen[0]:,}", f"{seen[1]:,}")
+    work = ", ".join(f"{name} packed {len(clerks.done[name]):,}" for name in CLERKS)
+    table.caption = f"{work}; {dead} dead letters redriven"
+    return table
+
+
+def _until_interrupted() -> None:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
