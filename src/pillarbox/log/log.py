@@ -271,6 +271,10 @@ class Log(ReadableLog):
                 self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
         return self.first_index
 
+    def drop_spares(self) -> None:
+        """Give the room of files that are kept for segments to come back to the disk."""
+        self._writer.spares.drop_all()
+
     def _leads(self, segment: Segment) -> bool:
         return bool(segment.commit_offset) and self._catalog.segments[1].staged
 

@@ -102,6 +102,14 @@ class SpareFiles:
             self._disk.unlink(path)
             self._disk.sync_directory(self._directory)
 
+    def drop_all(self) -> None:
+        """Have no spare any more; the next segment is made when it is needed."""
+        self._join()
+        with self._lock:
+            names, self._names = self._names, []
+        for name in names:
+            self._disk.unlink(f"{self._directory}/{name}")
+
     def _recycle(self, path: str) -> bool:
         """Make a spare of a file that nobody holds; False if someone does."""
         handle = self._disk.open(path, write=True)
@@ -130,10 +138,6 @@ class SpareFiles:
             threads = list(self._threads)
         for thread in threads:
             thread.join()
-
-    def stop(self) -> None:
-        """Wait for the background work under way."""
-        self._join()
 
 
 def _sync_and_close(writer: SegmentWriter) -> OSError | None:

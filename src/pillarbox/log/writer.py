@@ -396,7 +396,8 @@ class Writer:
         with contextlib.suppress(LogPoisonedError):
             self.commit.drain()
         self.commit.stop()
-        self.spares.stop()
+        with contextlib.suppress(OSError):  # they are in nobody's way
+            self.spares.drop_all()
         active, filling = self._active, self._filling
         self._active = self._filling = None
         try:

@@ -62,18 +62,25 @@ class Compactor:
 
     def _run(self) -> None:
         try:
-            self.compact()
+            self.compact(keep_spares=True)
         except (LogError, OSError):
             logger.exception("the store could not be compacted", store=self._store.path)
         finally:
             self._thread = None
 
-    def compact(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Take a snapshot, and drop whatever is neither alive nor wanted as history."""
+    def compact(
+        self, progress: Callable[[int, int], None] | None = None, *, keep_spares: bool = False
+    ) -> None:
+        """Take a snapshot, and drop whatever is neither alive nor wanted as history.
+
+        Under load, segments that are dropped are kept as spares for those to come.
+        """
         with self._busy:
             live = self._snapshot()
             self._rewrite(live, progress)
             self._drop(live)
+            if not keep_spares:
+                self._store.log.drop_spares()
 
     def take_snapshot(self) -> None:
         with self._busy:
