@@ -332,13 +332,19 @@ def _remove_from_line(queue: Queue, keys: set[int]) -> None:
 
 
 def _drop(line: deque[Any], keys: set[int]) -> int:
-    """Take records with these keys out of a line; how many there were."""
+    """Take records with these keys out of a line, and the keys out of the set; how many."""
     before = len(line)
-    kept = [item for item in line if item.__class__ is Group or item.key not in keys]
-    if len(kept) < before:
-        line.clear()
-        line.extend(kept)
-    return before - len(kept)
+    for end, pop in ((0, line.popleft), (-1, line.pop)):  # most often they are at an end
+        while keys and line and line[end].__class__ is Record and line[end].key in keys:
+            keys.discard(pop().key)
+    if keys:
+        gone = {item.key for item in line if item.__class__ is Record and item.key in keys}
+        if gone:
+            kept = [item for item in line if item.__class__ is Group or item.key not in gone]
+            line.clear()
+            line.extend(kept)
+            keys -= gone
+    return before - len(line)
 
 
 def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:

@@ -7,7 +7,7 @@ single commands are what mailboxes call on the hot path; `decide` takes a comman
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 from pillarbox.core import commands as c
@@ -143,14 +143,16 @@ def force(queue: Queue, now: int) -> list[Event]:
 def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redriven:
     if target is queue:
         raise InvalidParameterError("to", target.name, "another queue")
-    return Redriven([record for record in waiting(queue) if record.key in keys], target, now)
+    chosen = (record for record in waiting(queue) if record.key in keys)
+    return Redriven(list(islice(chosen, len(keys))), target, now)
 
 
 def remove(queue: Queue, keys: frozenset[int]) -> Removed:
     """Only those that exist; a waiting message is found by looking through the line."""
     found = [key for key in keys if queue.schedule.find(key) or queue.leases.find(key)]
     if len(found) < len(keys):
-        found += [record.key for record in waiting(queue) if record.key in keys]
+        rest = (record.key for record in waiting(queue) if record.key in keys)
+        found += islice(rest, len(keys) - len(found))  # looks no further than it must
     return Removed(sorted(found))
 
 

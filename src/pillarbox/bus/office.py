@@ -1,0 +1,327 @@
+"""The post office behind a bus: one queue for each recipient, and the schedule, in one store.
+
+Every verb is a step of the core's state machine. What happened is noted, not told: the faces of
+the bus publish the notes when nothing is locked and everything is confirmed. `wake_at` bounds
+when something is due, so that asking costs nothing before that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pillarbox.bus import events as e
+from pillarbox.bus.delay import delay_ns
+from pillarbox.bus.envelope import Envelope, Letter, SendResult, envelope, iso
+from pillarbox.bus.errors import UnknownRecipientError
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core import decide, limits
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
+from pillarbox.core.events import CameDue, Event, Removed
+from pillarbox.core.queue import NEVER, Queue
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.local import LocalMailbox, open_desk
+from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.store import Store
+from pillarbox.worker.dispatcher import Dispatcher
+
+_RECIPIENT = re.compile(r"[A-Za-z0-9_-]{1,76}\Z")  # room for `_dlq` in the name of a queue
+_LEASE_SECONDS = limits.VISIBILITY_SECONDS_MAX  # one process has the store: it can't be a zombie
+_MS_NS = 1_000_000
+_CODEC: Codec[Letter] = codec_for(Letter)
+
+
+class Recipient(NamedTuple):
+    """A recipient's queue, and the mailbox to receive from it."""
+
+    desk: Desk
+    box: LocalMailbox[Letter]
+
+
+class Office:
+    """Recipients and their messages."""
+
+    def __init__(
+        self, store: Store, dead_letters: DeadLetterPolicy | None, dispatcher: Dispatcher
+    ) -> None:
+        self.store = store
+        self.dispatcher = dispatcher
+        self.closed = False
+        self.recipients: dict[str, Recipient] = {}
+        self.listeners: list[Callable[[str], None]] = []  # told who may have work; must be brief
+        self.wake_at = 0
+        self._dead_letters = dead_letters
+        self._notes: deque[e.BusEvent] = deque()
+        self._came_due = 0
+        for name, desk in list(store.desks.items()):
+            if not desk.queue.sources:  # a dead-letter queue is nobody's
+                self._adopt(name, desk)
+
+    # -- recipients ------------------------------------------------------------------------
+
+    def register(self, name: Any) -> None:
+        """Once is enough; again changes nothing."""
+        self._refuse_if_closed()
+        if not isinstance(name, str) or not _RECIPIENT.match(name):
+            raise InvalidParameterError(
+                "recipient", name, "1 to 76 letters, digits, hyphens or underscores"
+            )
+        if name not in self.recipients:
+            self._adopt(name, open_desk(self.store, name, {"dead_letters": self._dead_letters}))
+
+    def unregister(self, name: str) -> int:
+        """Forget a recipient, with all its messages; how many that were."""
+        desk, box = self.recipient(name)
+        del self.recipients[name]
+        box.close()
+        count = desk.queue.size
+        if desk.dead is not None:  # first, or it would be taken for a recipient after a crash
+            self.store.drop(desk.dead.queue.name)
+        self.store.drop(name)
+        return count
+
+    def recipient(self, name: Any) -> Recipient:
+        self._refuse_if_closed()
+        found = self.recipients.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise UnknownRecipientError(name, self.recipients)
+        return found
+
+    def _adopt(self, name: str, desk: Desk) -> None:
+        box: LocalMailbox[Letter] = LocalMailbox(desk, Letter, open_reply=self._no_reply)
+        desk.told = lambda events, now: self._note_due(name, events, now)
+        self.recipients[name] = Recipient(desk, box)
+
+    def _no_reply(self, name: str, body_type: Any) -> Any:
+        raise UnknownRecipientError(name, self.recipients)  # letters name no mailbox to reply to
+
+    # -- sending ---------------------------------------------------------------------------
+
+    def send(
+        self, to: str, sender: str, payload: Any, task_id: str | None, delay_ms: Any
+    ) -> SendResult:
+        desk = self.recipient(to).desk
+        limits.text("sender", sender)
+        if task_id is not None:
+            limits.text("task_id", task_id)
+        due, when, delay = self._due(delay_ms)
+        data = _CODEC.encode(Letter(sender, payload, task_id))
+        limits.body_bytes(data, limits.BODY_BYTES_MAX)
+        (key,) = desk.send((data,), due=due)
+        message_id = self.store.message_id(key)
+        if when is not None:
+            self._notes.append(e.MessageScheduled(message_id, to, sender, delay, when))
+        self._changed(to, due)
+        return SendResult(message_id, when)
+
+    def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
+        """None if it is not delayed any more, or never was."""
+        due, when, _ = self._due(delay_ms)
+        found = self._scheduled(message_id)
+        if found is None:
+            return None
+        name, key = found
+        at = due or self.store.clock.now()
+        if not self.recipients[name].desk.step(
+            lambda queue, now: decide.reschedule(queue, key, at)
+        ):
+            return None
+        deliver_at = when or iso(at + self.store.clock.epoch_ns)
+        self._notes.append(e.MessageRescheduled(message_id, name, deliver_at))
+        self._changed(name, at)
+        if not due:
+            self.deliver_due()
+        return SendResult(message_id, when)
+
+    def cancel(self, message_id: str) -> bool:
+        """False if it is not delayed any more, or never was: what was delivered stays."""
+        found = self._scheduled(message_id)
+        if found is None:
+            return False
+        name, key = found
+
+        def removed(queue: Queue, now: int) -> list[Removed]:
+            return [Removed([key])] if queue.schedule.find(key) is not None else []
+
+        if not self.recipients[name].desk.step(removed):
+            return False
+        self._notes.append(e.MessageCancelled(message_id, name))
+        return True
+
+    def _due(self, delay_ms: Any) -> tuple[int, str | None, float]:
+        """When a delay from now ends, for the core and for people, and the delay that counts."""
+        clock = self.store.clock
+        now = clock.now()
+        delay = delay_ns(delay_ms, now + clock.epoch_ns)
+        if not delay:
+            return 0, None, 0
+        return now + delay, iso(now + delay + clock.epoch_ns), delay / _MS_NS
+
+    def _scheduled(self, message_id: str) -> tuple[str, int] | None:
+        self._refuse_if_closed()
+        key = self.store.key_of(limits.text("message_id", message_id))
+        if key is None:
+            return None
+        names = (
+            name
+            for name, (desk, _) in list(self.recipients.items())
+            if desk.queue.schedule.find(key)
+        )
+        return next(((name, key) for name in names), None)
+
+    # -- the schedule ----------------------------------------------------------------------
+
+    def deliver_due(self) -> int:
+        """Let everything that is due join its queue; how many did."""
+        self._refuse_if_closed()
+        with self.store.lock:
+            now = self.store.clock.now()
+            if now < self.wake_at:
+                return 0
+            before = self._came_due
+            for desk, _ in self.recipients.values():
+                if desk.queue.wake_at <= now:
+                    desk.settle(now)
+            wakes = (desk.queue.wake_at for desk, _ in self.recipients.values())
+            self.wake_at = min(wakes, default=NEVER)
+            return self._came_due - before
+
+    def force(self) -> int:
+        """Deliver whatever is delayed, now; how many messages that were."""
+        due = self.deliver_due()
+        forced = 0
+        for name, (desk, _) in list(self.recipients.items()):
+            if desk.queue.schedule:
+                forced += len(desk.step(decide.force))
+                self._changed(name)
+        if forced:
+            self._notes.append(e.DelayedForced(forced))
+        return due + forced
+
+    def delayed(self, name: str | None) -> int:
+        """Those that have not joined their queue; this does not deliver what is due."""
+        chosen = self.recipients.values() if name is None else (self.recipient(name),)
+        with self.store.lock:
+            return sum(desk.queue.scheduled for desk, _ in chosen)
+
+    def _note_due(self, name: str, events: Sequence[Event], now: int) -> None:
+        """Called by a desk, under its lock, with what came due there."""
+        epoch = self.store.clock.epoch_ns
+        for event in events:
+            if isinstance(event, CameDue):
+                self._came_due += 1
+                self._notes.append(
+                    e.MessageDelivered(
+                        self.store.message_id(event.record.key),
+                        name,
+                        iso(event.at + epoch),
+                        iso(now + epoch),
+                        (now - event.at) / _MS_NS,
+                    )
+                )
+        for tell in self.listeners:
+            tell(name)
+
+    # -- receiving -------------------------------------------------------------------------
+
+    def take(self, name: str, count: int = 1, wait_seconds: float = 0) -> list[Envelope]:
+        """Receive messages for good. They are gone when this returns, and not before."""
+        box = self.recipient(name).box
+        while True:
+            messages = box.receive(max_messages=count, wait_time_seconds=wait_seconds)
+            if not messages:
+                return []
+            taken = box.acknowledge_many(messages)
+            if any(taken):
+                return [envelope(m, name) for m, mine in zip(messages, taken, strict=True) if mine]
+
+    def drain(self, name: str | None) -> list[Envelope]:
+        """Everything that can be received now, for good."""
+        drained: list[Envelope] = []
+        for each in list(self.recipients) if name is None else (name,):
+            while taken := self.take(each, limits.MESSAGES_MAX):
+                drained += taken
+        return drained
+
+    def lease(
+        self, name: str, wanted: Callable[[int], bool] | None = None
+    ) -> Message[Letter] | None:
+        """The next message, held for a handler; none if its key is not wanted."""
+        found = self.recipients.get(name)
+        if found is None:  # it was unregistered meanwhile
+            return None
+        desk, box = found
+        message = next(iter(box.receive(visibility_timeout=_LEASE_SECONDS)), None)
+        if message is None:
+            return None
+        if wanted is not None and not wanted(message._delivery.record.key):
+            desk.release([message._delivery], to_front=True)
+            return None
+        self._wake_by(self.store.clock.now() + _LEASE_SECONDS * limits.SECOND_NS)
+        return message
+
+    def settled(self, name: str, due: int = 0) -> None:
+        """A holder gave a message back, to be ready now or when it is due."""
+        self._changed(name, due)
+
+    async def recorded(self) -> None:
+        """All leases so far are on disk: then a delivery that kills this process counts."""
+        if isinstance(self.store, DurableStore):
+            await self.store.recorded()
+
+    def requeue_orphans(self) -> None:
+        """What the process that had this store before us held comes back, and counts."""
+        for desk, _ in self.recipients.values():
+            desk.nack(list(desk.queue.leases), 0)
+
+    # -- telling ---------------------------------------------------------------------------
+
+    def note(self, event: e.BusEvent) -> None:
+        self._notes.append(event)
+
+    def announce(self) -> None:
+        """Publish what was noted. Nothing may be locked: subscribers may use the bus."""
+        while self._notes:
+            try:
+                event = self._notes.popleft()
+            except IndexError:  # another thread told the last one
+                return
+            e.log_event(event)
+            self.dispatcher.publish(event)
+
+    def _changed(self, name: str, due: int = 0) -> None:
+        """Whoever works for this recipient looks again: now, or for when something is due."""
+        if due:
+            self._wake_by(due)
+        for tell in self.listeners:
+            tell(name)
+
+    def _wake_by(self, due: int) -> None:
+        with self.store.lock:
+            self.wake_at = min(self.wake_at, due)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is delayed outlives this process."""
+        return self.store.waits
+
+    def leave(self) -> None:
+        """Note what becomes of what is still delayed."""
+        count = self.delayed(None)
+        if count:
+            self._notes.append(e.DelayedKept(count) if self.durable else e.DelayedAbandoned(count))
+
+    def close(self) -> None:
+        self.closed = True
+        for _, box in self.recipients.values():
+            box.close()
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise MailboxClosedError("the bus was closed: open it again to send or receive")

@@ -1,0 +1,132 @@
+"""`pillarbox mcp` with the real client of the protocol, over standard input and output (R96)."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters, stdio_client
+
+from pillarbox import DurableMailbox
+from pillarbox.cli import run as run_cli
+
+VERBS = ["acknowledge", "peek", "receive", "send", "stats"]
+
+
+def session(
+    urls: list[str], story: Callable[[Callable[..., Awaitable[Any]], Client], Awaitable[None]]
+) -> None:
+    """Start the server as an agent would, and tell it this story."""
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "pillarbox.cli", "mcp", *urls]
+    )
+
+    async def tell() -> None:
+        async with Client(stdio_client(command)) as client:
+
+            async def call(tool: str, **arguments: Any) -> Any:
+                result = await client.call_tool(tool, arguments)
+                assert not result.is_error, result.content
+                return result.structured_content
+
+            await story(call, client)
+
+    asyncio.run(tell())
+
+
+def test_R96_an_agent_sends_receives_acknowledges_peeks_and_counts(tmp_path: Path) -> None:
+    async def story(call: Callable[..., Awaitable[Any]], client: Client) -> None:
+        listed = (await client.list_tools()).tools
+        assert sorted(tool.name for tool in listed) == VERBS
+        assert all(tool.description for tool in listed)
+
+        sent = await call("send", body={"do": "tea"}, priority=3, attributes={"for": "ada"})
+        await call("send", body="plain text")
+        await call("send", body="later", delay_seconds=600)
+        stats = await call("stats")
+        assert (stats["ready"], stats["scheduled"], stats["in_flight"]) == (2, 1, 0)
+
+        peeked = await call("peek", state="scheduled")
+        assert [message["body"] for message in peeked["messages"]] == ["later"]
+
+        (tea,) = (await call("receive", wait_time_seconds=5))["messages"]
+        assert (tea["id"], tea["body"]) == (sent["messageId"], {"do": "tea"})
+        assert (tea["priority"], tea["attributes"]) == (3, {"for": "ada"})
+        assert tea["deliveryCount"] == 1
+        assert (await call("stats"))["in_flight"] == 1
+        handle = tea["receiptHandle"]
+        assert await call("acknowledge", receipt_handle=handle) == {"acknowledged": True}
+        assert await call("acknowledge", receipt_handle=handle) == {"acknowledged": False}
+
+        (text,) = (await call("receive", max_messages=9))["messages"]
+        assert text["body"] == "plain text"
+
+    session([f"file:{tmp_path}/orders"], story)
+
+    with DurableMailbox("orders", str, path=tmp_path) as box:  # what was not acknowledged is here
+        assert box.stats().total == 2
+
+
+def test_R96_several_mailboxes_are_told_apart_and_refusals_can_be_read(tmp_path: Path) -> None:
+    urls = [f"file:{tmp_path}/jobs", f"file:{tmp_path}/results"]
+
+    async def story(call: Callable[..., Awaitable[Any]], client: Client) -> None:
+        await call("send", body=["a", 1], mailbox="jobs")
+        await call("send", body="b", mailbox=urls[1])
+        assert (await call("stats", mailbox=urls[0]))["ready"] == 1
+        (message,) = (await call("peek", mailbox="jobs"))["messages"]
+        assert message["body"] == ["a", 1]
+        for arguments, words in (
+            ({"body": "x"}, "which mailbox is not clear"),
+            ({"body": "x", "mailbox": "nope"}, "no mailbox 'nope'"),
+            ({"body": "x", "mailbox": "jobs", "priority": 999}, "255"),
+            ({"body": "x" * (1 << 20) + "x", "mailbox": "jobs"}, "1,048,576 bytes"),
+        ):
+            refused = await client.call_tool("send", arguments)
+            assert refused.is_error
+            assert words in refused.content[0].text
+        assert (await call("stats", mailbox="jobs"))["ready"] == 1
+
+    session(urls, story)
+
+
+def test_R96_the_command_needs_a_url(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["mcp"]) == 2
+    assert "at least one mailbox" in capsys.readouterr().err
+
+
+def test_R96_without_the_extra_the_command_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name.split(".", maxsplit=1)[0] == "mcp":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *rest)
+
+    monkeypatch.delitem(sys.modules, "pillarbox.bus.mcp_server", raising=False)
+    monkeypatch.setattr(builtins, "__import__", missing)
+    assert run_cli(["mcp", "memory:x"]) == 2
+    assert "pip install 'pillarbox[mcp]'" in capsys.readouterr().err
+
+
+def test_R96_a_url_that_can_not_be_opened_ends_the_server_with_the_reason() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pillarbox.cli", "mcp", "nonsense:x"],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "url must be" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
