@@ -14,8 +14,13 @@ from typing import Any
 import pytest
 
 import pillarbox
+import pillarbox.bus
+import pillarbox.pipeline
+import pillarbox.spark
+import pillarbox.telemetry
 import pillarbox.testing
 import pillarbox.testing.contract
+import pillarbox.worker
 from pillarbox import (
     AsyncDurableMailbox,
     AsyncInMemoryMailbox,
@@ -27,7 +32,16 @@ from pillarbox import (
 from pillarbox.testing import CollectingMailbox, FakeMailbox, NullMailbox
 from pillarbox.testing.contract import MailboxContract
 
-PUBLIC = [pillarbox, pillarbox.testing, pillarbox.testing.contract]
+PUBLIC = [
+    pillarbox,
+    pillarbox.bus,
+    pillarbox.pipeline,
+    pillarbox.spark,
+    pillarbox.telemetry,
+    pillarbox.testing,
+    pillarbox.testing.contract,
+    pillarbox.worker,
+]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(pillarbox.__path__, "pillarbox.")

@@ -100,13 +100,16 @@ class RequestClient(Generic[Req, Rep]):
 
     @classmethod
     def open(
-        cls, url: str, request_type: Any = Any, reply_type: Any = Any
+        cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
     ) -> RequestClient[Any, Any]:
-        """A client of the mailbox that a URL names, with one of its own beside it for answers."""
-        requests = open_mailbox(url, request_type)
+        """A client of the mailbox that a URL names, with one of its own beside it for answers.
+
+        Both are opened with these options.
+        """
+        requests = open_mailbox(url, request_type, **options)
         name = f"{requests.name[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
         before, _, after = url.rpartition(requests.name)
-        replies = open_mailbox(f"{before}{name}{after}", reply_type)
+        replies = open_mailbox(f"{before}{name}{after}", reply_type, **options)
         client = RequestClient(requests, replies)
         client._opened = (requests, replies)
         return client

@@ -1,0 +1,161 @@
+"""`pillarbox worker module:handler`: run a handler on the messages of a mailbox."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from pillarbox.cli.output import OK, UsageError
+from pillarbox.worker.health import serve_health
+from pillarbox.worker.processes import MisconfiguredError, Status, Supervisor
+from pillarbox.worker.signals import listening
+from pillarbox.worker.watch import watching
+
+app = App(
+    name="worker",
+    help=(
+        "Run a handler on the messages of a mailbox.\n\n"
+        "A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C "
+        "drains: what runs ends, what was not started goes back uncounted. A second signal gives "
+        "back what runs, and exits. A process that dies is started again."
+    ),
+    help_epilogue=(
+        "Example: pillarbox worker shop.tasks:pack --mailbox redis://localhost/orders "
+        "--concurrency 8 --processes 2"
+    ),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=(), show_default=False, show_env_var=True),
+)
+
+PROCESSES_MAX = 1_000
+_REFRESH_SECONDS = 0.2
+_RATE_SECONDS = 2.0
+
+
+@app.default
+def worker(
+    handler: Annotated[str, Parameter(help="package.module:function, found from here.")],
+    /,
+    *,
+    mailbox: Annotated[
+        str | None,
+        Parameter(env_var="PILLARBOX_MAILBOX", help="Its URL; else that of @worker(...)."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        Parameter(env_var="PILLARBOX_CONCURRENCY", help="Messages at a time in each process."),
+    ] = None,
+    processes: Annotated[
+        int, Parameter(env_var="PILLARBOX_PROCESSES", help="How many processes; 1 if not given.")
+    ] = 1,
+    retries: Annotated[
+        int | None, Parameter(help="Then a message is dead; else as its mailbox says.")
+    ] = None,
+    visibility_timeout: Annotated[
+        float | None, Parameter(help="Seconds of a lease; it is extended while work goes on.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, Parameter(help="Seconds after which a lease is extended no more.")
+    ] = None,
+    grace: Annotated[
+        float, Parameter(help="Seconds to drain, then what runs is given back; 30.")
+    ] = 30,
+    health_port: Annotated[
+        int | None, Parameter(help="Serve /livez and /readyz there; 0 for any free port.")
+    ] = None,
+    watch: Annotated[
+        bool, Parameter(help="Start again when a Python file below this directory changes.")
+    ] = False,
+    verbose: Annotated[bool, Parameter(help="Log more than warnings.")] = False,
+) -> int:
+    """Run a handler on the messages of a mailbox."""
+    if not 1 <= processes <= PROCESSES_MAX:
+        raise UsageError(f"--processes must be from 1 to {PROCESSES_MAX:,}; got {processes}.")
+    given = {
+        "mailbox": mailbox,
+        "concurrency": concurrency,
+        "retries": retries,
+        "visibility_timeout": visibility_timeout,
+        "time_limit": time_limit,
+    }
+    options: dict[str, Any] = {
+        "handler": handler,
+        "given": {name: value for name, value in given.items() if value is not None},
+        "processes": processes,
+        "log_level": "INFO" if verbose else "WARNING",
+    }
+    return _supervise(options, grace=grace, health_port=health_port, watch=watch)
+
+
+def _supervise(
+    options: dict[str, Any], *, grace: float, health_port: int | None, watch: bool
+) -> int:
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(ProgressLine(options["handler"]))
+        supervisor = Supervisor(
+            options, options["processes"], grace=grace, patient=watch, changed=line.show
+        )
+        stack.enter_context(listening(lambda number: supervisor.ask_to_stop()))
+        if health_port is not None:
+            port = stack.enter_context(serve_health(health_port, supervisor.status))
+            line.say(f"health at http://localhost:{port}/readyz")
+        if watch:
+            stack.enter_context(watching(Path.cwd(), supervisor.ask_to_reload))
+        try:
+            supervisor.run()
+        except MisconfiguredError as error:
+            raise UsageError(str(error)) from error
+    return OK
+
+
+class ProgressLine:
+    """One line on stderr: live on a terminal, else a line for each change of state."""
+
+    def __init__(self, handler: str) -> None:
+        self._handler = handler
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._state = self._error = ""
+        self._shown_at = 0.0
+        self._samples: list[tuple[float, int]] = []
+
+    def __enter__(self) -> ProgressLine:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(f"pillarbox worker: {text}", soft_wrap=True)
+
+    def show(self, status: Status) -> None:
+        """How they are doing now."""
+        now = time.monotonic()
+        if (status.state, status.error) != (self._state, self._error):
+            self._state, self._error = status.state, status.error
+            self.say(status.error or f"{status.state}: {self._figures(status, now)}")
+        if self._console.is_terminal and now - self._shown_at >= _REFRESH_SECONDS:
+            self._shown_at = now
+            self._live.update(Text(f"{status.state}: {self._figures(status, now)}"), refresh=True)
+
+    def _figures(self, status: Status, now: float) -> str:
+        self._samples = [each for each in self._samples if now - each[0] <= _RATE_SECONDS]
+        self._samples.append((now, status.done))
+        began, first = self._samples[0]
+        elapsed = now - began
+        rate = (status.done - first) / elapsed if elapsed > 0 else 0.0
+        place = f"{self._handler} on {status.queue}" if status.queue else self._handler
+        return (
+            f"{place}, {status.ready} of {status.processes} processes, {status.busy} running, "
+            f"{status.done:,} done, {status.failed:,} failed, {rate:,.0f} a second"
+        )

@@ -1,0 +1,136 @@
+"""What a request may cost, and until when its answer is of use.
+
+A `Budget` and a `Deadline` are plain data that travel with a request. A `Meter` measures one
+run against them: whoever does the work reports to it what was spent.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pillarbox.core.errors import InvalidParameterError
+
+
+class BudgetExceededError(Exception):
+    """The work used more than its budget allows."""
+
+
+class DeadlineExceededError(Exception):
+    """The answer would come too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent: tokens, and their cost in your currency."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_amounts(tokens=self.tokens, cost=self.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that one request may use; what is None has no bound.
+
+    Examples:
+        >>> Budget(max_tokens=1_000, max_seconds=30)
+        Budget(max_tokens=1000, max_cost=None, max_seconds=30)
+    """
+
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_amounts(
+            max_tokens=self.max_tokens, max_cost=self.max_cost, max_seconds=self.max_seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment after which nobody waits for the answer any more."""
+
+    expires_at: datetime
+
+    def __post_init__(self) -> None:
+        if self.expires_at.tzinfo is None:
+            raise InvalidParameterError(
+                "expires_at", self.expires_at, "a datetime with a time zone, such as datetime.UTC"
+            )
+
+    @classmethod
+    def after(cls, seconds: float, now: datetime | None = None) -> Deadline:
+        """So many seconds from now."""
+        return cls((now or datetime.now(UTC)) + timedelta(seconds=seconds))
+
+    def seconds_left(self, now: datetime | None = None) -> float:
+        """Negative once it is over."""
+        return (self.expires_at - (now or datetime.now(UTC))).total_seconds()
+
+
+class Meter:
+    """What one run has spent, held against its budget and its deadline. Safe from any thread."""
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        also: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.budget = budget or Budget()
+        self.deadline = deadline
+        self._now = now
+        self._also = also  # raises if there is another reason to end
+        self._started_at = now()
+        self._usage = Usage()
+        self._lock = threading.Lock()
+
+    @property
+    def usage(self) -> Usage:
+        """What was spent so far."""
+        return self._usage
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline, or the end of the budget's time; infinite if there is neither."""
+        now = self._now()
+        left = math.inf if self.deadline is None else self.deadline.seconds_left(now)
+        if self.budget.max_seconds is None:
+            return left
+        return min(left, self.budget.max_seconds - (now - self._started_at).total_seconds())
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """Note what was used, and raise if it was too much."""
+        added = Usage(tokens, cost)
+        with self._lock:
+            self._usage = Usage(self._usage.tokens + added.tokens, self._usage.cost + added.cost)
+        self.check()
+
+    def check(self) -> None:
+        """Raise if the work must end: by its budget, its deadline, or a lease that is lost."""
+        self._also()
+        for what, used, most in (
+            ("tokens", self._usage.tokens, self.budget.max_tokens),
+            ("cost", self._usage.cost, self.budget.max_cost),
+        ):
+            if most is not None and used > most:
+                raise BudgetExceededError(f"{what} used: {used:g}, allowed: {most:g}")
+        if self.seconds_left > 0:
+            return
+        if self.deadline is not None and self.deadline.seconds_left(self._now()) <= 0:
+            raise DeadlineExceededError(f"the deadline was {self.deadline.expires_at.isoformat()}")
+        raise BudgetExceededError(f"seconds allowed: {self.budget.max_seconds:g}, all used")
+
+
+def _check_amounts(**amounts: float | None) -> None:
+    for name, amount in amounts.items():
+        if amount is not None and not 0 <= amount < math.inf:
+            raise InvalidParameterError(name, amount, "a number from 0 up, or None")

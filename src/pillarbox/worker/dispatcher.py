@@ -1,0 +1,78 @@
+"""Publish and subscribe for what a program wants to know about itself: telemetry, not work.
+
+Every subscriber of an event's class, or of a class above it, is called in the publisher's
+thread, in the order of subscription. Nothing is acknowledged, kept or delivered later. What a
+subscriber raises is logged; the publisher and the other subscribers never notice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pillarbox.logger import logger
+
+E = TypeVar("E")
+
+Subscriber = Callable[[E], object]
+
+
+class Dispatcher:
+    """Tells all who want to know.
+
+    Examples:
+        >>> dispatcher = Dispatcher()
+        >>> stop = dispatcher.subscribe(str, lambda event: print("heard", event))
+        >>> dispatcher.publish("tea is ready")
+        heard tea is ready
+        >>> stop()
+        >>> dispatcher.publish("tea is cold")
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: tuple[tuple[type[Any], Subscriber[Any]], ...] = ()
+        self._by_class: dict[type[Any], tuple[Subscriber[Any], ...]] = {}
+
+    def subscribe(self, event_type: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
+        """Call `subscriber` with each event of this class, until the answer is called."""
+        entry = (event_type, subscriber)
+        with self._lock:
+            self._change((*self._entries, entry))
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._change(tuple(each for each in self._entries if each is not entry))
+
+        return unsubscribe
+
+    def publish(self, event: object) -> None:
+        """Tell the subscribers of this event; never raises what one of them raised."""
+        for subscriber in self._subscribers(type(event)):
+            try:
+                subscriber(event)
+            except Exception:  # noqa: BLE001 - whatever it is, it is not the publisher's fault
+                logger.exception(
+                    "subscriber failed",
+                    event_type=type(event).__qualname__,
+                    subscriber=getattr(subscriber, "__qualname__", repr(subscriber)),
+                )
+
+    def wants(self, event_type: type[Any]) -> bool:
+        """Whether anyone would hear of it: an event that nobody wants need not be made."""
+        return bool(self._subscribers(event_type))
+
+    def _subscribers(self, event_type: type[Any]) -> tuple[Subscriber[Any], ...]:
+        known = self._by_class.get(event_type)
+        if known is None:
+            with self._lock:
+                known = tuple(call for kind, call in self._entries if issubclass(event_type, kind))
+                self._by_class[event_type] = known
+        return known
+
+    def _change(self, entries: tuple[tuple[type[Any], Subscriber[Any]], ...]) -> None:
+        # A new dict, so that a publisher keeps the answer it has; under the lock, so that
+        # no answer worked out from the old entries is put into it.
+        self._entries = entries
+        self._by_class = {}

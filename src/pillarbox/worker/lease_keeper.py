@@ -1,0 +1,247 @@
+"""Keeps leases alive while work goes on: one thread for all that a process holds.
+
+A lease is extended by its own timeout when a third of it is over, so two renewals may fail
+before it runs out. A deadline is never moved nearer. When a lease is lost, whoever holds it is
+told: by `lost`, and by its `on_lost`. A process that stands still extends nothing, and that is
+the point: its messages come back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from pillarbox.clock import Clock, SystemClock
+from pillarbox.core.errors import MailboxError
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import NEVER
+from pillarbox.logger import logger
+from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.waiters import open_gate
+
+T = TypeVar("T")
+
+_RENEWALS = 3  # in the time of one lease
+_TRIES = 10  # in the time of one lease, when the server can't be reached
+
+
+class Terms(Generic[T]):
+    """On what terms messages are held: from which mailbox, for how long, how long at most."""
+
+    __slots__ = ("limit_ns", "mailbox", "span_ns", "timeout")
+
+    def __init__(self, mailbox: Mailbox[T], timeout: float, limit: float | None = None) -> None:
+        self.mailbox = mailbox
+        self.timeout = timeout
+        self.span_ns = round(timeout * SECOND_NS)
+        self.limit_ns = NEVER if limit is None else round(limit * SECOND_NS)
+
+
+class Held(Generic[T]):
+    """A message that someone works on, and what is known of its lease."""
+
+    __slots__ = (
+        "lost",
+        "message",
+        "on_lost",
+        "renew_at",
+        "settled",
+        "started_at",
+        "terms",
+        "until",
+    )
+
+    def __init__(self, message: Message[T], terms: Terms[T], now: int) -> None:
+        self.message = message
+        self.terms = terms
+        self.lost: str | None = None  # why, once the lease is gone
+        self.on_lost: Callable[[], object] | None = None
+        self.settled = False  # nobody works on it any more
+        self.started_at = now
+        self.until = now + terms.span_ns
+        self.renew_at = now + terms.span_ns // _RENEWALS
+
+
+class LeaseKeeper:
+    """Extends the leases of everything that is held, until it is dropped.
+
+    Examples:
+        >>> from pillarbox import InMemoryMailbox
+        >>> keeper, box = LeaseKeeper(), InMemoryMailbox("slow", str)
+        >>> _ = box.send("a long story")
+        >>> for message in box.receive(visibility_timeout=30):
+        ...     with keeper.holding(box, message, 30) as held:
+        ...         print(message.body, held.lost)
+        a long story None
+        >>> keeper.close()
+    """
+
+    def __init__(
+        self, clock: Clock | None = None, on_lost: Callable[[Held[Any]], object] | None = None
+    ) -> None:
+        self._on_lost = on_lost
+        self._clock: Clock = clock or SystemClock()
+        self.now = self._clock.now
+        self._lock = threading.Lock()
+        self._held: dict[int, Held[Any]] = {}
+        self._wake_at = NEVER
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def holding(
+        self, mailbox: Mailbox[T], message: Message[T], timeout: float
+    ) -> Iterator[Held[T]]:
+        """Hold one message that was just received with this visibility timeout."""
+        held = Held(message, Terms(mailbox, timeout), self.now())
+        self.hold([held])
+        try:
+            yield held
+        finally:
+            self.drop([held])
+
+    def hold(self, helds: Iterable[Held[Any]]) -> None:
+        """Extend these from now on."""
+        with self._lock:
+            earliest = NEVER
+            for held in helds:
+                self._held[id(held)] = held
+                earliest = min(earliest, held.renew_at)
+            if earliest < self._wake_at:  # seldom: the thread looks at everything when it wakes
+                self._wake_at = earliest
+                self._rouse()
+
+    def drop(self, helds: Iterable[Held[Any]]) -> None:
+        """These are settled, or nobody works on them any more."""
+        with self._lock:
+            for held in helds:
+                self._held.pop(id(held), None)
+
+    def extend(self, held: Held[Any], timeout: float) -> bool:
+        """Let this lease end no sooner than `timeout` seconds from now; False if it is gone."""
+        span = round(timeout * SECOND_NS)
+        now = self.now()
+        if held.lost is not None or now + span <= held.until:
+            return held.lost is None
+        if not held.message.extend_visibility(timeout):
+            self._lose(held, "it had run out before it could be extended")
+            return False
+        with self._lock:
+            held.until = max(held.until, now + span)
+        return True
+
+    def held(self) -> list[Held[Any]]:
+        """What is held now."""
+        with self._lock:
+            return list(self._held.values())
+
+    def close(self) -> None:
+        """Extend nothing any more."""
+        with self._lock:
+            self._closed = True
+            self._held.clear()
+            thread, self._thread = self._thread, None
+            open_gate(self._gate)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _rouse(self) -> None:
+        """Let the thread look at its next time. Needs the lock."""
+        if self._closed:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="pillarbox-lease-keeper", daemon=True
+            )
+            self._thread.start()
+        else:
+            open_gate(self._gate)
+
+    def _run(self) -> None:
+        while not self._closed:
+            if self.now() < self._wake_at:
+                self._clock.wait(self._gate, self._wake_at)
+            if self.now() >= self._wake_at:
+                self._renew()
+
+    def _renew(self) -> None:
+        """Extend all that is due, a batch for each mailbox, and find the next time."""
+        now = self.now()
+        due: dict[int, list[Held[Any]]] = {}
+        over: list[Held[Any]] = []
+        with self._lock:
+            for held in self._held.values():
+                if now - held.started_at >= held.terms.limit_ns:
+                    over.append(held)
+                elif now >= held.renew_at:
+                    due.setdefault(id(held.terms), []).append(held)
+        for held in over:
+            self._lose(held, "it was held for as long as it may be")
+        for batch in due.values():
+            self._extend_batch(batch, batch[0].terms, now)
+        with self._lock:
+            times = (
+                min(held.renew_at, held.started_at + held.terms.limit_ns)
+                for held in self._held.values()
+            )
+            self._wake_at = min(times, default=NEVER)
+
+    def _extend_batch(self, batch: list[Held[Any]], terms: Terms[Any], now: int) -> None:
+        until = now + terms.span_ns
+        for held in batch:
+            held.renew_at = now + terms.span_ns // _RENEWALS
+        # What its holder has extended for longer must not be shortened.
+        batch = [held for held in batch if held.until < until]
+        if not batch:
+            return
+        try:
+            messages = [held.message for held in batch]
+            answers = terms.mailbox.extend_visibility_many(messages, terms.timeout)
+        except Exception as error:  # noqa: BLE001 - this thread must live: others' leases need it
+            self._try_again(batch, terms, error)
+            return
+        for held, kept in zip(batch, answers, strict=True):
+            if kept:
+                held.until = max(held.until, until)
+            else:
+                self._lose(held, "it had run out before it could be extended")
+
+    def _try_again(self, batch: list[Held[Any]], terms: Terms[Any], error: Exception) -> None:
+        """Soon, if there is time left."""
+        now = self.now()
+        level = "warning" if isinstance(error, MailboxError) else "exception"
+        getattr(logger, level)(
+            "leases not extended",
+            mailbox=terms.mailbox.name,
+            count=len(batch),
+            error=str(error),
+        )
+        for held in batch:
+            if now >= held.until:
+                self._lose(held, f"it could not be extended: {error}")
+            else:
+                held.renew_at = min(now + terms.span_ns // _TRIES, held.until)
+
+    def _lose(self, held: Held[Any], why: str) -> None:
+        with self._lock:
+            if self._held.pop(id(held), None) is None or held.settled:
+                return  # it is over, and well
+            held.lost = why
+        logger.warning(
+            "lease lost: the message may be with another consumer",
+            mailbox=held.terms.mailbox.name,
+            message_id=held.message.id,
+            why=why,
+        )
+        try:
+            if held.on_lost is not None:
+                held.on_lost()
+            if self._on_lost is not None:
+                self._on_lost(held)
+        except Exception:  # noqa: BLE001 - as above
+            logger.exception("on_lost failed", mailbox=held.terms.mailbox.name)

@@ -1,0 +1,157 @@
+"""Settles what handlers are done with, in one thread: whatever has gathered goes in one batch.
+
+Nothing waits for a batch to fill. A lone acknowledgement leaves at once; those that come while
+one is under way leave together after it. A lease is kept until the server has confirmed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pillarbox.clock import Clock
+from pillarbox.core.errors import MailboxError
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.logger import logger
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.waiters import open_gate
+from pillarbox.worker.job import Job, Reject, Release, Retry, Verdict
+from pillarbox.worker.lease_keeper import LeaseKeeper
+
+_PAUSE_NS = SECOND_NS // 20  # after a failed try, then doubled
+_PAUSE_NS_MAX = 2 * SECOND_NS
+
+Settled = tuple[Job[Any], Verdict | None]  # None: acknowledge
+
+
+class Settler:
+    """Carries out verdicts. `late` is told of each whose lease was over before."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox[Any],
+        keeper: LeaseKeeper,
+        clock: Clock,
+        late: Callable[[Job[Any]], object],
+    ) -> None:
+        self._mailbox = mailbox
+        self._keeper = keeper
+        self._clock = clock
+        self._late = late
+        self._lock = threading.Lock()
+        self._pending: list[Settled] = []
+        self._awake = True
+        self._closing = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self.done = 0
+        self.failed = 0
+        self._thread = threading.Thread(target=self._run, name="pillarbox-settler", daemon=True)
+        self._thread.start()
+
+    def put(self, job: Job[Any], verdict: Verdict | None) -> None:
+        """Settle this one as soon as can be; never waits."""
+        job.settled = True
+        with self._lock:
+            self._pending.append((job, verdict))
+            if self._awake:
+                return
+            self._awake = True
+        open_gate(self._gate)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Return when everything is settled, or nothing more can be."""
+        with self._lock:
+            self._closing = True
+            self._awake = True
+        open_gate(self._gate)
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        pause = _PAUSE_NS
+        while True:
+            with self._lock:
+                batch, self._pending = self._pending, []
+                self._awake = bool(batch) or self._closing
+            if batch:
+                left = self._settle(batch)
+                pause = self._rest(left, pause) if left else _PAUSE_NS
+            elif self._closing:
+                return
+            else:
+                self._gate.acquire()
+
+    def _settle(self, batch: list[Settled]) -> list[Settled]:
+        """All of these; the answer is what has to be tried again."""
+        done = [job for job, verdict in batch if verdict is None]
+        back = [job for job, verdict in batch if isinstance(verdict, Release)]
+        left = self._together(done, self._mailbox.acknowledge_many, None)
+        left += self._together(back, self._mailbox.release_many, Release())
+        if len(done) + len(back) < len(batch):
+            for job, verdict in batch:
+                if isinstance(verdict, Retry):
+                    left += self._together([job], _nack(self._mailbox, verdict), verdict)
+                elif isinstance(verdict, Reject):
+                    left += self._together([job], _reject(verdict), verdict)
+        return left
+
+    def _together(
+        self,
+        jobs: list[Job[Any]],
+        verb: Callable[[Sequence[Any]], list[bool]],
+        verdict: Verdict | None,
+    ) -> list[Settled]:
+        if not jobs:
+            return []
+        try:
+            answers = verb([job.message for job in jobs])
+        except MailboxError as error:
+            return self._failed(jobs, verdict, error)
+        except Exception:  # noqa: BLE001 - this thread must live; the leases run out by themselves
+            logger.exception("messages not settled", mailbox=self._mailbox.name, count=len(jobs))
+            self._keeper.drop(jobs)
+            return []
+        self._keeper.drop(jobs)
+        self.done += len(jobs)
+        if verdict is not None and verdict.__cause__ is not None:
+            self.failed += len(jobs)
+        if not all(answers):
+            for job, answer in zip(jobs, answers, strict=True):
+                if not answer:
+                    self._late(job)
+        return []
+
+    def _failed(
+        self, jobs: list[Job[Any]], verdict: Verdict | None, error: MailboxError
+    ) -> list[Settled]:
+        """Try again what can still be settled: while the lease lasts and the server may be back."""
+        now = self._clock.now()
+        again = [job for job in jobs if error.retryable and job.lost is None and job.until > now]
+        kept = set(map(id, again))
+        over = [job for job in jobs if id(job) not in kept]
+        logger.warning(
+            "messages not settled",
+            mailbox=self._mailbox.name,
+            error=str(error),
+            tried_again=len(again),
+            given_up=len(over),
+        )
+        self._keeper.drop(over)
+        return [(job, verdict) for job in again]
+
+    def _rest(self, left: list[Settled], pause: int) -> int:
+        with self._lock:
+            self._pending = left + self._pending
+        gate = threading.Lock()
+        gate.acquire()
+        self._clock.wait(gate, self._clock.now() + pause)
+        return min(2 * pause, _PAUSE_NS_MAX)
+
+
+def _nack(mailbox: Mailbox[Any], verdict: Retry) -> Callable[[Sequence[Any]], list[bool]]:
+    return lambda messages: mailbox.nack_many(messages, visibility_timeout=verdict.after)
+
+
+def _reject(verdict: Reject) -> Callable[[Sequence[Any]], list[bool]]:
+    return lambda messages: [message.reject(verdict.reason) for message in messages]

@@ -1,0 +1,66 @@
+"""R36: one word opens every backend, and says what is missing where one can't be opened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pillarbox import InvalidParameterError, open_async_mailbox, open_mailbox
+from pillarbox.mailbox.url import opener_of
+
+SCHEMES = {
+    "memory:orders": "pillarbox.mailbox.url",
+    "file:./data/orders": "pillarbox.mailbox.url",
+    "http://host:9324/orders": "pillarbox.mailbox.broker",
+    "https://host/orders": "pillarbox.mailbox.broker",
+    "redis://host/orders": "pillarbox.mailbox.redis",
+    "rediss://host/orders": "pillarbox.mailbox.redis",
+    "redis+cluster://host/orders": "pillarbox.mailbox.redis",
+    "redis+sentinel://host/master/orders": "pillarbox.mailbox.redis",
+    "sqs://eu-west-1/orders": "pillarbox.mailbox.sqs",
+    "sqs+http://host:9324/orders": "pillarbox.mailbox.sqs",
+    "sqs+https://host/orders": "pillarbox.mailbox.sqs",
+}
+
+
+@pytest.mark.parametrize(("url", "module"), SCHEMES.items(), ids=SCHEMES.keys())
+def test_R36_every_scheme_has_an_opener_for_threads_and_for_asyncio(url: str, module: str) -> None:
+    opener = opener_of(url)
+    assert getattr(opener, "__module__", opener.__name__) == module
+    assert callable(opener.open_url)
+    assert callable(opener.open_async_url)
+
+
+@pytest.mark.parametrize("url", ["", "orders", "memory", "ftp://host/orders", "redis", 7, None])
+@pytest.mark.parametrize("open_it", [open_mailbox, open_async_mailbox])
+def test_R36_what_is_no_url_of_a_mailbox_is_refused_with_the_known_forms(
+    open_it: Any, url: Any
+) -> None:
+    with pytest.raises(InvalidParameterError) as raised:
+        open_it(url, str)
+    assert raised.value.parameter == "url"
+    if isinstance(url, str) and url:
+        for form in ("memory:name", "file:", "http://", "redis://", "sqs://"):
+            assert form in raised.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("package", "url", "extra"),
+    [("redis", "redis://host/orders", "redis"), ("boto3", "sqs://eu-west-1/orders", "sqs")],
+)
+def test_R36_an_absent_extra_is_named_with_its_pip_command(
+    package: str, url: str, extra: str
+) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"from pillarbox import open_mailbox\n"
+        f"try: open_mailbox({url!r}, str)\n"
+        f"except ImportError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert f"pip install 'pillarbox[{extra}]'" in done.stdout, done.stderr

@@ -1,0 +1,191 @@
+"""R103: a handler is any callable of a body, and of a job if it wants one."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pillarbox import AsyncInMemoryMailbox, DeadLetterPolicy, InMemoryMailbox, InvalidParameterError
+from pillarbox.worker import Job, Worker, worker
+from pillarbox.worker.handler import Handler, load
+from tests.worker.conftest import eventually
+
+
+@dataclass
+class Order:
+    tea: str
+
+
+class Shop:
+    def pack(self, order: Order) -> None: ...
+
+    async def pack_async(self, order: Order, job: Job[Order]) -> None: ...
+
+    def __call__(self, order: Order) -> None: ...
+
+
+class AsyncShop:
+    async def __call__(self, order: Order, job: Job[Order]) -> None: ...
+
+
+def plain(order: Order) -> None: ...
+
+
+def untyped(order): ...  # type: ignore[no-untyped-def]
+
+
+def with_default(order: Order, colour: str = "red") -> None: ...
+
+
+async def coroutine(order: Order, job: Job[Order]) -> None: ...
+
+
+def spread(*orders: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "is_async", "wants_job", "body_type"),
+    [
+        (plain, False, False, Order),
+        (untyped, False, False, Any),
+        (with_default, False, False, Order),
+        (coroutine, True, True, Order),
+        (Shop().pack, False, False, Order),
+        (Shop().pack_async, True, True, Order),
+        (Shop(), False, False, Order),
+        (AsyncShop(), True, True, Order),
+        (functools.partial(with_default, colour="blue"), False, False, Any),
+        (functools.partial(coroutine), True, True, Any),
+        (lambda order: None, False, False, Any),
+        (print, False, False, Any),
+        (spread, False, False, Any),
+        (len, False, False, Any),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", str(value))[:30],
+)
+def test_R103_what_a_handler_is(
+    function: Any, is_async: bool, wants_job: bool, body_type: Any
+) -> None:
+    handler = Handler(function)
+    found = (handler.is_async, handler.wants_job, handler.body_type)
+    assert found == (is_async, wants_job, body_type)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda: None, lambda a, b, c: None, lambda a, *, b: None, "not a function", None],
+    ids=["none", "three", "keyword", "str", "None"],
+)
+def test_R103_what_a_handler_is_not(function: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="of one parameter, the body, or two"):
+        Handler(function)
+
+
+def test_R103_work_that_was_never_awaited_is_not_acknowledged() -> None:
+    box = InMemoryMailbox("box", str, dead_letters=DeadLetterPolicy(1))
+    box.send("a")
+    Worker(box, lambda body: coroutine(body, None)).run(max_receives=1)  # type: ignore[arg-type]
+    assert box.dead_letters is not None
+    (letter,) = box.dead_letters.peek()
+    assert letter.body == "a"
+
+
+def test_R103_a_mailbox_for_asyncio_is_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="a coroutine handler takes one, too"):
+        Worker(AsyncInMemoryMailbox("box", str), print)  # type: ignore[arg-type]
+
+
+def test_R103_a_handler_is_loaded_by_its_path() -> None:
+    assert load("tests.worker.test_handler:plain") is not None
+    assert load("tests.worker.shop:pack").__name__ == "pack"
+    with pytest.raises(InvalidParameterError, match="it has no 'nobody'"):
+        load("tests.worker.shop:nobody")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 10**9])
+def test_R103_a_lease_has_some_length(seconds: float) -> None:
+    with pytest.raises(InvalidParameterError, match="visibility_timeout"):
+        Worker(InMemoryMailbox("box", str), print, visibility_timeout=seconds)
+
+
+def test_R103_a_decorated_function_is_called_sent_and_run() -> None:
+    box = InMemoryMailbox("parcels", str, dead_letters=DeadLetterPolicy(2))
+    packed: list[str] = []
+
+    @worker(box, retries=1, concurrency=2, backoff=0)
+    def pack(parcel: str) -> str:
+        """Pack it."""
+        if parcel == "bad":
+            raise ValueError
+        packed.append(parcel)
+        return parcel.upper()
+
+    assert (pack.__name__, pack.__doc__) == ("pack", "Pack it.")
+    assert pack("tea") == "TEA"
+    assert pack.mailbox is box
+    pack.send("rice", priority=9)
+    pack.send_many(["salt", "bad"])
+    running = pack.worker()
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    eventually(lambda: box.approximate_count() == 0)
+    running.stop()
+    thread.join(20)
+    assert sorted(packed) == ["rice", "salt", "tea"]
+    assert box.stats().dead == 1
+    assert (running.done, running.failed) == (4, 2)
+
+
+def test_R103_one_that_was_stopped_before_it_ran_closes_what_it_opened() -> None:
+    async def handle(body: str) -> None: ...
+
+    for function in (plain, handle):
+        running: Worker[Any] = Worker("memory:never-run", function)
+        running.stop()
+        running.run()
+        assert running.mailbox.closed
+
+
+PROGRAM = """
+import threading, time
+from pillarbox.worker import worker
+
+@worker("memory:long")
+def handle(seconds: float) -> None:
+    print("started", flush=True)
+    time.sleep(seconds)
+    print("ended", flush=True)
+
+handle.send({seconds})
+handle.run()
+print("returned", handle.mailbox.approximate_count(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "signals", "said", "codes"),
+    [
+        (0.3, [signal.SIGTERM], ["ended", "returned 0"], {0}),
+        # Whichever of two comes second: the system may deliver them in any order.
+        (600.0, [signal.SIGTERM, signal.SIGINT], [], {143, 130}),
+    ],
+    ids=["one", "two"],
+)
+def test_R103_a_function_that_runs_here_obeys_signals(
+    seconds: float, signals: list[int], said: list[str], codes: set[int]
+) -> None:
+    program = [sys.executable, "-c", PROGRAM.format(seconds=seconds)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        for number in signals:
+            process.send_signal(number)
+        assert process.stdout.read().splitlines() == said
+        assert process.wait(30) in codes
