@@ -71,11 +71,12 @@ lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --extra broker --constraint requirements/dev.lock --output-file requirements/broker.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
+	$(COMPILE) requirements/interop.in --output-file requirements/interop.lock
 	$(COMPILE) --group java --output-file requirements/java.lock
 	$(COMPILE) --group lock --output-file requirements/lock.lock
 
 clean: ## Remove .venv and everything generated
-	rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+	rm -rf .venv .venv-interop .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
 		.ruff_cache build dist mutants site
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -30,20 +30,25 @@ class Capability(Enum):
     EXACT_COUNT = "count its messages exactly"
     OLDEST_AGE = "tell the age of the oldest message"
     PURGE_AT_WILL = "purge at once, and twice within a minute"
+    PURGE_TELLS_HOLDERS = "tell who holds a message that it was purged"
     PEEK = "look at messages without receiving them"
     DELETE_BY_ID = "delete a message by its id"
     CAPACITY = "refuse messages past a capacity"
     SUBSECOND_TIMES = "keep times shorter than a second"
+    MESSAGE_DELAY = "delay one message and not the others"
     LONG_DELAY = "delay a message by more than 15 minutes"
     STRICT_LEASES = "refuse a receipt handle whose lease ran out before redelivery"
     RELEASE_UNCOUNTED = "give a message back without counting its delivery"
     REJECT = "send a message to its dead letters before its deliveries are used up"
     DEAD_AT_ONCE = "move a dead letter at once, rather than when it would be delivered again"
     DEAD_LETTER_HISTORY = "tell why and after which deliveries a message died"
+    REDRIVE = "send dead letters back where they came from"
     REDRIVE_BY_CHOICE = "redrive only some of the dead letters, or to another mailbox"
+    REDRIVE_KEEPS_ID = "keep a message's id when it is redriven"
     GROUPS = "keep order within message groups"
     DEDUPLICATION = "recognise a message that is sent twice"
     FIRST_COME_FIRST_SERVED = "serve parked receives in the order in which they came"
+    HANG_UP = "notice at once that a parked receive was given up"
     SETTLE_AFTER_CLOSE = "settle a message after its mailbox was closed"
     TIME_TRAVEL = "let hours pass at once: its time is real"
 
@@ -57,6 +62,7 @@ class Bounds(Struct, frozen=True):
     visibility_seconds_max: int = limits.VISIBILITY_SECONDS_MAX
     wait_seconds_max: int = limits.WAIT_SECONDS_MAX
     attributes_max: int = limits.ATTRIBUTES_MAX
+    attribute_bytes: int = 0  # what an attribute takes beside its name and its value
 
 
 class Backend(ABC):

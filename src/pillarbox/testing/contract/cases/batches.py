@@ -237,7 +237,9 @@ class Batches(Case):
         assert all(box.nack_many(box.receive(max_messages=1_000)))
         assert all(box.release_many(box.receive(max_messages=1_000)))
         messages = box.receive(max_messages=1_000)
-        assert {m.delivery_count for m in messages} == {2}
+        assert {m.delivery_count for m in messages} == {
+            2 if self.can(Capability.RELEASE_UNCOUNTED) else 3
+        }
         assert all(box.extend_visibility_many(messages, 60))
         assert all(box.acknowledge_many(messages))
         assert len(messages) == 1_000

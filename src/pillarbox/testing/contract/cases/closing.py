@@ -73,6 +73,7 @@ class Closing(Case):
         box.close()
         assert [list(call.result()) for call in calls] == [[], [], [], [], []]
 
+    @needs(Capability.HANG_UP)
     def test_R24_close_during_a_poll_takes_no_message_along(self) -> None:
         box = self.open()
         other = self.backend.again(box, str)
@@ -82,6 +83,7 @@ class Closing(Case):
         other.send("a")
         assert self.one(other).delivery_count == 1
 
+    @needs(Capability.HANG_UP)
     def test_R24_close_wakes_only_its_own(self) -> None:
         box = self.open()
         other = self.backend.again(box, str)

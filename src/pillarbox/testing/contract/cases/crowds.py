@@ -192,7 +192,7 @@ class Crowds(Case):
                 assert self.one(box).acknowledge() is True
         self.counts(box, 0)
 
-    @needs(Capability.PURGE_AT_WILL)
+    @needs(Capability.PURGE_AT_WILL, Capability.PURGE_TELLS_HOLDERS)
     def test_R20_purge_and_acknowledge_at_once_agree(self) -> None:
         box = self.open()
         for _ in range(20):

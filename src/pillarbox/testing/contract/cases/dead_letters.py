@@ -126,6 +126,7 @@ class DeadLetters(Case):
         box.send("high", priority=9)
         for message in reversed(self.take(box, 2)):
             message.nack()
+        self.let_die(box)
         assert [(m.body, m.priority) for m in self.take(dead, 2)] == [("high", 9), ("low", 1)]
 
     @needs(Capability.FIFO_ORDER, Capability.DEAD_AT_ONCE)

@@ -79,7 +79,7 @@ class Deduplication(Case):
         assert box.send("a", deduplication_id="order-1") == first
         self.nothing(box)
 
-    @needs(Capability.DEDUPLICATION)
+    @needs(Capability.DEDUPLICATION, Capability.MESSAGE_DELAY)
     def test_R1_a_repetition_of_what_is_scheduled_does_not_hasten_it(self) -> None:
         box = self.open()
         first = box.send("a", deduplication_id="order-1", delay_seconds=2)

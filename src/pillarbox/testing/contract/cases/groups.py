@@ -203,7 +203,7 @@ class Groups(Case):
         assert age is not None
         assert age > 1.9
 
-    @needs(Capability.GROUPS)
+    @needs(Capability.GROUPS, Capability.MESSAGE_DELAY)
     def test_R1_a_delayed_message_does_not_hold_its_group(self) -> None:
         box = self.open()
         box.send("a1", group="a", delay_seconds=1)

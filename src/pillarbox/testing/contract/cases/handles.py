@@ -127,7 +127,7 @@ class Handles(Case):
         self.stale(rejected, verb)
         self.only_with(letter)
 
-    @needs(Capability.PURGE_AT_WILL)
+    @needs(Capability.PURGE_AT_WILL, Capability.PURGE_TELLS_HOLDERS)
     @every_verb
     def test_R15_a_handle_fails_after_purge(self, verb: Verb) -> None:
         box = self.open()

@@ -22,6 +22,7 @@ class Redriving(Case):
             self.die(box)
         return box, dead, ids
 
+    @needs(Capability.REDRIVE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_redrive_sends_all_back(self) -> None:
         box, dead, ids = self.dead("a", "b", "c")
         assert dead.redrive() == 3
@@ -37,6 +38,7 @@ class Redriving(Case):
         dead.redrive()
         assert self.bodies(box, 3) == ["waits", "a", "b"]
 
+    @needs(Capability.REDRIVE)
     def test_R39_a_redriven_message_starts_again_at_delivery_one(self) -> None:
         box, dead, _ = self.dead("a")
         dead.redrive()
@@ -44,6 +46,7 @@ class Redriving(Case):
         assert message.delivery_count == 1
         assert message.dead_letter is None
 
+    @needs(Capability.REDRIVE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_a_redriven_message_is_as_it_was(self) -> None:
         box, dead = self.open_mortal(1)
         message_id = box.send("a", attributes={"colour": "red"}, reply_to="answers")
@@ -53,6 +56,7 @@ class Redriving(Case):
         assert (message.id, message.body, message.reply_to) == (message_id, "a", "answers")
         assert dict(message.attributes) == {"colour": "red"}
 
+    @needs(Capability.REDRIVE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_a_redriven_message_has_all_its_deliveries_and_dies_again(self) -> None:
         box, dead = self.open_mortal(2)
         message_id = box.send("a")
@@ -110,7 +114,7 @@ class Redriving(Case):
         assert self.one(box).body == "b"
         self.nothing(box)
 
-    @needs(Capability.REDRIVE_BY_CHOICE)
+    @needs(Capability.REDRIVE_BY_CHOICE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_redrive_to_another_mailbox(self) -> None:
         box, dead, ids = self.dead("a")
         other = self.open()
@@ -156,6 +160,7 @@ class Redriving(Case):
             dead.redrive(to=dead.name)
         assert raised.value.parameter == "to"
 
+    @needs(Capability.REDRIVE)
     def test_R39_each_goes_back_to_where_it_came_from(self) -> None:
         boxes = [self.open(dead_letters=DeadLetterPolicy(1, "shared")) for _ in range(2)]
         for box in boxes:
@@ -167,6 +172,7 @@ class Redriving(Case):
             assert self.one(box).body == f"of {box.name}"
             self.nothing(box)
 
+    @needs(Capability.REDRIVE)
     def test_R39_redrive_of_nothing_is_zero(self) -> None:
         _, dead = self.open_mortal(1)
         assert dead.redrive() == 0
@@ -180,6 +186,7 @@ class Redriving(Case):
         assert dead.redrive(where=lambda m: False) == 0
         assert self.one(dead).body == "a"
 
+    @needs(Capability.REDRIVE)
     def test_R39_a_dead_letter_that_someone_holds_is_not_redriven(self) -> None:
         box, dead, _ = self.dead("held", "waits")
         held = self.one(dead)
@@ -188,6 +195,7 @@ class Redriving(Case):
         assert self.one(box).body != held.body
         assert held.acknowledge() is True
 
+    @needs(Capability.REDRIVE)
     def test_R39_redrive_leaves_what_is_no_dead_letter(self) -> None:
         _, dead = self.open_mortal(1)
         dead.send("put here by hand")

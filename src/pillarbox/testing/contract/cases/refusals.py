@@ -238,7 +238,8 @@ class Refusals(Case):
         box = self.open()
         most = self.backend.bounds.body_bytes_max
         attributes = {"größe": value}
-        body = "b" * (most - len("größe".encode()) - 100)
+        beside = len("größe".encode()) + 100 + self.backend.bounds.attribute_bytes
+        body = "b" * (most - beside)
         error = self.refused(lambda: box.send(body + "b", attributes=attributes), "attributes")
         assert f"{most:,}" in error.allowed
         self.nothing(box)

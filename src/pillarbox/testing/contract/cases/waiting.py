@@ -238,6 +238,7 @@ class Waiting(Case):
         held.reject("no good")
         assert [m.id for m in parked.result()] == [held.id]
 
+    @needs(Capability.REDRIVE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_a_receive_parked_on_the_source_is_served_by_redrive(self) -> None:
         box, dead = self.open_mortal()
         box.send("a")

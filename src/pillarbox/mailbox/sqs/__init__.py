@@ -1,0 +1,49 @@
+"""Mailboxes on Amazon SQS, and on servers that speak its protocol, for threads and for asyncio.
+
+    SQSMailbox("orders", Order, region="eu-west-1")
+    open_mailbox("sqs://eu-west-1/orders", Order)
+    open_mailbox("sqs+http://127.0.0.1:9324/orders", Order, create=True)
+
+This package is the only one that imports boto3 and aiobotocore: `pip install 'pillarbox[sqs]'`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from pillarbox.mailbox.sqs.aio import AsyncSQSMailbox
+    from pillarbox.mailbox.sqs.errors import (
+        BatchError,
+        PurgeInProgressError,
+        UnsupportedOperationError,
+    )
+    from pillarbox.mailbox.sqs.mailbox import SQSMailbox
+except ModuleNotFoundError as error:
+    if (error.name or "").startswith("pillarbox"):
+        raise
+    raise ModuleNotFoundError(
+        f"mailboxes on SQS need {error.name}, which is not installed; "
+        "install it with: pip install 'pillarbox[sqs]'",
+        name=error.name,
+    ) from error
+
+__all__ = [
+    "AsyncSQSMailbox",
+    "BatchError",
+    "PurgeInProgressError",
+    "SQSMailbox",
+    "UnsupportedOperationError",
+    "open_async_url",
+    "open_url",
+]
+
+
+def open_url(url: str, body_type: Any = Any, **options: Any) -> SQSMailbox[Any]:
+    """The mailbox that an `sqs:` URL names; see `open_mailbox`."""
+    return SQSMailbox(url, body_type, **options)
+
+
+def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncSQSMailbox[Any]:
+    """`open_url` for asyncio."""
+    return AsyncSQSMailbox(url, body_type, **options)

@@ -1,0 +1,161 @@
+"""Clients of boto3: one for each session, region and endpoint, shared by all their mailboxes.
+
+A client tries each call once: trying again is the mailbox's business, which knows when it was
+closed. A parked receive can be hung up on from another thread: the socket under it is shut down.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
+from botocore.config import Config
+from botocore.session import get_session
+
+CONNECTIONS_MAX = 64  # kept open; more are opened when needed
+CONNECT_SECONDS_MAX = 5
+READ_SECONDS_MAX = 45  # more than twice the longest poll
+REGION_OF_OTHERS = "us-east-1"  # what servers other than Amazon's are signed for
+
+_current: ContextVar[Poll | None] = ContextVar("poll", default=None)
+_making = threading.Lock()
+
+
+class Poll:
+    """One parked receive: knows its connection as soon as the request is on its way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: Any = None
+        self.over = False
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
+        with self._lock:
+            self._socket = None  # it serves another call from now on
+
+    def hold(self, sock: Any) -> None:
+        """The request was sent through this socket; nothing but the answer is missing."""
+        with self._lock:
+            self._socket = sock
+            if self.over:
+                self._shut()
+
+    def hang_up(self) -> None:
+        """End the wait for the answer, from any thread."""
+        with self._lock:
+            self.over = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._socket is None:
+            return
+        with suppress(OSError):  # it may be gone already
+            # TLS is not said good-bye to: another thread reads from it.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class _Watched:
+    """A connection that tells the poll of its thread when the request was sent."""
+
+    sock: Any
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        answer = super().request(*arguments, **options)  # type: ignore[misc]
+        poll = _current.get()
+        if poll is not None:
+            poll.hold(self.sock)
+        return answer
+
+
+class _HTTPConnection(_Watched, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _HTTPSConnection(_Watched, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _HTTPPool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HTTPConnection
+
+
+class _HTTPSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HTTPSConnection
+
+
+def config(*, signed: bool, connections_max: int) -> dict[str, Any]:
+    """How clients of either kind are made."""
+    return {
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "max_pool_connections": connections_max,
+        "connect_timeout": CONNECT_SECONDS_MAX,
+        "read_timeout": READ_SECONDS_MAX,
+        "user_agent_extra": "pillarbox",
+        **({} if signed else {"signature_version": UNSIGNED}),
+    }
+
+
+def shared_client(session: boto3.Session | None, region: str | None, endpoint: str | None) -> Any:
+    """A client for these: the same one for the same arguments, but after a fork another one.
+
+    So it is to be asked for before each call: two processes can't share connections.
+    """
+    return client_of(os.getpid(), session, region, endpoint)
+
+
+@lru_cache(maxsize=128)
+def client_of(
+    process: int, session: boto3.Session | None, region: str | None, endpoint: str | None
+) -> Any:
+    """The client of a process for these."""
+    with _making:  # boto3 sessions are not to be used by two threads at once
+        used = session or boto3.Session(botocore_session=_core_session(endpoint))
+        signed = endpoint is None or used.get_credentials() is not None
+        client = used.client(
+            "sqs",
+            region_name=region or used.region_name or (REGION_OF_OTHERS if endpoint else None),
+            endpoint_url=endpoint,
+            config=Config(**config(signed=signed, connections_max=CONNECTIONS_MAX)),
+        )
+    _watch(client)
+    return client
+
+
+def _core_session(endpoint: str | None) -> Any:
+    core = get_session()
+    leave_out_the_machine_s_own(core, endpoint)
+    return core
+
+
+def leave_out_the_machine_s_own(session: Any, endpoint: str | None) -> None:
+    """A server that speaks plain HTTP is not Amazon's: don't wait for an EC2 machine's own keys."""
+    if endpoint is not None and endpoint.startswith("http:"):
+        session.get_component("credential_provider").remove("iam-role")
+
+
+def _watch(client: Any) -> None:
+    """Let its connections tell who waits on them.
+
+    Without this, should a later botocore change, a closed mailbox's parked receives end no
+    sooner than their polls.
+    """
+    manager = getattr(client._endpoint.http_session, "_manager", None)
+    if manager is not None:
+        manager.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}

@@ -1,0 +1,75 @@
+"""Where a queue is: its name, its ARN, its queue URL, or an `sqs:` URL."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+
+FIFO = ".fifo"
+_FORMS = (
+    "a queue's name, ARN or URL, or sqs://region/name, sqs://region/account/name, "
+    "sqs+http://host:port/name"
+)
+_AWS_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.(?:amazonaws\.com|api\.aws)")
+
+
+class Place(Struct, frozen=True):
+    """A queue, and as much as is known of where it is."""
+
+    name: str
+    region: str | None = None
+    account: str | None = None
+    endpoint: str | None = None
+    queue_url: str | None = None
+
+    @property
+    def fifo(self) -> bool:
+        return self.name.endswith(FIFO)
+
+
+def find_place(where: Any, parameter: str = "name") -> Place:
+    """What a user wrote, taken apart; InvalidParameterError if it names no queue."""
+    if not isinstance(where, str) or ":" not in where:
+        return Place(limits.queue_name(where, parameter))
+    if where.startswith("arn:"):
+        return from_arn(where, parameter)
+    url = urlsplit(where)
+    if url.scheme == "sqs":
+        account, name = _account_and_name(url, parameter)
+        return Place(name, url.netloc or None, account)
+    if url.scheme in ("sqs+http", "sqs+https"):
+        account, name = _account_and_name(url, parameter)
+        return Place(name, None, account, f"{url.scheme.removeprefix('sqs+')}://{url.netloc}")
+    if url.scheme in ("http", "https"):
+        account, name = _account_and_name(url, parameter)
+        aws = _AWS_HOST.fullmatch(url.hostname or "")
+        if aws:
+            return Place(name, aws[1] or aws[2], account, None, where)
+        return Place(name, None, account, f"{url.scheme}://{url.netloc}", where)
+    raise InvalidParameterError(parameter, where, _FORMS)
+
+
+def from_arn(arn: str, parameter: str = "name") -> Place:
+    """arn:aws:sqs:eu-west-1:123456789012:orders, taken apart."""
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[2] != "sqs":
+        raise InvalidParameterError(parameter, arn, "arn:aws:sqs:region:account:name")
+    return Place(limits.queue_name(parts[5], parameter), parts[3], parts[4])
+
+
+def dead_letter_name(name: str) -> str:
+    """The usual name of a queue's dead letters; those of a FIFO queue are FIFO too."""
+    return f"{name.removesuffix(FIFO)}_dlq{FIFO}" if name.endswith(FIFO) else f"{name}_dlq"
+
+
+def _account_and_name(url: SplitResult, parameter: str) -> tuple[str | None, str]:
+    *before, name = url.path.strip("/").split("/")
+    if len(before) > 1 or not url.netloc:
+        raise InvalidParameterError(parameter, url.geturl(), _FORMS)
+    return (before[0] if before else None), limits.queue_name(name, parameter)

@@ -1,0 +1,130 @@
+"""One queue of SQS: how it is found, made and given its dead letters, and what it counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
+from pillarbox.mailbox.sqs.place import FIFO, Place, dead_letter_name, from_arn
+from pillarbox.mailbox.sqs.steps import Verb, ask
+
+_COUNTS = {
+    "ready": "ApproximateNumberOfMessages",
+    "scheduled": "ApproximateNumberOfMessagesDelayed",
+    "in_flight": "ApproximateNumberOfMessagesNotVisible",
+}
+
+
+class SqsQueue:
+    """A queue by its place; `url` and the dead letters are known once it was opened."""
+
+    def __init__(
+        self, place: Place, *, create: bool = False, policy: DeadLetterPolicy | None = None
+    ) -> None:
+        self.place = place
+        self.name = place.name
+        self.fifo = place.name.endswith(FIFO)
+        self.url = place.queue_url or ""
+        self.dead: SqsQueue | None = None
+        self.opened = False
+        self._create = create
+        self._policy = policy
+        if policy is not None:
+            self.dead = SqsQueue(self._place_of_dead(policy), create=create)
+
+    def open(self) -> Verb[None]:
+        """Find the queue, or make it; set its redrive policy, or read the one it has."""
+        yield from self.find()
+        if self.dead is None:
+            yield from self._read_policy()
+        else:
+            yield from self.dead.find()
+            yield from self._set_policy(self.dead)
+            self.dead.opened = True
+        self.opened = True
+
+    def find(self) -> Verb[None]:
+        """Learn the queue's URL."""
+        if self._create:
+            attributes = {"FifoQueue": "true"} if self.fifo else {}
+            answer = yield from ask("create_queue", QueueName=self.name, Attributes=attributes)
+            self.url = answer["QueueUrl"]
+        elif not self.url:
+            self.url = yield from url_of(self.place)
+
+    def ask(self, operation: str, *, parked: bool = False, **params: Any) -> Verb[Any]:
+        """Call SQS about this queue."""
+        return (yield from ask(operation, parked=parked, QueueUrl=self.url, **params))
+
+    def attributes(self, *names: str) -> Verb[dict[str, str]]:
+        answer = yield from self.ask("get_queue_attributes", AttributeNames=list(names))
+        found: dict[str, str] = answer.get("Attributes", {})
+        return found
+
+    def stats(self) -> Verb[Stats]:
+        """What SQS counts, roughly; it knows no ages."""
+        found = yield from self.attributes(*_COUNTS.values())
+        counts = {state: int(found.get(name, 0)) for state, name in _COUNTS.items()}
+        dead = 0
+        if self.dead is not None:
+            dead = (yield from self.dead.stats()).total
+        return Stats(**counts, dead=dead, oldest_age_seconds=None)
+
+    def _place_of_dead(self, policy: DeadLetterPolicy) -> Place:
+        name = dead_letter_name(self.name) if policy.name is None else policy.name
+        limits.queue_name(name)
+        if name == self.name:
+            raise InvalidParameterError("dead_letters", name, "the name of another queue")
+        return Place(name, self.place.region, self.place.account, self.place.endpoint)
+
+    def _read_policy(self) -> Verb[None]:
+        found = yield from self.attributes("RedrivePolicy")
+        if found.get("RedrivePolicy"):
+            target = from_arn(json.loads(found["RedrivePolicy"])["deadLetterTargetArn"])
+            dead = SqsQueue(target)
+            yield from dead.find()
+            dead.opened = True
+            self.dead = dead
+
+    def _has_policy(self, dead: SqsQueue) -> Verb[bool]:
+        """True if nothing is to be written, which not every user may."""
+        assert self._policy is not None
+        found = yield from self.attributes("RedrivePolicy")
+        if not found.get("RedrivePolicy"):
+            return False
+        policy = json.loads(found["RedrivePolicy"])
+        same_place = from_arn(policy["deadLetterTargetArn"]).name == dead.name
+        return same_place and int(policy["maxReceiveCount"]) == self._policy.max_deliveries
+
+    def _set_policy(self, dead: SqsQueue) -> Verb[None]:
+        assert self._policy is not None
+        if (yield from self._has_policy(dead)):
+            return
+        theirs = yield from dead.attributes("QueueArn", "RedrivePolicy")
+        if theirs.get("RedrivePolicy"):
+            raise InvalidParameterError(
+                "dead_letters", dead.name, "a queue without a redrive policy of its own"
+            )
+        sources = yield from self.ask("list_dead_letter_source_queues")
+        if sources.get("queueUrls"):
+            raise InvalidParameterError(
+                "dead_letters", dead.name, f"None: {self.name!r} has the dead letters of others"
+            )
+        policy = {
+            "deadLetterTargetArn": theirs["QueueArn"],
+            "maxReceiveCount": self._policy.max_deliveries,
+        }
+        yield from self.ask(
+            "set_queue_attributes", Attributes={"RedrivePolicy": json.dumps(policy)}
+        )
+
+
+def url_of(place: Place) -> Verb[str]:
+    """Ask SQS for a queue's URL."""
+    owner: dict[str, Any] = {"QueueOwnerAWSAccountId": place.account} if place.account else {}
+    answer = yield from ask("get_queue_url", QueueName=place.name, **owner)
+    url: str = answer["QueueUrl"]
+    return url

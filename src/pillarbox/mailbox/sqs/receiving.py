@@ -1,0 +1,206 @@
+"""Deliveries out of a queue, and how they are settled.
+
+SQS takes an old receipt handle of a standard queue as good. We don't: a delivery is over when its
+lease has run out by this process's clock, or when it was settled; SQS is not asked then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from pillarbox.clock import Clock
+from pillarbox.core.errors import MailboxError, ReceiptHandleExpiredError
+from pillarbox.core.limits import SECOND_NS, VISIBILITY_SECONDS_MAX
+from pillarbox.mailbox.sqs.errors import from_code, says_stale
+from pillarbox.mailbox.sqs.queue import SqsQueue
+from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX, Verb, pause
+from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, Entry
+
+_settling = threading.Lock()  # held for a few instructions, never while SQS is asked
+
+
+class Delivery:
+    """One receipt. It can be settled once, while its lease lasts."""
+
+    __slots__ = ("_deadline", "_over", "message", "received_at")
+
+    def __init__(self, message: Entry, received_at: int, lease_ns: int) -> None:
+        self.message = message
+        self.received_at = received_at
+        self._deadline = received_at + lease_ns
+        self._over = False
+
+    @property
+    def id(self) -> str:
+        message_id: str = self.message["MessageId"]
+        return message_id
+
+    @property
+    def handle(self) -> str:
+        handle: str = self.message["ReceiptHandle"]
+        return handle
+
+    @property
+    def count(self) -> int:
+        return int(self.message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
+
+    def alive(self, now: int) -> bool:
+        return not self._over and now < self._deadline
+
+    def claim(self, now: int) -> bool:
+        """True for the one that may settle it."""
+        with _settling:
+            alive = self.alive(now)
+            self._over = self._over or alive
+            return alive
+
+    def reopen(self) -> None:
+        """It could not be settled: it may be tried again."""
+        self._over = False
+
+    def longest(self, now: int) -> int:
+        """For how many seconds it may still be hidden: SQS allows 12 hours from the receive."""
+        return max(0, VISIBILITY_SECONDS_MAX - 1 - (now - self.received_at) // SECOND_NS)
+
+    def prolong(self, deadline: int) -> None:
+        self._deadline = deadline
+
+
+def take(
+    queue: SqsQueue, clock: Clock, count: int, lease_seconds: int, wait_seconds: int
+) -> Verb[list[Delivery]]:
+    """Up to ten deliveries by one call."""
+    asked_at = clock.now()
+    # A receive of a FIFO queue that is tried again gets what the answer that was lost had.
+    attempt: dict[str, Any] = {"ReceiveRequestAttemptId": uuid4().hex} if queue.fifo else {}
+    answer = yield from queue.ask(
+        "receive_message",
+        parked=wait_seconds > 0,
+        MaxNumberOfMessages=min(count, BATCH_MESSAGES_MAX),
+        VisibilityTimeout=lease_seconds,
+        WaitTimeSeconds=wait_seconds,
+        MessageAttributeNames=["All"],
+        MessageSystemAttributeNames=["All"],
+        **attempt,
+    )
+    # A lease begins while the call lasts. Without a wait the beginning of the call is the safe
+    # side; a long poll is served when it ends, but for the way back.
+    began_at = clock.now() if wait_seconds else asked_at
+    lease_ns = lease_seconds * SECOND_NS
+    return [Delivery(message, began_at, lease_ns) for message in answer.get("Messages", [])]
+
+
+def acknowledge(queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
+    """Delete these; False for each that is over."""
+    return (yield from _end(queue, clock, deliveries, "delete_message"))
+
+
+def give_back(
+    queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int
+) -> Verb[list[bool]]:
+    """Let these be received again after some seconds; False for each that is over."""
+    return (yield from _end(queue, clock, deliveries, "change_message_visibility", seconds))
+
+
+def extend(
+    queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int
+) -> Verb[list[bool]]:
+    """Let these leases end some seconds from now, and 12 hours from their receive at the latest.
+
+    Nothing is claimed: whoever holds a message may settle it while its lease is being extended.
+    """
+    now = clock.now()
+    alive: dict[Delivery, int] = {}
+    answers = []
+    for delivery in deliveries:
+        answers.append(delivery not in alive and delivery.alive(now))
+        if answers[-1]:
+            alive[delivery] = min(seconds, delivery.longest(now))
+    entries = [{"VisibilityTimeout": timeout} for timeout in alive.values()]
+    done = yield from _ask(queue, "change_message_visibility", list(alive), entries)
+    for delivery, timeout in alive.items():
+        if delivery in done:
+            delivery.prolong(now + timeout * SECOND_NS)
+    return [asked and each in done for asked, each in zip(answers, deliveries, strict=True)]
+
+
+def _end(
+    queue: SqsQueue,
+    clock: Clock,
+    deliveries: Sequence[Delivery],
+    operation: str,
+    seconds: int | None = None,
+) -> Verb[list[bool]]:
+    now = clock.now()
+    claims = [delivery.claim(now) for delivery in deliveries]
+    claimed = [each for each, mine in zip(deliveries, claims, strict=True) if mine]
+    done: set[Delivery] = set()
+    try:
+        for part in _parts(claimed):
+            options: list[Entry] = [{} for _ in part]
+            if seconds is not None:
+                options = [{"VisibilityTimeout": min(seconds, d.longest(now))} for d in part]
+            done |= yield from _ask(queue, operation, part, options)
+            claimed = claimed[len(part) :]
+    except BaseException:
+        for delivery in claimed:
+            delivery.reopen()
+        raise
+    return [mine and each in done for each, mine in zip(deliveries, claims, strict=True)]
+
+
+def _parts(deliveries: Sequence[Delivery]) -> Iterator[Sequence[Delivery]]:
+    for start in range(0, len(deliveries), BATCH_MESSAGES_MAX):
+        yield deliveries[start : start + BATCH_MESSAGES_MAX]
+
+
+def _ask(
+    queue: SqsQueue, operation: str, deliveries: Sequence[Delivery], options: Sequence[Entry]
+) -> Verb[set[Delivery]]:
+    """Have SQS do this for each, one by one or as a batch; those for which it did."""
+    entries = [
+        {"ReceiptHandle": delivery.handle, **option}
+        for delivery, option in zip(deliveries, options, strict=True)
+    ]
+    if len(entries) == 1:
+        try:
+            yield from queue.ask(operation, **entries[0])
+        except ReceiptHandleExpiredError:
+            return set()
+        return set(deliveries)
+    done: set[Delivery] = set()
+    for start in range(0, len(entries), BATCH_MESSAGES_MAX):
+        places = range(start, min(start + BATCH_MESSAGES_MAX, len(entries)))
+        asked = {place: {"Id": str(place), **entries[place]} for place in places}
+        done |= {deliveries[place] for place in (yield from _ask_batch(queue, operation, asked))}
+    return done
+
+
+def _ask_batch(queue: SqsQueue, operation: str, asked: dict[int, Entry]) -> Verb[set[int]]:
+    done: set[int] = set()
+    left = asked
+    attempt = 0
+    while left:
+        attempt += 1
+        answer = yield from queue.ask(f"{operation}_batch", Entries=list(left.values()))
+        done |= {int(each["Id"]) for each in answer.get("Successful", [])}
+        refused = [each for each in answer.get("Failed", []) if not says_stale(each)]
+        left = {int(each["Id"]): asked[int(each["Id"])] for each in refused}
+        if left:
+            yield from _again_or_raise(queue, operation, attempt, refused)
+    return done
+
+
+def _again_or_raise(
+    queue: SqsQueue, operation: str, attempt: int, refused: list[dict[str, Any]]
+) -> Verb[None]:
+    error: MailboxError | None = None
+    for each in refused:
+        if each["SenderFault"] or attempt == ATTEMPTS_MAX:
+            error = from_code(each["Code"], each.get("Message", ""), operation, queue.name)
+    if error is not None:
+        raise error
+    yield pause(attempt)

@@ -1,0 +1,105 @@
+"""Dead letters back to where they came from.
+
+All of them: SQS moves them itself, by a task that is waited for. Some of them, or on a server
+without such tasks: each is received, sent and then deleted, so that a crash in between leaves two
+and never none. Either way SQS gives them new ids; Pillarbox's own broker keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pillarbox.clock import Clock
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
+from pillarbox.mailbox.sqs.place import Place, from_arn
+from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
+from pillarbox.mailbox.sqs.receiving import Delivery, acknowledge, give_back, take
+from pillarbox.mailbox.sqs.sending import send_one
+from pillarbox.mailbox.sqs.steps import Pause, Verb, ask
+from pillarbox.mailbox.sqs.wire import ALONE, BATCH_MESSAGES_MAX, attributes_again
+
+_LEASE_SECONDS = 120
+_LOOKS_MAX = 5  # a short poll may be empty though messages are there
+_PAUSE_SECONDS = 0.02  # between two looks at a task; then doubled
+_PAUSE_SECONDS_MAX = 2.0
+_NO_SOURCE = "CouldNotDetermineMessageSource"  # the rest are no dead letters
+
+
+def move_all(queue: SqsQueue, clock: Clock, to: Place | None) -> Verb[int]:
+    """Have SQS move everything; how many it moved."""
+    found = yield from queue.attributes("QueueArn")
+    target: dict[str, Any] = {}
+    if to is not None:
+        destination = SqsQueue(to)
+        yield from destination.find()
+        theirs = yield from destination.attributes("QueueArn")
+        target = {"DestinationArn": theirs["QueueArn"]}
+    try:
+        yield from ask("start_message_move_task", SourceArn=found["QueueArn"], **target)
+    except UnsupportedOperationError:
+        return (yield from move_chosen(queue, clock, lambda delivery: True, to))
+    return (yield from _end_of_task(queue, found["QueueArn"]))
+
+
+def _end_of_task(queue: SqsQueue, arn: str) -> Verb[int]:
+    wait_seconds = _PAUSE_SECONDS
+    while True:
+        answer = yield from ask("list_message_move_tasks", SourceArn=arn, MaxResults=1)
+        task: dict[str, Any] = (answer.get("Results") or [{}])[0]
+        if task.get("Status") not in ("RUNNING", "CANCELLING"):
+            break
+        yield Pause(wait_seconds)
+        wait_seconds = min(2 * wait_seconds, _PAUSE_SECONDS_MAX)
+    reason = task.get("FailureReason", "")
+    if task.get("Status") == "FAILED" and _NO_SOURCE not in reason:
+        raise MailboxError(
+            f"SQS could not redrive the dead letters of queue {queue.name!r}: {reason}"
+        )
+    return int(task.get("ApproximateNumberOfMessagesMoved", 0))
+
+
+def move_chosen(
+    queue: SqsQueue, clock: Clock, chosen: Callable[[Delivery], bool], to: Place | None
+) -> Verb[int]:
+    """Move those waiting dead letters that are chosen; how many."""
+    kept: list[Delivery] = []
+    targets: dict[Place, SqsQueue] = {}
+    moved = empty_handed = 0
+    try:
+        while empty_handed < _LOOKS_MAX:
+            found = yield from take(queue, clock, BATCH_MESSAGES_MAX, _LEASE_SECONDS, 0)
+            for delivery in found:
+                target = to or _source(delivery)
+                if target is None or not chosen(delivery):
+                    kept.append(delivery)
+                    continue
+                if target not in targets:
+                    targets[target] = SqsQueue(target)
+                    targets[target].url = yield from url_of(target)
+                yield from send_one(targets[target], _again(delivery, targets[target]))
+                yield from acknowledge(queue, clock, [delivery])
+                moved += 1
+            if not found:
+                empty_handed += 1
+                if not (yield from queue.stats()).ready:
+                    break
+    finally:
+        yield from give_back(queue, clock, kept, 0)
+    return moved
+
+
+def _source(delivery: Delivery) -> Place | None:
+    arn = delivery.message.get("Attributes", {}).get("DeadLetterQueueSourceArn")
+    return None if arn is None else from_arn(arn)
+
+
+def _again(delivery: Delivery, target: SqsQueue) -> dict[str, Any]:
+    """A received message as it is sent again; its deduplication id must differ."""
+    entry = {"MessageBody": delivery.message["Body"], **attributes_again(delivery.message)}
+    if target.fifo:
+        group = delivery.message.get("Attributes", {}).get("MessageGroupId")
+        entry["MessageGroupId"] = group or ALONE + delivery.message["MessageId"]
+        entry["MessageDeduplicationId"] = delivery.message["MessageId"]
+    return entry

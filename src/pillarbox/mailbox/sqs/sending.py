@@ -1,0 +1,85 @@
+"""Messages into a queue: one, or many in as few calls as SQS's limits of a batch allow.
+
+SQS takes each message of a batch or refuses it by itself. Those that it could not take for no
+fault of ours are sent again; what is left in the end is reported one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pillarbox.core.errors import MailboxConnectionError, MailboxError, MailboxFullError
+from pillarbox.mailbox.sqs.errors import BatchError, from_code
+from pillarbox.mailbox.sqs.queue import SqsQueue
+from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX, Verb, pause
+from pillarbox.mailbox.sqs.wire import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, Entry
+
+
+def send_one(queue: SqsQueue, entry: Entry) -> Verb[str]:
+    answer = yield from queue.ask("send_message", **entry)
+    message_id: str = answer["MessageId"]
+    return message_id
+
+
+def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[list[str]]:
+    """All of these, given with their sizes; their ids in order, or `BatchError`."""
+    sent: dict[int, str] = {}
+    failed: dict[int, MailboxError] = {}
+    for batch in _batches(entries):
+        if failed and queue.fifo:  # what comes later must not overtake what failed
+            failed.update((place, _not_tried(queue)) for place in batch)
+            continue
+        try:
+            yield from _send_batch(queue, entries, batch, sent, failed)
+        except (MailboxConnectionError, MailboxFullError) as error:
+            if not sent:
+                raise
+            failed.update((place, error) for place in batch if place not in sent)
+    if failed:
+        raise BatchError(queue.name, sent, failed)
+    return [sent[place] for place in range(len(entries))]
+
+
+def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
+    """The places of the messages that go together."""
+    batch: list[int] = []
+    total = 0
+    for place, (_, size) in enumerate(entries):
+        if batch and (len(batch) == BATCH_MESSAGES_MAX or total + size > BATCH_BYTES_MAX):
+            yield batch
+            batch, total = [], 0
+        batch.append(place)
+        total += size
+    if batch:
+        yield batch
+
+
+def _send_batch(
+    queue: SqsQueue,
+    entries: Sequence[tuple[Entry, int]],
+    batch: list[int],
+    sent: dict[int, str],
+    failed: dict[int, MailboxError],
+) -> Verb[None]:
+    left = batch
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        asked = [{"Id": str(place), **entries[place][0]} for place in left]
+        answer = yield from queue.ask("send_message_batch", Entries=asked)
+        for done in answer.get("Successful", []):
+            sent[int(done["Id"])] = done["MessageId"]
+        refused = answer.get("Failed", [])
+        for each in refused:
+            error = from_code(each["Code"], each.get("Message", ""), "send_message", queue.name)
+            failed[int(each["Id"])] = error
+        left = [int(each["Id"]) for each in refused if not each["SenderFault"]]
+        if not left or attempt == ATTEMPTS_MAX:
+            return
+        for place in left:
+            del failed[place]
+        yield pause(attempt)
+
+
+def _not_tried(queue: SqsQueue) -> MailboxError:
+    return MailboxConnectionError(
+        f"not sent to queue {queue.name!r}, because a message before it failed; send it again"
+    )

@@ -1,0 +1,170 @@
+"""The contract's backends on a server that speaks SQS's protocol, by boto3 and by aiobotocore.
+
+What SQS itself can't do is declared here. A server that can do more takes it out of the list.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Protocol
+
+from pillarbox.clock import Clock
+from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
+from pillarbox.mailbox.sqs.verbs import DELAY_SECONDS_MAX, WAIT_SECONDS_MAX
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
+from pillarbox.testing.contract.backend import Backend, Bounds, Capability
+
+_LOOK_SECONDS = 0.005  # between two looks at how many are parked
+
+SQS_CANNOT: Mapping[Capability, str] = {
+    Capability.PRIORITY: "SQS has no priorities; `priority` travels along as an attribute",
+    Capability.FIFO_ORDER: "a standard queue keeps order as well as it can; a .fifo queue by group",
+    Capability.ORIGINAL_PLACE: "SQS decides where a redelivered message goes",
+    Capability.FULL_BATCH: "a short poll of SQS asks only some of its servers",
+    Capability.EXACT_COUNT: "SQS counts roughly, and up to a minute late",
+    Capability.OLDEST_AGE: "SQS tells it to CloudWatch only",
+    Capability.PURGE_AT_WILL: "SQS purges once in 60 seconds, and takes up to 60 to do it",
+    Capability.PURGE_TELLS_HOLDERS: "SQS takes it as done to delete what is gone already",
+    Capability.PEEK: "SQS shows a message only to who receives it",
+    Capability.DELETE_BY_ID: "SQS deletes by receipt handle only",
+    Capability.CAPACITY: "a queue of SQS holds any number of messages",
+    Capability.SUBSECOND_TIMES: "SQS counts whole seconds; fractions are rounded up",
+    Capability.LONG_DELAY: "SQS delays by up to 15 minutes",
+    Capability.RELEASE_UNCOUNTED: "SQS counts every receive",
+    Capability.REJECT: "SQS moves a message when its deliveries are used up; until then it is "
+    "given back",
+    Capability.DEAD_AT_ONCE: "SQS moves a message when it would be received once too often",
+    Capability.DEAD_LETTER_HISTORY: "SQS tells where a message died, neither why nor when",
+    Capability.REDRIVE_KEEPS_ID: "a redriven message is a new one to SQS",
+    Capability.GROUPS: "only .fifo queues of SQS keep order within groups",
+    Capability.DEDUPLICATION: "only .fifo queues of SQS recognise repetitions",
+    Capability.FIRST_COME_FIRST_SERVED: "SQS serves parked receives as it likes",
+    Capability.HANG_UP: "SQS may lease a message to a receive that has hung up",
+    Capability.TIME_TRAVEL: "the time of Amazon's servers is real",
+}
+
+
+_BROKER_CAN = frozenset(
+    (
+        Capability.PRIORITY,
+        Capability.FIFO_ORDER,
+        Capability.FULL_BATCH,
+        Capability.EXACT_COUNT,
+        Capability.REDRIVE_KEEPS_ID,
+        Capability.FIRST_COME_FIRST_SERVED,
+        Capability.HANG_UP,
+    )
+)
+
+BROKER_CANNOT: Mapping[Capability, str] = {  # by SQS's protocol; `BrokerMailbox` can do more
+    **{what: why for what, why in SQS_CANNOT.items() if what not in _BROKER_CAN},
+    Capability.PURGE_AT_WILL: "it purges as SQS does, unless purge_interval_seconds = 0",
+    Capability.TIME_TRAVEL: "its time is real, unless a test gives it another clock",
+}
+
+
+class Server(Protocol):
+    """A running server whose queues are all forgotten between two cases."""
+
+    endpoint: str
+    clock: Clock | None  # the server's, if a test can move it
+
+    def reset(self) -> None:
+        """Forget every queue."""
+
+    def pass_time(self, seconds: float) -> None:
+        """At least this much time passes, for the server and for `clock`."""
+
+    def parked(self, queue: str) -> int:
+        """How many receives wait at this queue."""
+
+
+class SQSBackend(Backend):
+    """`SQSMailbox` on a server; all that SQS can do, and no more, is asked of it."""
+
+    name = "SQS"
+    cannot = SQS_CANNOT
+    bounds = Bounds(
+        delay_seconds_max=DELAY_SECONDS_MAX,
+        wait_seconds_max=WAIT_SECONDS_MAX,
+        attribute_bytes=len("Pillarbox.Attributes" + "String" + '{"":""}'),
+    )
+    patience_seconds = 30
+    crowd_messages = 25
+    mailbox_class: Any = SQSMailbox
+    suffix = ""  # of the names of queues
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._where: dict[str, Any] = {"endpoint": server.endpoint, "clock": server.clock}
+        self._numbers = count(1)
+        self._opened: list[Mailbox[Any]] = []
+        self._used = False
+
+    def open(
+        self,
+        body_type: Any = Any,
+        *,
+        name: str | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+        redelivery: Redelivery = "tail",
+        capacity: int | None = None,
+    ) -> Mailbox[Any]:
+        self._used = True
+        return self._face(
+            f"box-{next(self._numbers)}{self.suffix}" if name is None else name,
+            body_type,
+            create=True,
+            dead_letters=dead_letters,
+            redelivery=redelivery,
+        )
+
+    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
+        return self._face(mailbox.name, body_type)
+
+    def pass_time(self, seconds: float) -> None:
+        self.server.pass_time(seconds)
+
+    def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
+        until = time.monotonic() + self.patience_seconds
+        while (parked := self.server.parked(mailbox.name)) < count:
+            assert time.monotonic() < until, f"{parked} of {count} receives are parked"
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        for mailbox in self._opened:
+            mailbox.close()
+        if self._used:
+            self.server.reset()
+
+    def _face(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
+        mailbox: Mailbox[Any] = self.mailbox_class(name, body_type, **options, **self._where)
+        self._opened.append(mailbox)
+        return mailbox
+
+
+class AsyncSQSBackend(SQSBackend):
+    """`AsyncSQSMailbox`, driven from threads through an event loop."""
+
+    name = "async SQS"
+
+    def __init__(self, server: Server, loop: EventLoopThread) -> None:
+        super().__init__(server)
+        self.loop = loop
+
+    def _face(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
+        mailbox: AsyncSQSMailbox[Any] = AsyncSQSMailbox(name, body_type, **options, **self._where)
+        face = SyncFace(mailbox, self.loop)
+        self._opened.append(face)
+        self.loop.call(mailbox.open())
+        return face
+
+
+def hold_client(server: Server, loop: EventLoopThread) -> Mailbox[Any]:
+    """A mailbox that keeps the client of `AsyncSQSBackend` open from case to case."""
+    mailbox: AsyncSQSMailbox[Any] = AsyncSQSMailbox("held", create=True, endpoint=server.endpoint)
+    loop.call(mailbox.open())
+    return SyncFace(mailbox, loop)
