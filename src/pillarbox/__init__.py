@@ -22,6 +22,7 @@ from pillarbox.core.errors import (
     SerializationError,
 )
 from pillarbox.log import Log, LogReader, Retention
+from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
 from pillarbox.mailbox.message import (
@@ -38,10 +39,12 @@ from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncBrokerMailbox",
     "AsyncDurableMailbox",
     "AsyncInMemoryMailbox",
     "AsyncMailbox",
     "AsyncMessage",
+    "BrokerMailbox",
     "DeadLetter",
     "DeadLetterPolicy",
     "DurableMailbox",

@@ -14,8 +14,19 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 
 from pillarbox import __version__
+from pillarbox.cli import messages
+from pillarbox.cli.bench import app as bench_app
+from pillarbox.cli.dashboard import app as dashboard_app
+from pillarbox.cli.doctor import app as doctor_app
 from pillarbox.cli.log import app as log_app
-from pillarbox.cli.output import FAILED, OK, USAGE, UsageError, complain
+from pillarbox.cli.mcp import app as mcp_app
+from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
+from pillarbox.cli.pipeline import app as pipeline_app
+from pillarbox.cli.queue import app as queue_app
+from pillarbox.cli.report import app as report_app
+from pillarbox.cli.serve import app as serve_app
+from pillarbox.cli.top import app as top_app
+from pillarbox.cli.worker import app as worker_app
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
 
@@ -29,7 +40,18 @@ app = App(
     help_format="plaintext",
     version=f"pillarbox {__version__}",
 )
+app.command(queue_app)
+messages.register(app)
+app.command(top_app)
 app.command(log_app)
+app.command(serve_app)
+app.command(worker_app)
+app.command(mcp_app)
+app.command(pipeline_app)
+app.command(report_app)
+app.command(dashboard_app)
+app.command(doctor_app)
+app.command(bench_app)
 
 
 def run(tokens: Sequence[str]) -> int:
@@ -43,7 +65,9 @@ def run(tokens: Sequence[str]) -> int:
         # Whoever read us has seen enough; the interpreter must not fail on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except (LogError, MailboxError, OSError) as error:
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (LogError, MailboxError, OSError, ModuleNotFoundError) as error:
         complain(_one_line(error))
         return FAILED
     return result if isinstance(result, int) else OK

@@ -149,14 +149,14 @@ def line(known: dict[str, Any], width: int | None) -> Text:
     text.append(f"  {when if width is None else when[11:-1]}", style="not bold dim")
     if kind:
         text.append(f" {kind:<12}", style=f"not bold {_STYLES.get(kind, '')}")
-        text.append(f" {_safe(known.get('queue', '-')):<8}", style="not bold")
+        text.append(f" {safe(known.get('queue', '-')):<8}", style="not bold")
     if "id" in known:
         text.append(f" {known['id']}", style="not bold dim")
     rest = Text()
     for part in _details(known):
-        rest.append(f"  {_safe(part)}", style="not bold yellow")
+        rest.append(f"  {safe(part)}", style="not bold yellow")
     if "body" in known:
-        rest.append(f"  {_safe(_body(known))}", style="not bold default")
+        rest.append(f"  {safe(_body(known))}", style="not bold default")
     if rest and "id" in known and width is not None and width < _WIDTH_FOR_ONE_LINE:
         text.append("\n" + " " * 6)
     return text.append(rest)
@@ -188,7 +188,7 @@ def _body(known: dict[str, Any]) -> str:
     return f"0x{body}" if known["body_format"] == "hex" else str(body)
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Nothing that a sender wrote may break the line or speak to the terminal."""
     if text.isprintable():
         return text

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 _SHOW_AFTER_SECONDS = 0.4
 _WIDTH_OF_A_PIPE = 1000  # nothing that is read by a program is cut

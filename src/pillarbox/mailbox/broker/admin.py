@@ -1,0 +1,20 @@
+"""What is asked of a broker about its queues, rather than of one queue as a mailbox."""
+
+from __future__ import annotations
+
+from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
+from pillarbox.mailbox.broker.channel import channels_to
+from pillarbox.mailbox.broker.wire import Drop, QueueLine, Survey
+
+
+def survey(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLine]:
+    """Every queue of the broker that a URL names, with its counts, by name."""
+    address, _ = address_of(url, patience_seconds=patience_seconds)
+    lines: list[QueueLine] = channels_to(address).ask("", (Survey(),))[0].value
+    return lines
+
+
+def delete_queue(url: str) -> None:
+    """Delete the queue that a URL names, and all that is in it."""
+    address, name = address_of(url)
+    channels_to(address).ask(name, (Drop(),))

@@ -1,0 +1,90 @@
+"""The client's side of HTTP/1.1, without I/O: the head of a request, and answers from bytes.
+
+The broker always says how long an answer is, so nothing else is understood here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pillarbox.mailbox.broker.address import Address
+from pillarbox.mailbox.broker.wire import PATH
+
+_LENGTH = b"\r\ncontent-length:"
+_CLOSE = b"\r\nconnection: close"
+_HEAD_BYTES_MAX = 65_536
+
+
+def head_of(address: Address, queue: str, authorization: str = "") -> bytes:
+    """All of a request but its length and its body. The media type keeps web pages out."""
+    proof = f"Authorization: {authorization}\r\n" if authorization else ""
+    return (
+        f"POST {address.base}{PATH}/{queue} HTTP/1.1\r\nHost: {address.authority}\r\n"
+        f"{proof}Content-Type: application/msgpack\r\nContent-Length: "
+    ).encode("latin-1")
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    last: bool  # nothing more comes on this connection
+
+
+class BadAnswerError(ConnectionError):
+    """Whoever answers does not speak HTTP as the broker does."""
+
+
+class AnswerReader:
+    """Collects one answer at a time."""
+
+    __slots__ = ("_body_at", "_data", "_end", "_head")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was left of an answer."""
+        self._data = bytearray()
+        self._head = b""
+        self._body_at = self._end = 0
+
+    def feed(self, data: bytes) -> Answer | None:
+        """The answer, once it is whole."""
+        if not self._data:
+            end = data.find(b"\r\n\r\n") + 4
+            if end >= 4:
+                head = data[:end].lower()
+                if len(data) == end + _length_in(head):  # it came in one piece, as usual
+                    return _answer(head, data[end:])
+        self._data += data
+        if not self._head and not self._find_head():
+            return None
+        if len(self._data) < self._end:
+            return None
+        answer = _answer(self._head, bytes(self._data[self._body_at : self._end]))
+        self.clear()
+        return answer
+
+    def _find_head(self) -> bool:
+        self._body_at = self._data.find(b"\r\n\r\n") + 4
+        if self._body_at < 4:
+            if len(self._data) > _HEAD_BYTES_MAX:
+                raise BadAnswerError("the head of the answer does not end")
+            return False
+        self._head = bytes(self._data[: self._body_at]).lower()
+        self._end = self._body_at + _length_in(self._head)
+        return True
+
+
+def _length_in(head: bytes) -> int:
+    start = head.find(_LENGTH)
+    text = head[start + len(_LENGTH) : head.find(b"\r", start + 2)].strip()
+    if start < 0 or not text.isdigit():
+        raise BadAnswerError("the answer does not say how long it is")
+    return int(text)
+
+
+def _answer(head: bytes, body: bytes) -> Answer:
+    if not head.startswith(b"http/1.") or not head[9:12].isdigit():
+        raise BadAnswerError(f"the answer is no HTTP: {head[:40]!r}")
+    return Answer(int(head[9:12]), body, _CLOSE in head)

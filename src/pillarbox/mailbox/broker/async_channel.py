@@ -1,0 +1,227 @@
+"""Channels to a broker for asyncio: the twin of `channel`, on one event loop.
+
+A receive that is cancelled hangs up on its own connection; if its answer was on the way, the
+messages are given back to the front of the line, uncounted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from pillarbox.mailbox.broker.address import Address
+from pillarbox.mailbox.broker.answer import Answer, AnswerReader
+from pillarbox.mailbox.broker.login import Login
+from pillarbox.mailbox.broker.tries import (
+    ANSWER_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    Tries,
+    good,
+    results_of,
+)
+from pillarbox.mailbox.broker.wire import Command, Delivered, Release, decode_results
+
+_LEFTOVER_SECONDS_MAX = 5.0  # for an answer that nobody waits for any more
+
+
+class _Link(asyncio.Protocol):
+    """One connection, with a request at a time on it."""
+
+    def __init__(self) -> None:
+        self._reader = AnswerReader()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[Answer] | None = None
+        self.open = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answer = self._reader.feed(data)
+        except ConnectionError as error:
+            self._fail(error)
+            return
+        if answer is None:
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+        if answer.last or waiting is None:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc or ConnectionResetError("the broker closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            failure = error if isinstance(error, OSError) else ConnectionResetError(str(error))
+            waiting.set_exception(failure)
+        self.close()
+
+    def ask(self, request: bytes, seconds: float) -> asyncio.Future[Answer]:
+        loop = asyncio.get_running_loop()
+        self._waiting = waiting = loop.create_future()
+        timer = loop.call_later(seconds, self._fail, TimeoutError("no answer came in time"))
+        waiting.add_done_callback(lambda _: timer.cancel())
+        assert self._transport is not None
+        self._transport.write(request)
+        return waiting
+
+    def hang_up(self, leftover: Callable[[Answer], object]) -> None:
+        """Nobody waits any more: tell the broker, and take what may be on its way."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not self._transport.can_write_eof():  # TLS can't: then nothing more is read
+            self.close()
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting = rest = loop.create_future()
+        timer = loop.call_later(_LEFTOVER_SECONDS_MAX, self.close)
+
+        def arrived(done: asyncio.Future[Answer]) -> None:
+            timer.cancel()
+            if not done.cancelled() and done.exception() is None:
+                leftover(done.result())
+
+        rest.add_done_callback(arrived)
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self.open = False
+        if self._transport is not None:
+            self._transport.abort()  # nothing is left to say, and TLS would wait for a farewell
+
+
+class _Channel:
+    """One connection at a time, and an identity that outlives it."""
+
+    __slots__ = ("_address", "_link", "began", "identity", "number")
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._link: _Link | None = None
+        self.identity = secrets.token_bytes(16)
+        self.number = 0
+        self.began = False
+
+    async def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
+        link = self._link
+        if link is None or not link.open:
+            link = self._link = await self._connect()
+        self.began = True
+        return await link.ask(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds)
+
+    async def _connect(self) -> _Link:
+        address = self._address
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):  # wait_for may lose a cancellation
+            _, link = await asyncio.get_running_loop().create_connection(
+                _Link,
+                address.host,
+                address.port,
+                ssl=address.tls,
+                server_hostname=address.host if address.tls else None,
+            )
+        return link
+
+    def hang_up(self, leftover: Callable[[Answer], object]) -> None:
+        if self._link is not None:
+            self._link.hang_up(leftover)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+class AsyncChannels:
+    """The channels of one event loop to one broker."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.instance = ""  # of the broker, as it was last told
+        self.users = 0
+        self._idle: list[_Channel] = []
+        self._login = Login(address)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def ask(
+        self, queue: str, commands: Sequence[Command], seconds: float = ANSWER_SECONDS_MAX
+    ) -> list[Any]:
+        """What the broker answers to these commands, in order."""
+        channel = self._idle.pop() if self._idle else _Channel(self.address)
+        channel.number += 1
+        channel.began = False
+        try:
+            answer = await self._exchange(channel, queue, commands, seconds)
+        except asyncio.CancelledError:
+            channel.hang_up(lambda answer: self._give_back(queue, answer))
+            raise
+        except BaseException:
+            channel.close()
+            raise
+        if self.users:
+            self._idle.append(channel)
+        else:
+            channel.close()
+        return results_of(answer, self.address)
+
+    async def _exchange(
+        self, channel: _Channel, queue: str, commands: Sequence[Command], seconds: float
+    ) -> Answer:
+        tries = Tries(
+            self.address, queue, commands, channel.identity, channel.number, self.instance
+        )
+        while True:
+            try:
+                fresh = self._login.due
+                if fresh:
+                    self._login.take(await channel.exchange(*self._login.request(), seconds))
+                    channel.began = False
+                answer = await channel.exchange(self._login.head(queue), tries.body, seconds)
+                if not self._login.refused(answer, fresh):
+                    return good(answer, self.address)
+                continue
+            except OSError as error:
+                channel.close()
+                pause = tries.after(error, channel.began)
+            await asyncio.sleep(pause)
+
+    def _give_back(self, queue: str, answer: Answer) -> None:
+        """Messages came for someone who had gone."""
+        if answer.status != 200:
+            return
+        for result in decode_results(answer.body):
+            if isinstance(result, Delivered) and result.value:
+                handles = [delivery.handle for delivery in reversed(result.value)]
+                self.spawn(self.ask(queue, [Release(handles, to_front=True)]))
+
+    def spawn(self, work: Any) -> None:
+        """Let this go on by itself; the loop alone would forget it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def leave(self) -> None:
+        """One mailbox fewer is open; after the last one no connection is kept."""
+        self.users -= 1
+        if self.users <= 0:
+            while self._idle:
+                self._idle.pop().close()
+
+
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Address, AsyncChannels]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def async_channels_to(address: Address) -> AsyncChannels:
+    """The channels of the running loop to this broker."""
+    known = _loops.setdefault(asyncio.get_running_loop(), {})
+    channels = known.get(address)
+    if channels is None:
+        channels = known[address] = AsyncChannels(address)
+    return channels

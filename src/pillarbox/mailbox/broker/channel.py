@@ -1,0 +1,260 @@
+"""Channels to a broker for threads: sockets that are kept, and a request at a time on each."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from pillarbox.mailbox.broker.address import Address
+from pillarbox.mailbox.broker.answer import Answer, AnswerReader
+from pillarbox.mailbox.broker.errors import error_of
+from pillarbox.mailbox.broker.login import Login
+from pillarbox.mailbox.broker.tries import (
+    ANSWER_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    Tries,
+    good,
+    results_of,
+)
+from pillarbox.mailbox.broker.wire import Command, Failed
+from pillarbox.mailbox.waiters import open_gate
+
+_RECEIVE_BYTES = 262_144
+
+
+class Parked:
+    """A receive that may be waiting; `wake` ends it from another thread, without a loss."""
+
+    __slots__ = ("_channel", "_lock", "gate", "over", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.over = False
+        self.gate = threading.Lock()  # opened to cut a pause short
+        self.gate.acquire()
+        self._channel: Channel | None = None
+        self._lock = threading.Lock()
+
+    def use(self, channel: Channel | None) -> None:
+        """From now on it waits on this channel; on none once it has its answer."""
+        with self._lock:
+            self._channel = channel
+
+    def wake(self) -> None:
+        with self._lock:
+            self.over = True
+            open_gate(self.gate)
+            if self._channel is not None:
+                self._channel.hang_up()
+
+
+class Channel:
+    """One connection and its identity, which outlives it."""
+
+    __slots__ = (
+        "_address",
+        "_poll",
+        "_reader",
+        "_seconds",
+        "_socket",
+        "began",
+        "hung_up",
+        "identity",
+        "number",
+    )
+
+    def __init__(self, address: Address) -> None:
+        self.identity = secrets.token_bytes(16)
+        self.number = 0
+        self.began = False  # whether the broker may have seen the request
+        self._address = address
+        self._reader = AnswerReader()
+        self._socket: socket.socket | None = None
+        self._seconds = 0.0
+        self.hung_up = False
+
+    def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
+        """Send a request and wait for its answer; OSError if that fails."""
+        link = self._living() or self._connect()
+        if seconds != self._seconds:
+            link.settimeout(seconds)
+            self._seconds = seconds
+        if self.hung_up:
+            raise ConnectionAbortedError("the mailbox was closed")
+        self.began = True
+        link.sendall(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        receive, feed = link.recv, self._reader.feed
+        while True:
+            data = receive(_RECEIVE_BYTES)
+            if not data:
+                raise ConnectionResetError("the broker closed the connection")
+            answer = feed(data)
+            if answer is not None:
+                if answer.last:
+                    self.close()
+                return answer
+
+    def _living(self) -> socket.socket | None:
+        """The connection, unless the broker has closed it: better known before than after."""
+        if self._socket is not None and self._poll(0):
+            self.close()
+        return self._socket
+
+    def _connect(self) -> socket.socket:
+        address = self._address
+        link = socket.create_connection((address.host, address.port), CONNECT_SECONDS_MAX)
+        try:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.tls is not None:
+                link = address.tls.wrap_socket(link, server_hostname=address.host)
+        except BaseException:
+            link.close()
+            raise
+        watch = select.poll()
+        watch.register(link, select.POLLIN)
+        self._poll = watch.poll
+        self._socket, self._seconds = link, CONNECT_SECONDS_MAX
+        return link
+
+    def hang_up(self) -> None:
+        """Tell the broker that nobody waits any more; an answer under way still arrives."""
+        self.hung_up = True  # first: a connection that is being made looks here afterwards
+        link = self._socket
+        if link is not None:
+            try:
+                socket.socket.shutdown(link, socket.SHUT_WR)  # below TLS: no farewell is due
+            except OSError:
+                return  # it is closed already
+
+    def close(self) -> None:
+        link, self._socket = self._socket, None
+        self._reader.clear()
+        if link is not None:
+            link.close()
+
+
+class Channels:
+    """The channels to one broker, shared by every mailbox of this process that uses it."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.instance = ""  # of the broker, as it was last told
+        self.users = 0
+        self._idle: list[Channel] = []
+        self._login = Login(address)
+        self.desks: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+        weakref.finalize(self, _close_all, self._idle)
+
+    def ask(
+        self,
+        queue: str,
+        commands: Sequence[Command],
+        *,
+        seconds: float = ANSWER_SECONDS_MAX,
+        parked: Parked | None = None,
+    ) -> list[Any]:
+        """What the broker answers to these commands; raises for a single one that failed."""
+        try:
+            channel = self._idle.pop()
+        except IndexError:
+            channel = Channel(self.address)
+        channel.number += 1
+        channel.began = False
+        if parked is not None:
+            parked.use(channel)
+        try:
+            answer = self._exchange(channel, queue, commands, seconds, parked)
+        except BaseException:  # also if interrupted: what may still come is for nobody
+            channel.close()
+            raise
+        if parked is not None:
+            parked.use(None)
+        if self.users and not channel.hung_up:
+            self._idle.append(channel)
+        else:
+            channel.close()
+        results = results_of(answer, self.address)
+        if len(results) == 1 and results[0].__class__ is Failed:
+            raise error_of(results[0])
+        return results
+
+    def _exchange(
+        self,
+        channel: Channel,
+        queue: str,
+        commands: Sequence[Command],
+        seconds: float,
+        parked: Parked | None,
+    ) -> Answer:
+        tries = Tries(
+            self.address, queue, commands, channel.identity, channel.number, self.instance
+        )
+        while True:
+            if parked is not None and parked.over:
+                raise WokenError
+            try:
+                fresh = self._login.due
+                if fresh:
+                    self._login.take(channel.exchange(*self._login.request(), seconds))
+                    channel.began = False
+                answer = channel.exchange(self._login.head(queue), tries.body, seconds)
+                if not self._login.refused(answer, fresh):
+                    return good(answer, self.address)
+                continue
+            except OSError as error:
+                channel.close()
+                pause = tries.after(error, channel.began)
+            if parked is None:
+                time.sleep(pause)
+            else:
+                parked.gate.acquire(timeout=pause)
+
+    def enter(self) -> None:
+        """One more mailbox is open."""
+        with _lock:
+            self.users += 1
+
+    def leave(self) -> None:
+        """One fewer; after the last one no connection is kept."""
+        with _lock:
+            self.users -= 1
+            if not self.users:
+                _close_all(self._idle)
+
+
+class WokenError(Exception):
+    """The mailbox was closed while a receive was on its way."""
+
+
+def _close_all(idle: list[Channel]) -> None:
+    while idle:
+        idle.pop().close()
+
+
+_lock = threading.Lock()
+_known: weakref.WeakValueDictionary[Address, Channels] = weakref.WeakValueDictionary()
+
+
+def channels_to(address: Address) -> Channels:
+    """The channels to this broker; the same for all who use the same address and key."""
+    with _lock:
+        channels = _known.get(address)
+        if channels is None:
+            channels = _known[address] = Channels(address)
+        return channels
+
+
+def _after_fork() -> None:
+    """The parent's connections are the parent's."""
+    for channels in list(_known.values()):
+        _close_all(channels._idle)
+
+
+os.register_at_fork(after_in_child=_after_fork)

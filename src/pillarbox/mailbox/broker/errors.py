@@ -1,0 +1,72 @@
+"""What only a mailbox behind a broker can raise, and how any error travels from there."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pillarbox.core import errors
+from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError, MailboxError
+from pillarbox.mailbox.broker.wire import Failed
+
+
+class UnknownOutcomeError(MailboxConnectionError):
+    """The connection broke before the answer came, and the broker can't tell any more.
+
+    It was restarted, or can't be reached. What was asked may have been done or not: look
+    (`stats`, `peek`) before it is asked again, or send with a `deduplication_id`, which makes
+    a repeated send harmless.
+    """
+
+    retryable: ClassVar[bool] = False
+
+
+class QueueNotFoundError(MailboxError):
+    """The broker has no queue of this name: it was deleted. Open the mailbox again to make it."""
+
+    sqs_code: ClassVar[str] = "QueueDoesNotExist"
+    http_status: ClassVar[int] = 400
+    instance = ""  # of the broker that said so
+
+
+class AccessDeniedError(MailboxError):
+    """The broker does not take these credentials, or they don't allow this."""
+
+    sqs_code: ClassVar[str] = "AccessDenied"
+    http_status: ClassVar[int] = 403
+
+
+_TYPES: dict[str, type[MailboxError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.SerializationError,
+        errors.ReceiptHandleExpiredError,
+        errors.MailboxFullError,
+        errors.MailboxClosedError,
+        errors.MailboxStorageError,
+        errors.MailboxConnectionError,
+        UnknownOutcomeError,
+        QueueNotFoundError,
+        AccessDeniedError,
+    )
+}
+
+
+def failed(error: MailboxError) -> Failed:
+    """An error, on its way to the client."""
+    if isinstance(error, InvalidParameterError):
+        return Failed(
+            "InvalidParameterError", str(error), error.parameter, str(error.value), error.allowed
+        )
+    names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _TYPES)
+    code = next(names, "MailboxError")
+    return Failed(code, str(error), value=getattr(error, "instance", ""))
+
+
+def error_of(outcome: Failed) -> MailboxError:
+    """The error that the broker met, as the client raises it."""
+    if outcome.code == "InvalidParameterError":
+        return InvalidParameterError(outcome.parameter, outcome.value, outcome.allowed)
+    error = _TYPES.get(outcome.code, MailboxError)(outcome.message)
+    if isinstance(error, QueueNotFoundError):
+        error.instance = outcome.value
+    return error

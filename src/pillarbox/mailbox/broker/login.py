@@ -1,0 +1,92 @@
+"""How a client with a key shows who it is: one request is signed, the rest carry its token.
+
+The signature is AWS's version 4, so the secret never travels. The token is good for this
+broker process only; whoever can read the traffic can use it, so give strangers TLS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+
+from pillarbox.mailbox.broker.address import Address
+from pillarbox.mailbox.broker.answer import Answer, head_of
+from pillarbox.mailbox.broker.errors import error_of
+from pillarbox.mailbox.broker.tries import good
+from pillarbox.mailbox.broker.wire import PATH, Failed, Hello, Request, decode_results, encode
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_REGION, _SERVICE = "us-east-1", "sqs"
+_SIGNED = "host;x-amz-date"
+
+
+class Login:
+    """Whether a client needs a token, and which one it has."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._heads: dict[str, bytes] = {}
+        self._token = ""
+
+    @property
+    def due(self) -> bool:
+        """A token must be got first."""
+        return not self._token and bool(self._address.access_key)
+
+    def head(self, queue: str) -> bytes:
+        """The head of a request about this queue."""
+        head = self._heads.get(queue)
+        if head is None:
+            proof = f"Pillarbox {self._token}" if self._token else ""
+            head = self._heads[queue] = head_of(self._address, queue, proof)
+        return head
+
+    def request(self) -> tuple[bytes, bytes]:
+        """The head and the body of the request for a token."""
+        body = encode(Request(secrets.token_bytes(16), 1, "", [Hello()]))
+        at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        proof = _authorization(self._address, body, at)
+        return head_of(self._address, "", f"{proof}\r\nX-Amz-Date: {at}"), body
+
+    def take(self, answer: Answer) -> None:
+        """The broker's answer to that; raises if it refuses."""
+        (welcome,) = decode_results(good(answer, self._address).body)
+        if isinstance(welcome, Failed):
+            raise error_of(welcome)
+        self._token = str(welcome.value)
+        self._heads.clear()
+
+    def refused(self, answer: Answer, fresh: bool) -> bool:
+        """The broker knows the token no more: it was restarted, or that was long ago.
+
+        `fresh`: it was got for this very request, so another one would fare no better.
+        """
+        if answer.status != 401 or not self._token or fresh:
+            return False
+        self._token = ""
+        self._heads.clear()
+        return True
+
+
+def _authorization(address: Address, body: bytes, at: str) -> str:
+    canonical = "\n".join(
+        (
+            "POST",
+            f"{address.base}{PATH}/",
+            "",
+            f"host:{address.authority}\nx-amz-date:{at}\n",
+            _SIGNED,
+            hashlib.sha256(body).hexdigest(),
+        )
+    )
+    scope = f"{at[:8]}/{_REGION}/{_SERVICE}/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    key = f"AWS4{address.secret_key}".encode()
+    for part in (at[:8], _REGION, _SERVICE, "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    to_sign = "\n".join((_ALGORITHM, at, scope, digest))
+    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+    credential = f"Credential={address.access_key}/{scope}"
+    return f"{_ALGORITHM} {credential}, SignedHeaders={_SIGNED}, Signature={signature}"

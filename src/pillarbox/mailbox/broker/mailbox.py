@@ -1,0 +1,235 @@
+"""Mailboxes behind a broker, for threads: a lean client over connections that are kept."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
+from pillarbox.mailbox.broker.channel import Channels, channels_to
+from pillarbox.mailbox.broker.desk import ThreadDesk
+from pillarbox.mailbox.broker.wire import (
+    Declare,
+    Peek,
+    Policy,
+    Redrive,
+    Send,
+)
+from pillarbox.mailbox.local import LocalMailbox, check_options
+from pillarbox.mailbox.message import Message, Undecodable
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:9324"
+_PAGE = 1_000  # messages that are looked at in one step
+_REPLIES_MAX = 100
+_PATIENCE_SECONDS_MAX = 3_600
+_IN_REPLY_TO = "pillarbox.in_reply_to"
+_KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
+
+
+class BrokerOptions(TypedDict, total=False):
+    """How a mailbox behind a broker may be opened. A queue that exists keeps its settings.
+
+    Without `dead_letters` a new queue has the broker's own policy; with None it has none.
+    """
+
+    url: str
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    patience_seconds: float
+    tls: ssl.SSLContext | None
+
+
+_OPTIONS = tuple(BrokerOptions.__annotations__)
+
+
+class BrokerMailbox(LocalMailbox[T], Generic[T]):
+    """A mailbox in the broker at `url`.
+
+    It is safe from any thread; threads share a few connections. A broken connection is made
+    again, and what was asked is asked again, once only: `UnknownOutcomeError` if neither side
+    can know whether it was done. `patience_seconds` says how long to try.
+    """
+
+    _desk: Any
+    _store: Any
+
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
+    @overload
+    def __init__(
+        self: BrokerMailbox[T],
+        name: str,
+        body_type: Any = Any,
+        **options: Unpack[BrokerOptions],
+    ) -> None: ...
+    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
+        declaration = declaration_of(name, codec_for(body_type), options)
+        self._attach(ThreadDesk, channels_to(broker_of(options)), name, body_type)
+        self._desk.declare(declaration)
+        self._counts = True
+        self._desk.channels.enter()
+
+    def _attach(
+        self, kind: type[ThreadDesk], channels: Channels, name: str, body_type: Any
+    ) -> None:
+        """Take a place at the desk of a queue; mailboxes of one queue share it."""
+        desk: Any = channels.desks.get((kind, name))
+        if desk is None:
+            desk = channels.desks[kind, name] = kind(name, channels)
+        self._counts = False  # among those that keep connections open
+        self._replies: dict[str, BrokerMailbox[Any]] = {}
+        super().__init__(desk, body_type, open_reply=self._open_by_name)
+
+    @property
+    def dead_letters(self) -> BrokerMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+        if self._desk.dead is None:
+            return None
+        other = self._sibling(self._desk.dead, Any)
+        other._use(self._codec)
+        return other
+
+    def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[Message[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        chosen = self._to_redrive(ids, to)
+        if where is not None:
+            pages = Pages()
+            matching = []
+            while page := self._desk.outcome(pages.look):
+                for each in pages.fresh(page):
+                    message = self._seen(each, each.number, Message, self)
+                    if (chosen is None or message.id in chosen) and where(message):
+                        matching.append(message.id)
+            chosen = matching
+        return sum(self._desk.outcome(move) for move in redrives(chosen, to))
+
+    def _to_redrive(self, ids: Iterable[str] | None, to: str | None) -> list[str] | None:
+        self._refuse_if_closed()
+        if to is not None and limits.queue_name(to, "to") == self.name:
+            raise InvalidParameterError("to", to, "the name of another mailbox")
+        return None if ids is None else list(self._keys(ids))  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+        super().close()
+        if self._counts:
+            self._counts = False
+            self._desk.channels.leave()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self._desk.channels.address.origin})"
+
+    # What messages ask of the mailbox that delivered them.
+
+    def _message_id(self, delivery: Any) -> str:
+        message_id: str = delivery.record.id
+        return message_id
+
+    def _receipt_handle(self, delivery: Any) -> str:
+        handle: str = delivery.record.handle
+        return handle
+
+    def _open_by_name(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
+        """Where a reply goes: a queue of the same broker."""
+        answers = self._replies.get(name)
+        if answers is None:
+            answers = self._sibling(limits.queue_name(name, "reply_to"), body_type)
+            answers._desk.declare(Declare())
+            remember(self._replies, name, answers)
+        return answers
+
+    def _answer(self, in_reply_to: str, body: Any) -> str:
+        ids: list[str] = self._desk.outcome(answer_to(in_reply_to, body, self._desk))
+        return ids[0]
+
+    def _sibling(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
+        other: BrokerMailbox[Any] = BrokerMailbox.__new__(BrokerMailbox)
+        other._attach(ThreadDesk, self._desk.channels, name, body_type)
+        return other
+
+
+class Pages:
+    """A way through all that is ready, a page at a time."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._skip = 0
+
+    @property
+    def look(self) -> Peek:
+        """What to ask for next."""
+        return Peek("ready", _PAGE, self._skip)
+
+    def fresh(self, page: list[Any]) -> list[Any]:
+        """This page, without what has moved here from an earlier one."""
+        self._skip += len(page)
+        fresh = [each for each in page if each.id not in self._known]
+        self._known.update(each.id for each in page)
+        return fresh
+
+
+def declaration_of(name: str, codec: Codec[Any], options: BrokerOptions) -> Declare:
+    """The queue as these options want it; raises if one of them is wrong."""
+    limits.queue_name(name)
+    check_options(options, _OPTIONS)
+    policy = options.get("dead_letters")
+    buried = None
+    if policy is not None:
+        dead = limits.queue_name(policy.name or f"{name}_dlq")
+        buried = Policy(policy.max_deliveries, dead)
+    return Declare(
+        codec.content_type,
+        options.get("redelivery", "tail"),
+        options.get("capacity"),
+        buried,
+        immortal="dead_letters" in options and policy is None,
+    )
+
+
+def broker_of(options: BrokerOptions) -> Any:
+    """The address that these options name."""
+    patience = options.get("patience_seconds", PATIENCE_SECONDS)
+    limits.seconds("patience_seconds", patience, _PATIENCE_SECONDS_MAX)
+    url = options.get("url", DEFAULT_URL)
+    address, _ = address_of(url.rstrip("/") + "/", options.get("tls"), patience)
+    return address
+
+
+def redrives(chosen: Sequence[str] | None, to: str | None) -> list[Redrive]:
+    """The commands that move these, as many as a command may name in each."""
+    if chosen is None:
+        return [Redrive(None, to)]
+    most = limits.MESSAGES_MAX
+    return [Redrive(list(chosen[i : i + most]), to) for i in range(0, len(chosen), most)]
+
+
+def remember(replies: dict[str, Any], name: str, answers: Any) -> None:
+    """Keep a mailbox for replies at hand, in the place of the oldest if there are many."""
+    replies[name] = answers
+    if len(replies) > _REPLIES_MAX:
+        del replies[next(iter(replies))]
+
+
+def answer_to(in_reply_to: str, body: Any, desk: ThreadDesk) -> Send:
+    """An answer, written so that whoever opened its queue first can read it."""
+    codec: Codec[Any] = codec_for(type(body))
+    if desk.content_type is not None and codec.content_type != desk.content_type:
+        codec = codec_for(_KINDS.get(desk.content_type, Any))
+    data = codec.encode(body)
+    limits.body_bytes(data, limits.BODY_BYTES_MAX)
+    return Send([data], attributes={_IN_REPLY_TO: in_reply_to})

@@ -1,0 +1,85 @@
+"""Commands that are asked at the same time go together: one request, one confirmation.
+
+While a request is under way, what comes meanwhile waits and goes with the next one. So a lone
+command leaves at once, and thousands of gathered ones cost a few round trips.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pillarbox.mailbox.broker.errors import error_of
+from pillarbox.mailbox.broker.wire import COMMANDS_MAX, Command, Failed, Send
+
+_BYTES_MAX = 1 << 20  # of bodies that are put together; one command may have more
+
+Ask = Callable[[list[Command]], Awaitable[list[Any]]]
+
+
+class Outbox:
+    """The commands of one mailbox on one event loop."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._waiting: deque[tuple[Command, asyncio.Future[Any]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, command: Command) -> asyncio.Future[Any]:
+        """The outcome's value, sooner or later."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((command, outcome))
+        if self._task is None:
+            self._task = loop.create_task(self._run())
+        return outcome
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                await self._send(self._next())
+        finally:
+            self._task = None
+            while self._waiting:  # only if this was cancelled: the loop ends
+                self._waiting.popleft()[1].cancel()
+
+    def _next(self) -> list[tuple[Command, asyncio.Future[Any]]]:
+        batch: list[tuple[Command, asyncio.Future[Any]]] = []
+        room = _BYTES_MAX
+        while self._waiting and len(batch) < COMMANDS_MAX:
+            command, _ = self._waiting[0]
+            if isinstance(command, Send):
+                room -= sum(map(len, command.bodies))
+            if room < 0 and batch:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _send(self, batch: list[tuple[Command, asyncio.Future[Any]]]) -> None:
+        try:
+            results = await self._ask([command for command, _ in batch])
+        except BaseException as error:
+            for _, outcome in batch:
+                if not outcome.done():
+                    _fail(outcome, error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        if len(results) < len(batch):  # one failure for all: nothing could be confirmed
+            results = results * len(batch)
+        for (_, outcome), result in zip(batch, results, strict=False):
+            if outcome.done():
+                continue
+            if isinstance(result, Failed):
+                outcome.set_exception(error_of(result))
+            else:
+                outcome.set_result(result.value)
+
+
+def _fail(outcome: asyncio.Future[Any], error: BaseException) -> None:
+    if isinstance(error, Exception):
+        outcome.set_exception(error)
+    else:
+        outcome.cancel()

@@ -1,0 +1,309 @@
+"""The private protocol between `BrokerMailbox` and the broker: msgpack over HTTP/1.1.
+
+`POST /pillarbox/v1/{queue}` carries a `Request`: commands, done in order, each with an outcome
+of its own. Bodies are opaque bytes. Times are microseconds, rounded up, so nothing comes early.
+A request names its channel and its number on it. The broker remembers the last answer of each
+channel, so a client whose connection broke asks again and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from pillarbox.core import limits
+from pillarbox.core.queue import Attempt, Death, Extra, Outcome, Redelivery
+
+PATH = "/pillarbox/v1"
+REQUEST_BYTES_MAX = 8 << 20  # what the broker takes
+ANSWER_BYTES_MAX = 16 << 20  # bodies past this are left in line for the next receive
+COMMANDS_MAX = 1_000  # in one request
+BATCH_MAX = 50_000  # messages in one command
+
+_SECOND_US = 1_000_000
+
+_Count = Annotated[int, Meta(ge=1, le=limits.MESSAGES_MAX)]
+_Ids = Annotated[list[str], Meta(max_length=BATCH_MAX)]
+_Text = Annotated[str, Meta(min_length=1)]
+_Token = Annotated[str, Meta(pattern=r"^[!-~]{1,128}\Z")]
+_Visibility = Annotated[int, Meta(ge=0, le=limits.VISIBILITY_SECONDS_MAX * _SECOND_US)]
+_Body = Annotated[bytes, Meta(max_length=limits.BODY_BYTES_MAX)]
+
+
+def microseconds(nanoseconds: int) -> int:
+    """A time of the core on the wire; never shorter than it was."""
+    return -(-nanoseconds // 1_000)
+
+
+class Send(Struct, array_like=True, tag="send", frozen=True):
+    """Put messages in, all or none; they differ in nothing but their bodies."""
+
+    bodies: Annotated[list[_Body], Meta(max_length=BATCH_MAX)]
+    priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] = 0
+    delay_us: Annotated[int, Meta(ge=0, le=limits.DELAY_SECONDS_MAX * _SECOND_US)] = 0
+    attributes: dict[str, str] | None = None
+    group: _Token | None = None
+    deduplication: _Token | None = None
+
+
+class Receive(Struct, array_like=True, tag="receive", frozen=True):
+    """Lease messages, and wait for the first one. It is alone in its request."""
+
+    count: _Count
+    timeout_us: _Visibility
+    wait_us: Annotated[int, Meta(ge=0, le=limits.WAIT_SECONDS_MAX * _SECOND_US)] = 0
+
+
+class Acknowledge(Struct, array_like=True, tag="acknowledge", frozen=True):
+    handles: _Ids
+
+
+class Nack(Struct, array_like=True, tag="nack", frozen=True):
+    handles: _Ids
+    delay_us: _Visibility = 0
+
+
+class Extend(Struct, array_like=True, tag="extend", frozen=True):
+    handles: _Ids
+    timeout_us: _Visibility
+
+
+class Release(Struct, array_like=True, tag="release", frozen=True):
+    handles: _Ids
+    to_front: bool = False  # for what nobody saw
+
+
+class Reject(Struct, array_like=True, tag="reject", frozen=True):
+    handles: _Ids
+    reason: _Text
+
+
+class Purge(Struct, array_like=True, tag="purge", frozen=True):
+    """Delete everything."""
+
+
+class Tally(Struct, array_like=True, tag="tally", frozen=True):
+    """Count what is there, by state."""
+
+
+class Peek(Struct, array_like=True, tag="peek", frozen=True):
+    """Look at messages in a state, without the first few of them."""
+
+    state: Literal["ready", "scheduled", "in_flight"]
+    count: _Count
+    skip: Annotated[int, Meta(ge=0)] = 0
+
+
+class Delete(Struct, array_like=True, tag="delete", frozen=True):
+    ids: _Ids
+
+
+class Redrive(Struct, array_like=True, tag="redrive", frozen=True):
+    """Move dead letters back; all of them without `ids`, each to its source without `to`."""
+
+    ids: _Ids | None = None
+    to: _Text | None = None
+
+
+class Policy(Struct, array_like=True, frozen=True):
+    """A dead-letter policy, with the name spelled out."""
+
+    max_deliveries: Annotated[int, Meta(ge=1, le=limits.DELIVERIES_MAX)]
+    name: _Text
+
+
+class Declare(Struct, array_like=True, tag="declare", frozen=True):
+    """Open a queue. The settings are for a new one, a policy is for any.
+
+    Without a policy a new queue has the broker's own, unless it is to be immortal.
+    """
+
+    content_type: str | None = None
+    redelivery: Redelivery = "tail"
+    capacity: Annotated[int, Meta(ge=1)] | None = None
+    policy: Policy | None = None
+    immortal: bool = False
+
+
+class Drop(Struct, array_like=True, tag="drop", frozen=True):
+    """Delete the queue and all that is in it."""
+
+
+class Hello(Struct, array_like=True, tag="hello", frozen=True):
+    """Whoever signed this request asks for a token to show from now on."""
+
+
+class Survey(Struct, array_like=True, tag="survey", frozen=True):
+    """Tell of every queue that the client may see; asked without a queue in the path."""
+
+
+Command = (
+    Send
+    | Receive
+    | Acknowledge
+    | Nack
+    | Extend
+    | Release
+    | Reject
+    | Purge
+    | Tally
+    | Peek
+    | Delete
+    | Redrive
+    | Declare
+    | Drop
+    | Survey
+    | Hello
+)
+_REPEATABLE = (Receive, Tally, Peek, Declare, Survey, Hello)
+
+
+def repeatable(command: Command) -> bool:
+    """Whether it may be done twice: it only looks, or the queue itself knows a repetition."""
+    if isinstance(command, Send):
+        return command.deduplication is not None
+    return isinstance(command, _REPEATABLE)
+
+
+def shortened(command: Command, seconds: float) -> Command:
+    """What is left to ask after some time: the same, but for a receive that waits."""
+    if not isinstance(command, Receive):
+        return command
+    left = max(0, command.wait_us - int(seconds * _SECOND_US))
+    return Receive(command.count, command.timeout_us, left)
+
+
+class Request(Struct, array_like=True, frozen=True):
+    """`instance` is the broker that the client asked before; empty unless it asks again."""
+
+    channel: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    number: Annotated[int, Meta(ge=1)]
+    instance: str
+    commands: Annotated[list[Command], Meta(min_length=1, max_length=COMMANDS_MAX)]
+
+
+# -- outcomes ----------------------------------------------------------------------------------
+
+
+class Sent(Struct, array_like=True, tag="sent", frozen=True):
+    """The ids."""
+
+    value: list[str]
+
+
+class Died(Struct, array_like=True, frozen=True):
+    """Why and when a message died, and of which deliveries (leased, ended, outcome)."""
+
+    source: str
+    reason: str
+    died_ns: int
+    attempts: list[tuple[int, int, Outcome]]
+
+
+class Delivery(Struct, array_like=True, frozen=True, eq=False, gc=False):
+    """One message as the broker tells it; for the client it is record and lease in one."""
+
+    id: str
+    handle: str  # empty if it was only looked at
+    body: bytes | None  # None if it was lost to damage of the disk
+    number: int
+    enqueued_ns: int
+    priority: int = 0
+    attributes: dict[str, str] | None = None
+    group: str | None = None
+    died: Died | None = None
+
+    @property
+    def record(self) -> Delivery:
+        return self
+
+    @property
+    def key(self) -> int:
+        return self.enqueued_ns >> 1
+
+    @property
+    def deliveries(self) -> int:
+        return self.number
+
+    @property
+    def extra(self) -> Extra | None:
+        if self.group is None and self.died is None:
+            return None
+        if self.died is None:
+            return Extra(group=self.group)
+        died = self.died
+        attempts = tuple(Attempt(*attempt) for attempt in died.attempts)
+        death = Death(died.source, died.reason, died.died_ns)
+        return Extra(group=self.group, attempts=attempts, death=death)
+
+
+class Delivered(Struct, array_like=True, tag="delivered", frozen=True):
+    value: list[Delivery]
+
+
+class Settled(Struct, array_like=True, tag="settled", frozen=True):
+    """For each handle, whether its lease was live."""
+
+    value: list[bool]
+
+
+class Done(Struct, array_like=True, tag="done", frozen=True):
+    """How many it was done to."""
+
+    value: int
+
+
+class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
+    """Ready, scheduled, in flight, dead, and the age of the oldest in nanoseconds."""
+
+    value: tuple[int, int, int, int, int | None]
+
+
+class Declared(Struct, array_like=True, tag="declared", frozen=True):
+    """`content_type` is that of the first mailbox that was opened on the queue."""
+
+    instance: str
+    content_type: str | None
+    dead_letters: str | None
+
+    @property
+    def value(self) -> Declared:
+        return self
+
+
+class QueueLine(Struct, array_like=True, frozen=True):
+    """One queue: its name, its tally, and what becomes of what fails."""
+
+    name: str
+    tally: tuple[int, int, int, int, int | None]
+    dead_letters: str | None
+    max_deliveries: int
+
+
+class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
+    """The token."""
+
+    value: str
+
+
+class Surveyed(Struct, array_like=True, tag="surveyed", frozen=True):
+    value: list[QueueLine]
+
+
+class Failed(Struct, array_like=True, tag="failed", frozen=True):
+    """Nothing was changed by this command; `code` is the name of an error's class."""
+
+    code: str
+    message: str
+    parameter: str = ""
+    value: str = ""
+    allowed: str = ""
+
+
+Result = Sent | Delivered | Settled | Done | Tallied | Declared | Surveyed | Welcome | Failed
+
+encode = Encoder().encode
+decode_request = Decoder(Request).decode
+decode_results = Decoder(list[Result]).decode
