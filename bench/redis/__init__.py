@@ -1,0 +1,1 @@
+"""Mailboxes on Redis beside other queues on Redis, each with a server of its own."""

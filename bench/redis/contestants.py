@@ -1,0 +1,177 @@
+"""Everyone in the races: Pillarbox, its peers on Redis, and the bare server.
+
+A peer is driven through its own public calls; each has a server of its own, which keeps nothing
+on disk. `cycle(n)` puts n messages in, takes them, and acknowledges them if it can; who has no
+batches does it n times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import dramatiq
+import kombu
+import redis
+from dramatiq.brokers.redis import RedisBroker
+from huey.storage import RedisStorage
+from rq import Queue as RqQueue
+
+from bench.harness import UnavailableError
+from pillarbox.mailbox.redis import RedisMailbox
+from pillarbox.testing.redis import RedisServer, directory, free_ports
+
+BODY = "an order for two pillar boxes, red. ".ljust(200, ".")
+QUEUE = "bench"
+_GONE = "lease, redelivery: what is taken is gone"
+
+Cycle = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    name: str
+    opened: Callable[[], AbstractContextManager[Cycle]]
+    lacks: str = ""
+    acknowledges: bool = False
+
+
+@contextmanager
+def server() -> Iterator[RedisServer]:
+    """A server that keeps nothing."""
+    with directory() as path:
+        each = RedisServer(path, free_ports(1)[0], "--appendonly", "no")
+        try:
+            each.start()
+        except FileNotFoundError as error:
+            raise UnavailableError(str(error)) from error
+        try:
+            yield each
+        finally:
+            each.kill()
+
+
+@contextmanager
+def _pillarbox() -> Iterator[Cycle]:
+    with server() as place, RedisMailbox(QUEUE, str, url=f"{place.url}/-") as box:
+
+        def cycle(count: int) -> None:
+            if count == 1:
+                box.send(BODY)
+                (message,) = box.receive()
+                message.acknowledge()
+                return
+            box.send_many([BODY] * count)
+            messages = box.receive(max_messages=count)
+            assert len(messages) == count
+            box.acknowledge_many(messages)
+
+        yield cycle
+
+
+@contextmanager
+def _kombu() -> Iterator[Cycle]:
+    with (
+        server() as place,
+        kombu.Connection(f"{place.url}/0") as connection,
+        connection.SimpleQueue(QUEUE) as line,
+    ):
+
+        def cycle(count: int) -> None:
+            for _ in range(count):
+                line.put(BODY)
+            for _ in range(count):
+                line.get(timeout=5).ack()
+
+        yield cycle
+
+
+@contextmanager
+def _dramatiq() -> Iterator[Cycle]:
+    with server() as place:
+        broker = RedisBroker(url=f"{place.url}/0", middleware=[])
+        broker.declare_queue(QUEUE)
+        consumers: dict[int, object] = {}
+
+        def cycle(count: int) -> None:
+            for _ in range(count):
+                broker.enqueue(dramatiq.Message(QUEUE, "work", (BODY,), {}, {}))
+            if count not in consumers:
+                consumers[count] = broker.consume(QUEUE, prefetch=count, timeout=1_000)
+            consumer = consumers[count]
+            done = 0
+            while done < count:
+                message = next(consumer)  # type: ignore[call-overload]
+                if message is not None:
+                    consumer.ack(message)  # type: ignore[attr-defined]
+                    done += 1
+
+        yield cycle
+        broker.close()
+
+
+@contextmanager
+def _huey() -> Iterator[Cycle]:
+    with server() as place:
+        storage = RedisStorage(QUEUE, blocking=True, url=f"{place.url}/0")
+        data = BODY.encode()
+
+        def cycle(count: int) -> None:
+            for _ in range(count):
+                storage.enqueue(data)
+            for _ in range(count):
+                assert storage.dequeue() == data
+
+        yield cycle
+        storage.conn.close()
+
+
+def work(body: str) -> None:
+    """What an rq job names; it is never called here."""
+
+
+@contextmanager
+def _rq() -> Iterator[Cycle]:
+    with server() as place, redis.Redis(port=place.port) as client:
+        line = RqQueue(QUEUE, connection=client)
+
+        def cycle(count: int) -> None:
+            for _ in range(count):
+                line.enqueue(work, BODY)
+            for _ in range(count):
+                found = RqQueue.dequeue_any([line], None, connection=client)
+                assert found is not None
+                found[0].delete()
+
+        yield cycle
+
+
+@contextmanager
+def _raw() -> Iterator[Cycle]:
+    with server() as place, redis.Redis(port=place.port) as client:
+
+        def cycle(count: int) -> None:
+            if count == 1:
+                client.lpush(QUEUE, BODY)
+                client.brpop(QUEUE)
+                return
+            with client.pipeline(transaction=False) as batch:
+                for _ in range(count):
+                    batch.lpush(QUEUE, BODY)
+                batch.execute()
+                for _ in range(count):
+                    batch.brpop(QUEUE)
+                batch.execute()
+
+        yield cycle
+
+
+PILLARBOX = Contestant("Pillarbox", _pillarbox)
+RAW = Contestant("raw LPUSH and BRPOP", _raw, f"{_GONE}; the limit")
+PEERS = (
+    Contestant("kombu", _kombu, "delivery count, dead letters; 1 hour is its lease", True),
+    Contestant("dramatiq", _dramatiq, "lease of a message: a dead worker's come back", True),
+    Contestant("huey", _huey, _GONE),
+    Contestant("rq", _rq, "lease: its workers keep a registry of their own"),
+)

@@ -1,0 +1,46 @@
+"""Mailboxes on Redis: one server, a cluster, or a master that sentinels watch.
+
+One state machine, in Lua (`scripts`), does every verb in one atomic round trip; time is the
+server's. `open_url` is what `open_mailbox("redis://...")` calls. Needs Redis 7 or newer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    import redis as _redis
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "mailboxes on Redis need the package redis: pip install 'pillarbox[redis]'"
+    ) from error
+
+from pillarbox.mailbox.redis.async_mailbox import AsyncRedisMailbox
+from pillarbox.mailbox.redis.errors import NotReplicatedError, OutcomeUnknownError, RefusedError
+from pillarbox.mailbox.redis.mailbox import RedisMailbox
+from pillarbox.mailbox.redis.opening import RedisOptions, site_of_url
+
+__all__ = [
+    "AsyncRedisMailbox",
+    "NotReplicatedError",
+    "OutcomeUnknownError",
+    "RedisMailbox",
+    "RedisOptions",
+    "RefusedError",
+    "open_async_url",
+    "open_url",
+]
+
+del _redis
+
+
+def open_url(url: str, body_type: Any = Any, **options: Any) -> RedisMailbox[Any]:
+    """The mailbox that a URL names; see `opening` for its forms."""
+    _, name, in_url = site_of_url(url, asynchronous=False)
+    return RedisMailbox(name, body_type, url=url, **{**in_url, **options})
+
+
+def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncRedisMailbox[Any]:
+    """`open_url` for asyncio."""
+    _, name, in_url = site_of_url(url, asynchronous=True)
+    return AsyncRedisMailbox(name, body_type, url=url, **{**in_url, **options})

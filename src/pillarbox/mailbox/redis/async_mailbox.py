@@ -1,0 +1,266 @@
+"""`AsyncRedisMailbox`: a mailbox on Redis, for asyncio. Its verbs are those of `RedisMailbox`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+
+from pillarbox.codec import codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.message import AsyncMessage, Details, Undecodable
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.async_link import AsyncLink
+from pillarbox.mailbox.redis.opening import Opening, RedisOptions
+from pillarbox.mailbox.redis.plan import Plan
+from pillarbox.mailbox.redis.queue import RedisQueue
+from pillarbox.mailbox.redis.verbs import Verbs
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AsyncRedisMailbox(Generic[T]):
+    """`RedisMailbox` for asyncio: the same arguments, and verbs to await.
+
+    It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to
+    the event loop that did so. Until then `dead_letters` is None.
+    """
+
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncRedisMailbox[T],
+        name: str,
+        body_type: Any = Any,
+        **options: Unpack[RedisOptions],
+    ) -> None: ...
+    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
+        limits.queue_name(name)
+        opening = Opening(options, asynchronous=True)
+        queue = RedisQueue(name, opening.scripts, opening.replicas, opening.replica_seconds)
+        self._verbs: Verbs[T] = Verbs(queue, body_type, opening.max_body_bytes)
+        self._link = AsyncLink(opening.site, opening.retry_seconds)
+        self._owns_link = True
+        self._settings = opening.settings
+        self._opened = False
+
+    def __set_type__(self, alias: Any) -> None:
+        """`AsyncRedisMailbox[Order]("orders", ...)`: the type in brackets is the body's type."""
+        (body_type,) = get_args(alias)
+        if not isinstance(body_type, TypeVar):
+            self._verbs.use(codec_for(body_type))
+
+    __orig_class__ = property(fset=__set_type__)
+
+    async def open(self) -> Self:
+        """Declare the queue, and read what holds for it."""
+        if not self._opened:
+            await self._link.run(self._verbs.open(**self._settings))
+            self._opened = True
+        return self
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._verbs.queue.name
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._verbs.closed
+
+    @property
+    def dead_letters(self) -> AsyncRedisMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+        settings = self._verbs.settings
+        return None if settings is None or settings.dead is None else self._beside(settings.dead)
+
+    async def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Put a message in; its unique id. It can't be received before its delay is over."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        data = verbs.packed([body])
+        noted = verbs.attributes(attributes, reply_to, len(data[0]))
+        plan = verbs.send(data, delay_seconds, priority, noted, group, deduplication_id)
+        return (await self._run(plan))[0]
+
+    async def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> list[str]:
+        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        data = verbs.packed(list(bodies))
+        noted = verbs.attributes(attributes, reply_to, max(map(len, data), default=0))
+        return await self._run(verbs.send(data, delay_seconds, priority, noted, group))
+
+    async def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[AsyncMessage[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        options = max_messages, visibility_timeout, wait_time_seconds
+        await self.open()
+        plan = verbs.receive(*options, AsyncMessage, self)
+        return await self._link.run(plan, undo=verbs.given_back)
+
+    async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Delete these in one step; False for each whose delivery is over."""
+        return await self._settle("acknowledge", None, self._verbs.deliveries(messages))
+
+    async def nack_many(
+        self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
+    ) -> list[bool]:
+        """Give these back to be redelivered, now or later, in one step."""
+        delay = self._verbs.microseconds(visibility_timeout)
+        return await self._settle("nack", delay, self._verbs.deliveries(messages))
+
+    async def extend_visibility_many(
+        self, messages: Iterable[AsyncMessage[T]], timeout: float
+    ) -> list[bool]:
+        """Let all these leases end `timeout` seconds from now."""
+        microseconds = self._verbs.microseconds(timeout, "timeout")
+        return await self._settle("extend", microseconds, self._verbs.deliveries(messages))
+
+    async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
+        """Give these back with no delivery counted."""
+        return await self._settle("release", "0", self._verbs.deliveries(messages))
+
+    async def purge(self) -> int:
+        """Delete everything (ready, scheduled, in flight); how many there were."""
+        self._verbs.refuse_if_closed()
+        return await self._run(self._verbs.purge())
+
+    async def approximate_count(self) -> int:
+        """Ready + scheduled + in flight; exact."""
+        return (await self.stats()).total
+
+    async def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+        return await self._run(self._verbs.stats())
+
+    async def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[AsyncMessage[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        return await self._run(self._verbs.peek(max_messages, state, AsyncMessage, self))
+
+    async def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+        self._verbs.refuse_if_closed()
+        return await self._run(self._verbs.delete(ids))
+
+    async def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        self._verbs.refuse_if_closed()
+        return await self._run(self._verbs.redrive(ids, where, to, AsyncMessage, self))
+
+    async def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+        self._verbs.closed = True
+        await self._link.unblock(self.name)
+        if self._owns_link:
+            await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def _run(self, plan: Plan[R]) -> R:
+        if not self._opened:
+            await self.open()
+        return await self._link.run(plan)
+
+    async def _settle(
+        self, script: str, argument: Any, deliveries: list[wire.Delivery]
+    ) -> list[bool]:
+        return await self._run(self._verbs.settle(script, argument, deliveries))
+
+    def _beside(self, name: str) -> AsyncRedisMailbox[Any]:
+        """A mailbox of the same type on another queue, over the same connections."""
+        other: AsyncRedisMailbox[Any] = object.__new__(type(self))
+        other._verbs = self._verbs.beside(name)
+        other._link = self._link
+        other._owns_link = False
+        other._opened = True
+        return other
+
+    # What messages ask of the mailbox that delivered them.
+
+    async def _acknowledge(self, delivery: wire.Delivery) -> bool:
+        return (await self._settle("acknowledge", None, [delivery]))[0]
+
+    async def _nack(self, delivery: wire.Delivery, visibility_timeout: float) -> bool:
+        return (
+            await self._settle("nack", self._verbs.microseconds(visibility_timeout), [delivery])
+        )[0]
+
+    async def _extend(self, delivery: wire.Delivery, timeout: float) -> bool:
+        return (
+            await self._settle("extend", self._verbs.microseconds(timeout, "timeout"), [delivery])
+        )[0]
+
+    async def _release(self, delivery: wire.Delivery) -> bool:
+        return (await self._settle("release", "0", [delivery]))[0]
+
+    async def _reject(self, delivery: wire.Delivery, reason: str) -> bool:
+        return (await self._settle("reject", limits.text("reason", reason), [delivery]))[0]
+
+    async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
+        if to is None:
+            raise InvalidParameterError(
+                "reply_to", to, "named by the sender of the message that is replied to"
+            )
+        answers = self._verbs.beside(limits.queue_name(to, "reply_to"))
+        return await self._run(answers.answer(in_reply_to, body))
+
+    def _message_id(self, delivery: wire.Delivery) -> str:
+        return delivery.id.decode()
+
+    def _receipt_handle(self, delivery: wire.Delivery) -> str:
+        return wire.handle(delivery)
+
+    def _details(self, delivery: wire.Delivery) -> Details:
+        return wire.details(delivery)

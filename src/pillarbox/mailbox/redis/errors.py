@@ -1,0 +1,38 @@
+"""What can go wrong between a mailbox and its Redis beside what any mailbox may raise.
+
+MailboxConnectionError
+├── OutcomeUnknownError    the answer was lost: the verb may have been done, or not
+└── NotReplicatedError     it was done, but too few replicas have confirmed it
+"""
+
+from __future__ import annotations
+
+from pillarbox.core.errors import MailboxConnectionError, MailboxError
+
+
+class OutcomeUnknownError(MailboxConnectionError):
+    """The connection was lost before the answer came: it may have been done, or not."""
+
+    retryable = False
+
+
+class NotReplicatedError(MailboxConnectionError):
+    """It was done on the master, but too few replicas confirmed it in time."""
+
+    retryable = False
+
+
+class RefusedError(MailboxError):
+    """Redis answered with an error that trying again won't mend; `code` is its first word."""
+
+    def __init__(self, queue: str, text: str) -> None:
+        super().__init__(
+            f"mailbox {queue!r}: Redis refused it ({text}): see that its keys are ours alone, and "
+            "that the server is Redis 7 or newer"
+        )
+        self.queue = queue
+        self.text = text
+        self.code = text.partition(" ")[0]
+
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[str, str]]:
+        return type(self), (self.queue, self.text)

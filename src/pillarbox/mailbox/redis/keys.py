@@ -1,0 +1,56 @@
+"""Where a queue's keys are: all under one hash tag, so that a script may touch them together.
+
+The dead letters of `orders` in `orders_dlq` share the tag of `orders`: `{queue:orders}:line`
+and `{queue:orders}_dlq:line`. So a message dies in one atomic step, on a cluster as well.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from typing import NamedTuple
+
+DEAD = "_dlq"
+# In the order of queue.lua, which says what each holds.
+PARTS = (
+    "queue",
+    "bodies",
+    "states",
+    "line",
+    "leases",
+    "later",
+    "grouped",
+    "groups",
+    "wake",
+    "parked",
+    "outbox",
+    "arrived",
+    "journal",
+)
+_SLOTS = 16_384
+
+
+class Place(NamedTuple):
+    """The keys of one queue."""
+
+    name: str
+    prefix: str
+    slot: int
+    keys: tuple[bytes, ...]
+
+    def key(self, part: str) -> bytes:
+        return f"{self.prefix}:{part}".encode()
+
+
+def place_of(name: str) -> Place:
+    root = name
+    while root.endswith(DEAD) and root != DEAD:
+        root = root.removesuffix(DEAD)
+    tag = f"queue:{root}"
+    prefix = f"{{{tag}}}{name[len(root) :]}"
+    keys = tuple(f"{prefix}:{part}".encode() for part in PARTS)
+    return Place(name, prefix, crc_hqx(tag.encode(), 0) % _SLOTS, keys)
+
+
+def partner_of(name: str) -> str:
+    """The queue under the same tag that dead letters come from, or else go to."""
+    return name.removesuffix(DEAD) if name.endswith(DEAD) and name != DEAD else name + DEAD

@@ -1,0 +1,202 @@
+"""Connections for threads: runs plans, one round trip for each call, and tries again.
+
+A thread takes a connection for the time of a call, so calls of many threads never wait for
+one another. Which connection a parked receiver sleeps on is known, so that it can be woken.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, TypeVar
+
+from redis import exceptions as e
+
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.retry import Attempts
+from pillarbox.mailbox.redis.site import Address, Site
+from pillarbox.mailbox.redis.trip import Trip
+
+R = TypeVar("R")
+
+_NUDGE_SECONDS = 0.001
+
+
+class _Wire:
+    """A connection, and where it leads."""
+
+    __slots__ = ("address", "client_id", "connection")
+
+    def __init__(self, connection: Any, address: Address) -> None:
+        self.connection = connection
+        self.address = address
+        self.client_id: int | None = None
+
+    def ask(self, *command: Any) -> Any:
+        self.connection.send_command(*command, check_health=False)
+        return self.connection.read_response(disable_decoding=True)
+
+
+class Link:
+    """The way to the servers of one site."""
+
+    def __init__(self, site: Site, retry_seconds: float) -> None:
+        self._site = site
+        self._retry_seconds = retry_seconds
+        self._idle: dict[Address, list[_Wire]] = {}
+        self._pid = os.getpid()
+        self._asking = threading.Lock()
+        self._parked: dict[_Wire, str] = {}  # and the queue that it sleeps on
+        self._closed = False
+
+    def run(self, plan: Plan[R]) -> R:
+        """What the verb answers."""
+        try:
+            call = next(plan)
+            while True:
+                try:
+                    reply = self._call(call)
+                except MailboxError as error:
+                    call = plan.throw(error)
+                else:
+                    call = plan.send(reply)
+        except StopIteration as done:
+            answer: R = done.value
+            return answer
+
+    def unblock(self, queue: str) -> None:
+        """Wake every receiver that is parked on this queue through this link."""
+        while True:
+            parked = [wire for wire, where in list(self._parked.items()) if where == queue]
+            if not parked:
+                return
+            for wire in parked:
+                if wire.client_id is not None:
+                    self._unblock(wire)
+            time.sleep(_NUDGE_SECONDS)
+
+    def _unblock(self, parked: _Wire) -> None:
+        try:
+            wire = self._take(parked.address)
+            wire.ask("CLIENT", "UNBLOCK", parked.client_id)
+            self._put_back(wire)
+        except (e.RedisError, OSError):  # then the one that is parked has lost it too
+            return
+
+    def close(self) -> None:
+        """Keep no connection open; what comes later opens one for itself."""
+        self._closed = True
+        for wires in list(self._idle.values()):
+            while wires:
+                wires.pop().connection.disconnect()
+
+    def _call(self, call: Call) -> Any:
+        trip = Trip(call)
+        try:
+            return self._once(trip)
+        except (e.RedisError, OSError) as first:
+            error: Exception = first
+        attempts = Attempts(call, self._retry_seconds)
+        while True:
+            pause = attempts.after(error, trip.sent)
+            if isinstance(error, e.MovedError):
+                self._site.moved(call.slot, (error.host, error.port))
+            elif attempts.lost:
+                self._site.forget(call.slot)
+            if pause:
+                time.sleep(pause)
+            trip = Trip(call, error)
+            try:
+                return self._once(trip)
+            except (e.RedisError, OSError) as again:
+                error = again
+
+    def _once(self, trip: Trip) -> Any:
+        wire = self._take(trip.asking or self._address(trip.call.slot))
+        try:
+            answer = self._park(wire, trip) if trip.call.block_seconds else self._travel(wire, trip)
+        except e.ResponseError:  # the server's word: the connection is sound
+            self._put_back(wire)
+            raise
+        except BaseException:
+            wire.connection.disconnect()
+            raise
+        self._put_back(wire)
+        return answer
+
+    def _travel(self, wire: _Wire, trip: Trip) -> Any:
+        connection = wire.connection
+        connection.send_packed_command(trip.packed(connection), check_health=False)
+        trip.sent = True
+        longer = {"timeout": trip.patience} if trip.call.replicas else {}
+        while trip.expects():
+            try:
+                trip.answered(connection.read_response(disable_decoding=True, **longer))
+            except e.NoScriptError:
+                connection.send_packed_command(trip.spelled_out(connection), check_health=False)
+            except e.ResponseError as error:
+                trip.refused(error)
+        return trip.answer()
+
+    def _park(self, wire: _Wire, trip: Trip) -> Any:
+        """Sleep until the server has an answer, unless the mailbox is closed meanwhile."""
+        call = trip.call
+        if wire.client_id is None:
+            wire.client_id = int(wire.ask("CLIENT", "ID"))
+        self._parked[wire] = call.queue
+        try:
+            if call.stop is not None and call.stop():
+                return None
+            wire.connection.send_packed_command(trip.packed(wire.connection), check_health=False)
+            if trip.asking is not None:
+                wire.connection.read_response()
+            return wire.connection.read_response(disable_decoding=True, timeout=trip.patience)
+        finally:
+            del self._parked[wire]
+
+    def _take(self, address: Address) -> _Wire:
+        if self._pid != os.getpid():  # a fork: the connections are the parent's
+            self._idle, self._parked, self._pid = {}, {}, os.getpid()
+        try:
+            return self._idle[address].pop()
+        except (KeyError, IndexError):
+            return _Wire(self._connect(self._site.options_for(address)), address)
+
+    def _put_back(self, wire: _Wire) -> None:
+        if self._closed:
+            wire.connection.disconnect()
+        else:
+            self._idle.setdefault(wire.address, []).append(wire)
+
+    def _connect(self, options: dict[str, Any]) -> Any:
+        connection = self._site.connection_class(**options)
+        connection.connect()
+        return connection
+
+    def _address(self, slot: int) -> Address:
+        address = self._site.address(slot)
+        if address is not None:
+            return address
+        with self._asking:
+            return self._site.address(slot) or self._ask(slot)
+
+    def _ask(self, slot: int) -> Address:
+        """Ask the seeds, one after the other, where a slot is."""
+        site = self._site
+        error: Exception = e.ConnectionError("no server knows where the queue is")
+        for seed in list(site.seeds):
+            try:
+                wire = _Wire(self._connect(site.options_for_seed(seed)), seed)
+                try:
+                    site.learn(wire.ask(*site.question), seed)
+                finally:
+                    wire.connection.disconnect()
+            except (e.RedisError, OSError) as failed:
+                error = failed
+                continue
+            address = site.address(slot)
+            if address is not None:
+                return address
+        raise e.ConnectionError(str(error)) from error

@@ -1,0 +1,241 @@
+"""`RedisMailbox`: a mailbox on Redis, for threads. One server, a cluster or sentinels alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+
+from pillarbox.codec import codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.message import Details, Message, Undecodable
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.link import Link
+from pillarbox.mailbox.redis.opening import Opening, RedisOptions
+from pillarbox.mailbox.redis.queue import RedisQueue
+from pillarbox.mailbox.redis.verbs import Verbs
+
+T = TypeVar("T")
+
+
+class RedisMailbox(Generic[T]):
+    """A mailbox on Redis, safe from any thread.
+
+        orders = RedisMailbox("orders", Order, url="redis://localhost")
+
+    Whoever opens the same name at the same place has the same queue. Options: `RedisOptions`.
+    """
+
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
+    @overload
+    def __init__(
+        self: RedisMailbox[T],
+        name: str,
+        body_type: Any = Any,
+        **options: Unpack[RedisOptions],
+    ) -> None: ...
+    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
+        limits.queue_name(name)
+        opening = Opening(options, asynchronous=False)
+        queue = RedisQueue(name, opening.scripts, opening.replicas, opening.replica_seconds)
+        self._verbs: Verbs[T] = Verbs(queue, body_type, opening.max_body_bytes)
+        self._link = Link(opening.site, opening.retry_seconds)
+        self._owns_link = True
+        self._link.run(self._verbs.open(**opening.settings))
+
+    def __set_type__(self, alias: Any) -> None:
+        """`RedisMailbox[Order]("orders", ...)`: the type in brackets is the body's type."""
+        (body_type,) = get_args(alias)
+        if not isinstance(body_type, TypeVar):
+            self._verbs.use(codec_for(body_type))
+
+    __orig_class__ = property(fset=__set_type__)
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._verbs.queue.name
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._verbs.closed
+
+    @property
+    def dead_letters(self) -> RedisMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy."""
+        settings = self._verbs.settings
+        return None if settings is None or settings.dead is None else self._beside(settings.dead)
+
+    def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Put a message in; its unique id. It can't be received before its delay is over."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        data = verbs.packed([body])
+        noted = verbs.attributes(attributes, reply_to, len(data[0]))
+        plan = verbs.send(data, delay_seconds, priority, noted, group, deduplication_id)
+        return self._link.run(plan)[0]
+
+    def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> list[str]:
+        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        data = verbs.packed(list(bodies))
+        noted = verbs.attributes(attributes, reply_to, max(map(len, data), default=0))
+        return self._link.run(verbs.send(data, delay_seconds, priority, noted, group))
+
+    def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[Message[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        verbs = self._verbs
+        verbs.refuse_if_closed()
+        options = max_messages, visibility_timeout, wait_time_seconds
+        return self._link.run(verbs.receive(*options, Message, self))
+
+    def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Delete these in one step; False for each whose delivery is over."""
+        return self._settle("acknowledge", None, self._verbs.deliveries(messages))
+
+    def nack_many(
+        self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
+    ) -> list[bool]:
+        """Give these back to be redelivered, now or later, in one step."""
+        delay = self._verbs.microseconds(visibility_timeout)
+        return self._settle("nack", delay, self._verbs.deliveries(messages))
+
+    def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
+        """Let all these leases end `timeout` seconds from now."""
+        microseconds = self._verbs.microseconds(timeout, "timeout")
+        return self._settle("extend", microseconds, self._verbs.deliveries(messages))
+
+    def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+        """Give these back with no delivery counted."""
+        return self._settle("release", "0", self._verbs.deliveries(messages))
+
+    def purge(self) -> int:
+        """Delete everything (ready, scheduled, in flight); how many there were."""
+        self._verbs.refuse_if_closed()
+        return self._link.run(self._verbs.purge())
+
+    def approximate_count(self) -> int:
+        """Ready + scheduled + in flight; exact."""
+        return self.stats().total
+
+    def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+        return self._link.run(self._verbs.stats())
+
+    def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[Message[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        return self._link.run(self._verbs.peek(max_messages, state, Message, self))
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+        self._verbs.refuse_if_closed()
+        return self._link.run(self._verbs.delete(ids))
+
+    def redrive(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[Message[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> int:
+        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        self._verbs.refuse_if_closed()
+        return self._link.run(self._verbs.redrive(ids, where, to, Message, self))
+
+    def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+        self._verbs.closed = True
+        self._link.unblock(self.name)
+        if self._owns_link:
+            self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def _settle(self, script: str, argument: Any, deliveries: list[wire.Delivery]) -> list[bool]:
+        return self._link.run(self._verbs.settle(script, argument, deliveries))
+
+    def _beside(self, name: str) -> RedisMailbox[Any]:
+        """A mailbox of the same type on another queue, over the same connections."""
+        other: RedisMailbox[Any] = object.__new__(type(self))
+        other._verbs = self._verbs.beside(name)
+        other._link = self._link
+        other._owns_link = False
+        return other
+
+    # What messages ask of the mailbox that delivered them.
+
+    def _acknowledge(self, delivery: wire.Delivery) -> bool:
+        return self._settle("acknowledge", None, [delivery])[0]
+
+    def _nack(self, delivery: wire.Delivery, visibility_timeout: float) -> bool:
+        return self._settle("nack", self._verbs.microseconds(visibility_timeout), [delivery])[0]
+
+    def _extend(self, delivery: wire.Delivery, timeout: float) -> bool:
+        return self._settle("extend", self._verbs.microseconds(timeout, "timeout"), [delivery])[0]
+
+    def _release(self, delivery: wire.Delivery) -> bool:
+        return self._settle("release", "0", [delivery])[0]
+
+    def _reject(self, delivery: wire.Delivery, reason: str) -> bool:
+        return self._settle("reject", limits.text("reason", reason), [delivery])[0]
+
+    def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
+        if to is None:
+            raise InvalidParameterError(
+                "reply_to", to, "named by the sender of the message that is replied to"
+            )
+        answers = self._verbs.beside(limits.queue_name(to, "reply_to"))
+        return self._link.run(answers.answer(in_reply_to, body))
+
+    def _message_id(self, delivery: wire.Delivery) -> str:
+        return delivery.id.decode()
+
+    def _receipt_handle(self, delivery: wire.Delivery) -> str:
+        return wire.handle(delivery)
+
+    def _details(self, delivery: wire.Delivery) -> Details:
+        return wire.details(delivery)

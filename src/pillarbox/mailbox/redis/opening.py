@@ -1,0 +1,175 @@
+"""How a mailbox on Redis is opened: its options, its URL, and the servers behind either.
+
+    redis://user:password@host:6379/orders        rediss://... with TLS
+    redis://host/2/orders                         in database 2
+    redis+cluster://host:7000,host:7001/orders
+    redis+sentinel://host:26379,host:26380/service/orders
+
+What stands behind a `?` are options of the mailbox or of redis-py's connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from redis.asyncio import connection as async_connections
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection
+from redis.connection import parse_url as parse_redis_url
+from redis.retry import Retry
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.local import check_options
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
+from pillarbox.mailbox.redis.site import Address, ClusterSite, SentinelSite, Site
+
+Durability = Literal["master", "replicated"]
+
+RETRY_SECONDS = 15.0
+REPLICA_SECONDS = 5.0
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 5.0
+_FORM = (
+    "redis://host/name, rediss://host/name, redis+cluster://host:port,host:port/name "
+    "or redis+sentinel://host:port,host:port/service/name"
+)
+
+
+class RedisOptions(TypedDict, total=False):
+    """How a mailbox on Redis may be opened.
+
+    `client` is a client of redis-py (`Redis` or `RedisCluster`) whose servers are used, `url` names
+    them instead. `durability="replicated"` lets a send return when `replicas` have it, or raise
+    `NotReplicatedError` after `replica_seconds`. `journal=True` has the queue keep its history in a
+    stream. A call is tried again for `retry_seconds` while the servers can't be reached.
+    """
+
+    client: Any
+    url: str
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+    durability: Durability
+    replicas: int
+    replica_seconds: float
+    journal: bool
+    retry_seconds: float
+    scripts: Scripts
+
+
+_OPTIONS = tuple(RedisOptions.__annotations__)
+_PLACE = ("client", "url", "scripts")
+
+
+class Opening:
+    """The options of one mailbox, checked."""
+
+    def __init__(self, options: Mapping[str, Any], *, asynchronous: bool) -> None:
+        check_options(options, _OPTIONS)
+        self.max_body_bytes: int = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
+        self.retry_seconds = float(options.get("retry_seconds", RETRY_SECONDS))
+        durability = options.get("durability", "master")
+        limits.one_of("durability", durability, ("master", "replicated"))
+        replicas = limits.whole("replicas", options.get("replicas", 1), 1, 100)
+        self.replicas = replicas if durability == "replicated" else 0
+        self.replica_seconds = float(options.get("replica_seconds", REPLICA_SECONDS))
+        self.scripts: Scripts = options.get("scripts", SCRIPTS)
+        names = ("dead_letters", "redelivery", "capacity", "journal")
+        self.settings = {name: options[name] for name in names if name in options}
+        client, url = options.get("client"), options.get("url")
+        if (client is None) == (url is None):
+            raise InvalidParameterError("client", client, "given, or else url")
+        if client is not None:
+            self.site = site_of_client(client, asynchronous=asynchronous)
+        else:
+            self.site = site_of_url(str(url), asynchronous=asynchronous)[0]
+
+
+def site_of_client(client: Any, *, asynchronous: bool) -> Site:
+    """The servers behind a client of redis-py; it is only read, and stays the caller's."""
+    if hasattr(client, "nodes_manager"):
+        nodes = list(client.nodes_manager.startup_nodes.values())
+        seeds = [(node.host, int(node.port)) for node in nodes]
+        if asynchronous:
+            return ClusterSite(
+                nodes[0].connection_class, _tuned(nodes[0].connection_kwargs, True), seeds
+            )
+        pool = client.get_redis_connection(client.get_default_node()).connection_pool
+        return ClusterSite(pool.connection_class, _tuned(pool.connection_kwargs, False), seeds)
+    if not hasattr(client, "connection_pool"):
+        raise InvalidParameterError("client", client, "a client of redis-py")
+    pool = client.connection_pool
+    return Site(pool.connection_class, _tuned(pool.connection_kwargs, asynchronous))
+
+
+def site_of_url(url: str, *, asynchronous: bool) -> tuple[Site, str, dict[str, Any]]:
+    """The servers that a URL names, the mailbox in it, and the mailbox's options."""
+    parts = urlsplit(url)
+    scheme, _, kind = parts.scheme.partition("+")
+    path = [unquote(part) for part in parts.path.split("/") if part]
+    if scheme not in ("redis", "rediss") or kind not in ("", "cluster", "sentinel") or not path:
+        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+    name = path.pop()
+    query = dict(parse_qsl(parts.query))
+    options = {key: _value(key, query.pop(key)) for key in list(query) if key in _OPTIONS}
+    user, at, hosts = parts.netloc.rpartition("@")
+    rest = "&".join(f"{key}={value}" for key, value in query.items())
+    first = hosts.split(",")[0]
+    database = path[-1] if path and kind == "" else "0"
+    plain = f"{scheme}://{user}{at}{first}/{database}" + (f"?{rest}" if rest else "")
+    settings = dict(parse_redis_url(plain))  # type: ignore[no-untyped-call]
+    settings.pop("connection_class", None)
+    tls = scheme == "rediss"
+    if asynchronous:
+        module: Any = async_connections
+        connection_class = module.SSLConnection if tls else module.Connection
+    else:
+        connection_class = SSLConnection if tls else Connection
+    settings = _tuned(settings, asynchronous)
+    port = 26379 if kind == "sentinel" else 6379
+    seeds = [_address(host, port) for host in hosts.split(",")]
+    if kind == "cluster":
+        return ClusterSite(connection_class, settings, seeds), name, options
+    if kind == "sentinel":
+        if len(path) != 1:
+            raise InvalidParameterError("url", url, f"of the form {_FORM}")
+        return SentinelSite(connection_class, settings, seeds, path[0]), name, options
+    return Site(connection_class, settings), name, options
+
+
+def _address(text: str, port: int) -> Address:
+    host, colon, number = text.rpartition(":")
+    return (host, int(number)) if colon else (text or "localhost", port)
+
+
+def _value(option: str, text: str) -> Any:
+    if option == "journal":
+        return text.lower() in ("1", "true", "yes")
+    if option in ("capacity", "replicas", "max_body_bytes"):
+        return int(text)
+    if option in ("retry_seconds", "replica_seconds"):
+        return float(text)
+    return text
+
+
+def _tuned(options: Mapping[str, Any], asynchronous: bool) -> dict[str, Any]:
+    """Bytes in and out, no trying again below us, and nobody is waited for in vain."""
+    retry = AsyncRetry(NoBackoff(), 0) if asynchronous else Retry(NoBackoff(), 0)
+    tuned = {
+        **options,
+        "decode_responses": False,
+        "health_check_interval": 0,
+        "retry": retry,
+    }
+    tuned["socket_connect_timeout"] = options.get("socket_connect_timeout") or _CONNECT_SECONDS
+    tuned["socket_timeout"] = options.get("socket_timeout") or _ANSWER_SECONDS
+    tuned.pop("retry_on_timeout", None)
+    tuned.pop("retry_on_error", None)
+    return tuned

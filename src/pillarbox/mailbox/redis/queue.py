@@ -1,0 +1,184 @@
+"""One queue on the server: how it is called, opened, and how messages leave it for another.
+
+A message moves to a queue under the same hash tag in one script. To any other queue it goes by
+way of the outbox: out of the line into the outbox, into the other queue, out of the outbox. Each
+step is atomic and may be repeated, so nothing is lost or doubled whoever dies in between.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from typing import Any, NamedTuple
+
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.redis.errors import RefusedError
+from pillarbox.mailbox.redis.keys import DEAD, partner_of, place_of
+from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.scripts import Scripts
+
+_OUTBOX_PAGE = 100
+_LETTER = Layout(">HHI")
+
+
+class Settings(NamedTuple):
+    """What a queue was opened with, by whoever did so first."""
+
+    redelivery: str
+    capacity: int | None
+    form: str
+    journal: bool
+    max_deliveries: int
+    dead: str | None
+    sources: tuple[str, ...]
+
+
+class RedisQueue:
+    """The calls of one queue."""
+
+    def __init__(self, name: str, scripts: Scripts, replicas: int, replica_seconds: float) -> None:
+        self.name = name
+        self.place = place_of(name)
+        self._scripts = scripts
+        self._replicas = replicas
+        self._replica_seconds = replica_seconds
+        self._use_keys(paired=name.endswith(DEAD) and name != DEAD)
+
+    def _use_keys(self, paired: bool) -> None:
+        """Its own keys, and with them those of its dead letters, or of the queue whose it is."""
+        self.paired = paired
+        other = place_of(partner_of(self.name))
+        self._keys = self.place.keys + other.keys if paired else self.place.keys
+        self._names = self.name.encode(), other.name.encode() if paired else b""
+
+    def beside(self, name: str) -> RedisQueue:
+        """Another queue of the same site."""
+        return RedisQueue(name, self._scripts, self._replicas, self._replica_seconds)
+
+    def call(self, script: str, *arguments: Any, keys: tuple[bytes, ...] = ()) -> Call:
+        if keys:
+            head = [len(self._keys) + len(keys), *self._keys, *keys, *self._names]
+        else:
+            head = [len(self._keys), *self._keys, *self._names]
+        head += arguments
+        return Call(self.name, self.place.slot, self._scripts[script], head)
+
+    def confirmed(self, call: Call) -> Call:
+        """The same, and replicas must have it, if that was asked for."""
+        call.replicas, call.replica_seconds = self._replicas, self._replica_seconds
+        return call
+
+    def ask(self, call: Call) -> Plan[Any]:
+        """The answer of a script; its keys are those that it needs."""
+        try:
+            return (yield call)
+        except RefusedError as error:
+            if error.code != "PAIR" or self.paired:
+                raise
+        own = len(self.place.keys)
+        extra = call.arguments[1 + own : 1 + call.arguments[0]]
+        rest = call.arguments[1 + call.arguments[0] + len(self._names) :]
+        self._use_keys(paired=True)
+        call.arguments = [len(self._keys) + len(extra), *self._keys, *extra, *self._names, *rest]
+        return (yield call)
+
+    def command(self, *arguments: Any) -> Call:
+        return Call(self.name, self.place.slot, None, list(arguments))
+
+    def declare(
+        self,
+        *,
+        redelivery: str = "",
+        capacity: int | None = None,
+        form: str = "",
+        journal: bool = False,
+        max_deliveries: int = 0,
+        dead: str = "",
+        source: str = "",
+    ) -> Plan[Settings]:
+        """Write down what is new, and read what holds."""
+        reply = yield from self.ask(
+            self.call(
+                "declare",
+                redelivery,
+                capacity or "",
+                form,
+                "1" if journal else "",
+                max_deliveries or "",
+                dead,
+                source,
+            )
+        )
+        texts = [None if value is None else value.decode() for value in reply]
+        redelivery_, capacity_, form_, journal_, max_, dead_, sources = texts
+        if dead_ == partner_of(self.name) and not self.paired:
+            self._use_keys(paired=True)
+        return Settings(
+            redelivery_ or "tail",
+            int(capacity_) if capacity_ else None,
+            form_ or "",
+            journal_ == "1",
+            int(max_ or 0),
+            dead_,
+            tuple(sources.split(",")) if sources else (),
+        )
+
+    def bury_at(self, dead: str, max_deliveries: int) -> Plan[None]:
+        """From now on dead letters go to this queue, which must have none of its own."""
+        settings = yield from self.declare()
+        if dead == self.name or settings.sources:
+            raise InvalidParameterError(
+                "dead_letters", dead, "another queue, for a queue that is no dead-letter queue"
+            )
+        try:
+            yield from self.beside(dead).declare(source=self.name)
+        except RefusedError as error:
+            if error.code != "MORTAL":
+                raise
+            raise InvalidParameterError(
+                "dead_letters", dead, "a queue with no dead-letter queue of its own"
+            ) from error
+        yield from self.declare(max_deliveries=max_deliveries, dead=dead)
+
+    def carry(self) -> Plan[tuple[int, int]]:
+        """Bring what is in the outbox to where it goes; how many, and when there may be more."""
+        count = 0
+        while True:
+            now, following, outbox = yield from self.ask(self.call("tick", _OUTBOX_PAGE))
+            by_target: dict[str, list[tuple[bytes, bytes]]] = {}
+            for ticket, packed in zip(outbox[::2], outbox[1::2], strict=True):
+                target = _split_letter(packed)[0].decode()
+                by_target.setdefault(target, []).append((ticket, packed))
+            for target, letters in by_target.items():
+                yield from self._deliver(self.beside(target), letters)
+            if not outbox and not 0 < following <= now:
+                return count, int(following)
+            count += len(outbox) // 2
+
+    def _deliver(self, target: RedisQueue, letters: list[tuple[bytes, bytes]]) -> Plan[None]:
+        letters.sort(key=lambda letter: int(letter[0].rpartition(b"/")[2]))
+        arguments: list[Any] = []
+        for ticket, packed in letters:
+            _, *message = _split_letter(packed)
+            arguments += [ticket, *message]
+        yield from target.ask(target.confirmed(target.call("accept", *arguments)))
+        yield self.command("HDEL", self.place.key("outbox"), *(ticket for ticket, _ in letters))
+
+    def collect(self, sources: bytes) -> Plan[tuple[int, int]]:
+        """What is ours by now in queues under other tags; how many came, and when more may."""
+        arrived, following = 0, 0
+        for source in sources.decode().split(","):
+            if self.paired and source == partner_of(self.name):
+                continue  # its dead letters come by themselves
+            count, at = yield from self.beside(source).carry()
+            arrived += count
+            following = min(filter(None, (following, at)), default=0)
+        return arrived, following
+
+
+def _split_letter(packed: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Name of the queue, id, packed message, state: see `move` in fate.lua."""
+    name, message_id, value = _LETTER.unpack_from(packed)
+    first = _LETTER.size
+    second, third = first + name, first + name + message_id
+    last = third + value
+    return packed[first:second], packed[second:third], packed[third:last], packed[last:]

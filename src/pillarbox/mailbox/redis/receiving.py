@@ -1,0 +1,160 @@
+"""Receiving: a claim, a sleep while there is nothing, and bodies that decode or not.
+
+A body that does not decode is never lost: it is logged, and dead-lettered by policy.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Generic, TypeVar
+
+from pillarbox.codec import QUICK_ERRORS
+from pillarbox.core import limits
+from pillarbox.core.errors import SerializationError
+from pillarbox.logger import logger
+from pillarbox.mailbox.message import Undecodable
+from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.opened import US_NS, Opened
+from pillarbox.mailbox.redis.plan import Plan
+
+T = TypeVar("T")
+
+_NAP_US = 1_000  # clocks of two masters may differ
+
+
+class Receiver(Opened[T], Generic[T]):
+    """Takes messages out, or looks at them."""
+
+    def receive(
+        self,
+        max_messages: int,
+        visibility_timeout: float,
+        wait_time_seconds: float,
+        kind: Any,
+        backend: object,
+    ) -> Plan[list[Any]]:
+        count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
+        timeout = self.microseconds(visibility_timeout)
+        wait = limits.seconds("wait_time_seconds", wait_time_seconds, limits.WAIT_SECONDS_MAX)
+        till = wait // -US_NS
+        watch = b""
+        queue = self.queue
+        while True:
+            token = os.urandom(16)
+            call = queue.call("claim", count, timeout, token, till, watch)
+            now, *found = yield from queue.ask(call)
+            if till < 0:
+                till = now - till
+            if isinstance(found[0], list):
+                messages = yield from self._opened(found, token, kind, backend)
+                if messages:
+                    return messages
+                watch = b""
+                continue
+            sleep = found[0]
+            if sleep < 0:
+                continue
+            watch, sources = found[1], found[2]
+            if sources:
+                arrived, following = yield from queue.collect(sources)
+                if arrived:
+                    continue
+                if following:
+                    sleep = min(sleep, max(following - now, _NAP_US))
+            if sleep == 0 or (yield from self._slept(sleep)):
+                return []
+
+    def _slept(self, microseconds: int) -> Plan[bool]:
+        """Sleep until there may be something; whether the mailbox was closed meanwhile."""
+        seconds = max(microseconds / 1_000_000, 0.001)
+        call = self.queue.command("BLPOP", self.queue.place.key("wake"), f"{seconds:.6f}")
+        call.block_seconds = seconds
+        call.stop = lambda: self.closed
+        yield call
+        if self.closed:
+            yield from self.queue.ask(self.queue.call("tick", 0))  # who was to be woken for us
+        return self.closed
+
+    def given_back(self, reply: Any) -> Plan[None]:
+        """Undo a claim that nobody saw, and pass on a wake-up that nobody heard."""
+        if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
+            ids = reply[1][::2]
+            raw = yield self.queue.command("HMGET", self.queue.place.key("states"), *ids)
+            pairs = [(i, s[29:45]) for i, s in zip(ids, raw, strict=True) if s is not None]
+            arguments = [part for pair in pairs for part in pair]
+            yield from self.queue.ask(self.queue.call("release", "1", *_reversed_pairs(arguments)))
+        yield from self.queue.ask(self.queue.call("tick", 0))
+
+    def _opened(
+        self, found: list[Any], token: bytes, kind: Any, backend: object
+    ) -> Plan[list[Any]]:
+        """The messages of these leases; those that don't decode are seen to and left out."""
+        taken, values, states = found
+        unpack = self._unpack
+        messages = []
+        for i, value in enumerate(values):
+            state = states[i]
+            number = 1 if state is None else wire.deliveries_in(state) + 1
+            message_id = taken[2 * i]
+            try:
+                if value[:1] == b"\0":
+                    head, body = b"\0", value[1:]
+                else:
+                    head, body = wire.split(value)
+                delivery = wire.Delivery(message_id, token, number, head, taken[2 * i + 1], state)
+                messages.append(kind(unpack(body), number, delivery, backend))
+            except (*QUICK_ERRORS, TypeError):
+                yield from self._bury(message_id, token, value)
+        return messages
+
+    def _bury(self, message_id: bytes, token: bytes, value: bytes | None) -> Plan[None]:
+        error: Exception = SerializationError("the body is gone: another has deleted it in Redis")
+        try:
+            if value is not None:
+                self.codec.decode(wire.split(value)[1])
+        except SerializationError as failed:
+            error = failed
+        dead = self.settings is not None and self.settings.dead is not None
+        logger.error(
+            "message body does not decode",
+            mailbox=self.queue.name,
+            message_id=message_id.decode(errors="replace"),
+            error=str(error),
+            dead_lettered=dead and value is not None,
+        )
+        if value is not None:
+            self.settings = yield from self.queue.declare()
+            if self.settings.dead is not None:
+                call = self.queue.call("reject", f"undecodable: {error}", message_id, token)
+                _, on_the_way = yield from self.queue.ask(call)
+                if on_the_way:
+                    yield from self.queue.carry()
+
+    def seen(
+        self,
+        message_id: bytes,
+        score: bytes,
+        value: bytes,
+        state: bytes | None,
+        extra: int,
+        kind: Any,
+        backend: object,
+    ) -> Any:
+        """A message that is looked at, not held."""
+        number = wire.deliveries_in(state) + extra
+        head, data = b"\0", value
+        body: T | Undecodable
+        try:
+            head, data = wire.split(value)
+            body = self.codec.decode(data)
+        except SerializationError as error:
+            body = Undecodable(data, str(error))
+        return kind(
+            body, number, wire.Delivery(message_id, b"", number, head, score, state), backend
+        )
+
+
+def _reversed_pairs(arguments: list[Any]) -> list[Any]:
+    """The last pair first: each is put before the one that was put before it."""
+    pairs = list(zip(arguments[::2], arguments[1::2], strict=True))
+    return [part for pair in reversed(pairs) for part in pair]

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- Delete messages that their holder is done with.
+--
+-- ARGV: names (2); then pairs of id and token. Answer: "1" or "0" for each.
+--@include queue
+--@include now
+--@include state
+--@include line
+--@include journal
+local ids, tokens = {}, {}
+for i = 3, #ARGV, 2 do
+  ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
+end
+local states = for_many("HMGET", own.states, ids)
+local done, answers, seen = {}, {}, {}
+for i, id in ipairs(ids) do
+  local raw = states[i]
+  local live = raw and not seen[id] and string.sub(raw, TOKEN_AT, TOKEN_AT + 15) == tokens[i]
+    and struct.unpack(">d", raw, DEADLINE_AT) > now
+  answers[i] = live and "1" or "0"
+  if live then
+    seen[id] = true
+    done[#done + 1] = id
+  end
+end
+if #done > 0 then
+  for_many("ZREM", own.leases, done)
+  for_many("HDEL", own.bodies, done)
+  for_many("HDEL", own.states, done)
+  for i, id in ipairs(ids) do
+    if answers[i] == "1" then
+      if string.byte(states[i], STATE_BYTES + 1) ~= 0 then
+        unhold(own, unpack_state(states[i]).group)
+      end
+      journal(own, "acknowledged", id)
+    end
+  end
+  wake(own)
+end
+return table.concat(answers)

@@ -1,0 +1,121 @@
+-- Piece: what becomes of a message whose delivery ended, or whose time came.
+local ATTEMPTS_KEPT_MAX = 100
+local SETTLED_MAX = "100"  -- of each kind in one script; text, for numbers cost more
+
+local function note(s, at, outcome)
+  local attempts = s.attempts or {}
+  attempts[#attempts + 1] = {s.leased_at, at, outcome}
+  if #attempts > ATTEMPTS_KEPT_MAX then table.remove(attempts, 1) end
+  s.attempts = attempts
+end
+
+local function end_lease(s)
+  s.leased_at, s.deadline, s.token = 0, 0, NO_TOKEN
+end
+
+-- To another queue: at once if its keys are here, else by way of the outbox.
+local function move(q, id, s, to)
+  local value = call("HGET", q.bodies, id)
+  call("HDEL", q.bodies, id)
+  call("HDEL", q.states, id)
+  if not value then return end
+  local target = other and (to == other.name and other or to == own.name and own)
+  if target then
+    s.place = next_place(target)
+    call("HSET", target.bodies, id, value)
+    save(target, id, s)
+    join(target, id, s)
+    return
+  end
+  local ticket = q.name .. "/" .. call("HINCRBY", q.queue, "seq", 1)  -- of this journey
+  local sizes = struct.pack(">I2I2I4", #to, #id, #value)
+  call("HSET", q.outbox, ticket, sizes .. to .. id .. value .. pack(s))
+end
+
+local function die(q, id, s, at, outcome, reason)
+  note(s, at, outcome)
+  s.deliveries = s.deliveries + 1
+  end_lease(s)
+  s.death = {q.name, reason, at}
+  move(q, id, s, q.dead)
+  unhold(q, s.group)
+  journal(q, "died", id, "outcome", outcome, "reason", reason, "to", q.dead)
+end
+
+-- Back into the line: to its place in its group, to its own place, to the front, or the end.
+local function give_back(q, id, s, to_front)
+  if s.group == "" and not q.original then
+    s.place = to_front and MIDDLE + call("HINCRBY", q.queue, "front", -1) or next_place(q)
+  end
+  save(q, id, s)
+  join(q, id, s)
+end
+
+local function returned(q, id, s, at, outcome, due)
+  if q.max > 0 then note(s, at, outcome) end
+  s.deliveries = s.deliveries + 1
+  end_lease(s)
+  if due > 0 then
+    save(q, id, s)
+    call("ZADD", q.later, due, id)  -- it holds its group meanwhile
+  else
+    give_back(q, id, s)
+    unhold(q, s.group)
+  end
+  journal(q, "returned", id, "outcome", outcome, "due", string.format("%.0f", due))
+end
+
+-- A failed delivery: another try, or the dead letters. The lease must be out of q.leases.
+local function fail(q, id, s, at, outcome, due)
+  local number = s.deliveries + 1
+  if q.max > 0 and number >= q.max and q.dead then
+    die(q, id, s, at, outcome, outcome .. " after " .. number .. " deliveries")
+  else
+    returned(q, id, s, at, outcome, due)
+  end
+end
+
+local function came_due(q, id, at)
+  call("ZREM", q.later, id)
+  local s = load(q, id)
+  if s.deliveries > 0 then  -- it was given back with a delay
+    give_back(q, id, s)
+    unhold(q, s.group)
+  else
+    s.place = next_place(q)
+    save(q, id, s)
+    join(q, id, s)
+  end
+  journal(q, "came_due", id)
+end
+
+local function settle(q)
+  local to = string.format("%.0f", now)
+  local due = call("ZRANGEBYSCORE", q.later, "-inf", to, "WITHSCORES", "LIMIT", "0", SETTLED_MAX)
+  local over = call("ZRANGEBYSCORE", q.leases, "-inf", to, "WITHSCORES", "LIMIT", "0", SETTLED_MAX)
+  local i, j = 1, 1
+  while due[i] or over[j] do
+    local due_at, over_at = tonumber(due[i + 1]) or math.huge, tonumber(over[j + 1]) or math.huge
+    -- At the same moment, the older message first: ids sort by age.
+    if due_at < over_at or (due_at == over_at and due[i] < over[j]) then
+      came_due(q, due[i], due_at)
+      i = i + 2
+    else
+      local id = over[j]
+      call("ZREM", q.leases, id)
+      fail(q, id, load(q, id), over_at, "expired", 0)
+      j = j + 2
+    end
+  end
+end
+
+-- Whatever is due happens, a bounded part of it: the caller sees by next_at() if there is more.
+local function settle_all()
+  if other and other.dead == own.name then settle(other) end
+  settle(own)
+end
+
+local function wake_all()
+  wake(own)
+  if other then wake(other) end
+end

@@ -1,0 +1,62 @@
+-- Piece: the queues that a script works on, and the time.
+--
+-- KEYS are sets of 13, one for each queue, all under one hash tag:
+--    1 queue    hash    settings and counters: redelivery, capacity, max, dead, sources, form,
+--                       journal; seq (messages sent), front (released to the front), purges
+--    2 bodies   hash    id -> what the sender packed: attributes and body; never read here
+--    3 states   hash    id -> see state.lua; none for a plain message that was never delivered
+--    4 line     zset    id or "g" .. group -> (255 - priority) * 2^45 + place: what is ready
+--    5 leases   zset    id -> deadline, in microseconds
+--    6 later    zset    id -> when it is due, in microseconds
+--    7 grouped  zset    group, place and id, all with score 0: what waits in groups
+--    8 groups   hash    group -> how many messages hold it: in flight, or nacked for later
+--    9 wake     list    one token for each parked receiver that should look again
+--   10 parked   string  exists while receivers are parked; when one will look by itself, or "-"
+--   11 outbox   hash    ticket -> a message on its way to a queue under another tag
+--   12 arrived  zset    ticket -> when it came from such an outbox: it is taken in once
+--   13 journal  stream  what happened, if the queue was opened with journal=True
+--
+-- ARGV[1] is the name of the script's own queue; ARGV[2] that of the second, or empty: its
+-- dead-letter queue, or the queue whose it is.
+local call = redis.call
+local SPAN = 35184372088832  -- 2^45: places of one priority
+local MIDDLE = 17592186044416  -- 2^44: the place of the first message; the front is below
+
+local function open(name, at)
+  local q = {
+    name = name, queue = KEYS[at + 1], bodies = KEYS[at + 2], states = KEYS[at + 3],
+    line = KEYS[at + 4], leases = KEYS[at + 5], later = KEYS[at + 6], grouped = KEYS[at + 7],
+    groups = KEYS[at + 8], wake = KEYS[at + 9], parked = KEYS[at + 10], outbox = KEYS[at + 11],
+    arrived = KEYS[at + 12], journal = KEYS[at + 13],
+    ready = 0,  -- how many joined the line in this script
+  }
+  local got = call("HMGET", q.queue, "max", "dead", "redelivery", "capacity", "journal",
+                   "sources")
+  q.max = got[1] and tonumber(got[1]) or 0
+  q.dead = got[2]
+  q.original = got[3] == "original"
+  q.capacity = got[4] and tonumber(got[4])
+  q.journals = got[5]
+  q.sources = got[6]
+  return q
+end
+
+local own, other = open(ARGV[1], 0)
+if ARGV[2] ~= "" then other = open(ARGV[2], 13) end
+local extra_keys = other and 26 or 13  -- where those begin that only some scripts have
+if own.dead and not other and own.dead == own.name .. "_dlq" then
+  return redis.error_reply("PAIR its dead letters are under the same tag")
+end
+
+-- A command on many members at once, a few thousand to a call: Lua's stack is small.
+local function for_many(command, key, list)
+  if #list <= 4000 then return call(command, key, unpack(list)) end
+  local all = {}
+  for first = 1, #list, 4000 do
+    local got = call(command, key, unpack(list, first, math.min(first + 3999, #list)))
+    if type(got) == "table" then
+      for i = 1, #got do all[first + i - 1] = got[i] end
+    end
+  end
+  return all
+end

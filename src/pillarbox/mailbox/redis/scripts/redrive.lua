@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- Move waiting messages to another queue, as new there: where they died, or as asked.
+--
+-- ARGV: names (2); name of the queue, or nothing; then ids.
+-- Answer: how many moved, and how many wait to be carried elsewhere.
+--@include queue
+--@include now
+--@include state
+--@include line
+--@include journal
+--@include fate
+settle_all()
+local count = 0
+for i = 4, #ARGV do
+  local id = ARGV[i]
+  if call("HEXISTS", own.bodies, id) == 1 then
+    local s = load(own, id)
+    local to = ARGV[3] ~= "" and ARGV[3] or s.death and s.death[1]
+    if to and to ~= own.name and leave(own, id, s) then
+      s.deliveries, s.death = 0, nil
+      move(own, id, s, to)
+      journal(own, "redriven", id, "to", to)
+      count = count + 1
+    end
+  end
+end
+wake_all()
+return {count, call("HLEN", own.outbox)}

@@ -1,0 +1,49 @@
+-- Piece: what a queue knows of one message beside its body.
+--
+-- priority u8, deliveries that failed u32, place f64 (0: that of its id), leased at f64 (0: not
+-- in flight), deadline f64, token of the lease 16 bytes, group (length u8 first), and then
+-- MessagePack, {attempts, death}, or nothing. wire.py reads the same.
+local STATE = ">BI4dddc16"
+local STATE_BYTES = 45
+local DEADLINE_AT, TOKEN_AT = 22, 30
+local NO_TOKEN = string.rep("\0", 16)
+
+local function pack(s)
+  local head = struct.pack(STATE, s.priority, s.deliveries, s.place, s.leased_at, s.deadline,
+                           s.token) .. struct.pack("B", #s.group) .. s.group
+  if s.attempts or s.death then
+    head = head .. cmsgpack.pack({s.attempts or false, s.death or false})
+  end
+  return head
+end
+
+local function fresh(priority, group)
+  return {priority = priority, deliveries = 0, place = 0, leased_at = 0,
+          deadline = 0, token = NO_TOKEN, group = group}
+end
+
+-- Somebody may have written anything under the key: what is no state counts as none.
+local function unpack_state(raw, priority)
+  if not raw or #raw <= STATE_BYTES then return fresh(priority or 0, "") end
+  local s, at = {}
+  s.priority, s.deliveries, s.place, s.leased_at, s.deadline, s.token, at =
+    struct.unpack(STATE, raw)
+  local length = string.byte(raw, at)
+  s.group = string.sub(raw, at + 1, at + length)
+  if #raw > at + length then
+    local ok, rest = pcall(cmsgpack.unpack, string.sub(raw, at + length + 1))
+    if ok and type(rest) == "table" then
+      s.attempts, s.death = rest[1] or nil, rest[2] or nil
+    end
+  end
+  return s
+end
+
+local function load(q, id) return unpack_state(call("HGET", q.states, id)) end
+local function save(q, id, s) call("HSET", q.states, id, pack(s)) end
+
+-- An id is 14 hex digits of time (microseconds), 11 of its number in the queue, and chance.
+local function place_of(id, s)
+  if s.place ~= 0 then return s.place end
+  return MIDDLE + (tonumber(string.sub(id, 16, 26), 16) or 0)
+end

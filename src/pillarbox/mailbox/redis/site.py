@@ -1,0 +1,125 @@
+"""Which servers there are, and which of them has a queue: one server, a cluster, or sentinels.
+
+A site knows no I/O. A link asks one of the `seeds` the site's `question` and lets it `learn`
+the answer; then `address` tells where a slot is, until something shows that it is there no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Address = tuple[str, int]
+
+
+class Site:
+    """One server, at the address that its connections know by themselves."""
+
+    question: tuple[Any, ...] = ()
+
+    def __init__(self, connection_class: Any, options: dict[str, Any]) -> None:
+        self.connection_class = connection_class
+        self.options = options
+        self.seeds: list[Address] = []
+
+    def address(self, slot: int) -> Address | None:
+        """Where this slot is; None if that must be asked."""
+        return self.options.get("host", "localhost"), int(self.options.get("port", 6379))
+
+    def learn(self, reply: Any, seed: Address) -> None:
+        """Take in what a seed answered."""
+
+    def moved(self, slot: int, address: Address) -> None:
+        """A server told that the slot is at another."""
+
+    def forget(self, slot: int) -> None:
+        """The server may be somewhere else by now."""
+
+    def options_for(self, address: Address) -> dict[str, Any]:
+        """How to connect to the server that has a queue."""
+        return self.options
+
+    def options_for_seed(self, address: Address) -> dict[str, Any]:
+        return self.options_for(address)
+
+
+class ClusterSite(Site):
+    """A cluster: each slot is at one of its masters."""
+
+    question = ("CLUSTER", "SLOTS")
+
+    def __init__(
+        self, connection_class: Any, options: dict[str, Any], seeds: Iterable[Address]
+    ) -> None:
+        super().__init__(connection_class, options)
+        self.seeds = list(seeds)
+        self._ranges: list[tuple[int, int, Address]] = []
+        self._slots: dict[int, Address] = {}
+
+    def address(self, slot: int) -> Address | None:
+        found = self._slots.get(slot)
+        if found is None:
+            for first, last, address in self._ranges:
+                if first <= slot <= last:
+                    return self._slots.setdefault(slot, address)
+        return found
+
+    def learn(self, reply: Any, seed: Address) -> None:
+        seen: list[Address] = []
+        ranges = []
+        for first, last, *nodes in reply:
+            addresses = [(_text(node[0]) or seed[0], int(node[1])) for node in nodes]
+            ranges.append((int(first), int(last), addresses[0]))
+            seen += addresses
+        self._ranges = ranges
+        self._slots = {}
+        self.seeds = list(dict.fromkeys([*seen, *self.seeds]))
+
+    def moved(self, slot: int, address: Address) -> None:
+        self._slots[slot] = address
+
+    def forget(self, slot: int) -> None:
+        self._slots = {}
+        self._ranges = []
+        self.seeds = [*self.seeds[1:], *self.seeds[:1]]  # ask another first, the next time
+
+    def options_for(self, address: Address) -> dict[str, Any]:
+        return self.options | {"host": address[0], "port": address[1]}
+
+
+class SentinelSite(Site):
+    """A master that sentinels watch, and replace when it fails."""
+
+    def __init__(
+        self,
+        connection_class: Any,
+        options: dict[str, Any],
+        seeds: Iterable[Address],
+        service: str,
+    ) -> None:
+        super().__init__(connection_class, options)
+        self.seeds = list(seeds)
+        self.question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+        self._master: Address | None = None
+
+    def address(self, slot: int) -> Address | None:
+        return self._master
+
+    def learn(self, reply: Any, seed: Address) -> None:
+        self._master = None if reply is None else (_text(reply[0]), int(reply[1]))
+
+    def forget(self, slot: int) -> None:
+        self._master = None
+        self.seeds = [*self.seeds[1:], *self.seeds[:1]]
+
+    def options_for(self, address: Address) -> dict[str, Any]:
+        return self.options | {"host": address[0], "port": address[1]}
+
+    def options_for_seed(self, address: Address) -> dict[str, Any]:
+        keep = ("socket_timeout", "socket_connect_timeout", "retry", "protocol")
+        own = {name: self.options[name] for name in keep if name in self.options}
+        return own | {"host": address[0], "port": address[1]}
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")

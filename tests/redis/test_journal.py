@@ -1,0 +1,70 @@
+"""R74 on Redis: with journal=True the history of a queue is a stream in the same slot."""
+
+from __future__ import annotations
+
+import json
+
+from pillarbox import DeadLetterPolicy
+from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.testing.redis import shared_server
+from tests.redis.world import open_box
+
+
+def history(name: str) -> list[dict[str, str]]:
+    entries = shared_server().ask("XRANGE", place_of(name).key("journal"), "-", "+")
+    return [
+        {key.decode(): value.decode() for key, value in zip(each[::2], each[1::2], strict=True)}
+        for _, each in entries
+    ]
+
+
+def test_R74_every_event_of_a_message_is_in_the_journal_in_order() -> None:
+    with open_box(journal=True, dead_letters=DeadLetterPolicy(2)) as box:
+        message_id = box.send("tea", priority=7, attributes={"colour": "red"})
+        box.receive()[0].nack()
+        box.receive()[0].release()
+        (last,) = box.receive()
+        last.extend_visibility(60)
+        last.nack()
+        assert box.dead_letters is not None
+        box.dead_letters.redrive()
+        box.receive()[0].acknowledge()
+        events = history(box.name)
+        kinds = [event["kind"] for event in events]
+        assert kinds == [
+            *("sent", "leased", "returned", "leased", "released", "leased", "extended"),
+            *("died", "leased", "acknowledged"),
+        ]
+        assert {event["id"] for event in events} == {message_id}
+        sent, leased, *_ = events
+        assert (sent["body"], sent["priority"]) == ("tea", "7")
+        assert json.loads(sent["attributes"]) == {"colour": "red"}
+        assert leased["number"] == "1"
+        times = [int(event["time"]) for event in events]
+        assert times == sorted(times)
+        (died,) = [event for event in events if event["kind"] == "died"]
+        assert (died["reason"], died["to"]) == ("nacked after 2 deliveries", f"{box.name}_dlq")
+
+
+def test_R74_what_is_scheduled_comes_due_purged_and_removed_is_there_too() -> None:
+    with open_box(journal=True) as box:
+        box.send("a", delay_seconds=0.01)
+        assert len(box.receive(wait_time_seconds=5, visibility_timeout=0)) == 1
+        box.delete([box.send("b")])
+        box.purge()
+        kinds = [event["kind"] for event in history(box.name)]
+        assert sorted(kinds) == sorted(
+            ["scheduled", "came_due", "leased", "returned", "sent", "removed", "purged"]
+        )
+
+
+def test_R74_every_client_of_the_queue_writes_it() -> None:
+    with open_box(journal=True) as box, open_box(name=box.name) as other:
+        other.send("a")
+        assert [event["kind"] for event in history(box.name)] == ["sent"]
+
+
+def test_R74_without_it_there_is_no_stream() -> None:
+    with open_box() as box:
+        box.send("a")
+        assert history(box.name) == []

@@ -1,0 +1,153 @@
+"""R32: whatever is asked in whatever order, Redis answers what the mailbox in memory answers.
+
+Both have a clock that stands still until the test moves it. A seed that finds a difference is
+printed, and replays it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from pillarbox import DeadLetterPolicy, Mailbox
+from pillarbox.testing.contract import Backend, MemoryBackend
+from pillarbox.testing.contract.redis import RedisBackend
+
+STEPS = 150
+
+
+class Twins:
+    """The same queue twice, and what its messages are held by."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.backends: list[Backend] = [MemoryBackend(), RedisBackend()]
+        redelivery = self.random.choice(["tail", "original"])
+        # What was redriven together has one place in memory; that shows in groups, and where
+        # messages keep their places. Neither order is promised.
+        mode = self.random.choice(["groups", "redrive", "neither"])
+        self.groups = [None, None, "a", "b"] if (redelivery, mode) == ("tail", "groups") else [None]
+        self.redrives = (redelivery, mode) == ("tail", "redrive")
+        policy = self.random.choice([None, DeadLetterPolicy(2)])
+        self.boxes: list[Mailbox[int]] = [
+            backend.open(int, dead_letters=policy, redelivery=redelivery)
+            for backend in self.backends
+        ]
+        self.held: list[tuple[Any, Any]] = []
+        self.number = 0
+        self.log: list[str] = []
+
+    def both(self, what: str, verb: Any) -> list[Any]:
+        """Ask both; they must say the same."""
+        answers = [verb(box) for box in self.boxes]
+        self.log.append(f"{what}: {answers}")
+        assert answers[0] == answers[1], "\n".join(self.log[-40:])
+        return answers
+
+    def send(self) -> None:
+        count = self.random.choice([1, 1, 3])
+        numbers = list(range(self.number, self.number + count))
+        self.number += count
+        options: dict[str, Any] = {
+            "priority": self.random.choice([0, 0, 1, 255]),
+            "delay_seconds": self.random.choice([0, 0, 2, 5]),
+            "group": self.random.choice(self.groups),
+        }
+        self.both(f"send {numbers} {options}", lambda b: len(b.send_many(numbers, **options)))
+
+    def receive(self) -> None:
+        count, timeout = self.random.choice([1, 2, 5]), self.random.choice([2, 7])
+        taken = [box.receive(max_messages=count, visibility_timeout=timeout) for box in self.boxes]
+        told = [[(m.body, m.delivery_count, m.priority, m.group) for m in part] for part in taken]
+        self.log.append(f"receive {count} for {timeout}: {told}")
+        assert told[0] == told[1], "\n".join(self.log[-40:])
+        self.held += zip(*taken, strict=True)
+
+    def settle(self) -> None:
+        if not self.held:
+            return
+        pair = self.random.choice(self.held)
+        verb = self.random.choice(["ack", "ack", "nack", "later", "extend", "release", "reject"])
+        act = {
+            "ack": lambda m: m.acknowledge(),
+            "nack": lambda m: m.nack(),
+            "later": lambda m: m.nack(visibility_timeout=3),
+            "extend": lambda m: m.extend_visibility(4),
+            "release": lambda m: m.release(),
+            "reject": lambda m: m.reject("no good"),
+        }[verb]
+        answers = [act(message) for message in pair]
+        self.log.append(f"{verb} {pair[0].body}: {answers}")
+        assert answers[0] == answers[1], "\n".join(self.log[-40:])
+
+    def pass_time(self) -> None:
+        seconds = self.random.choice([1, 1, 3])
+        self.log.append(f"pass {seconds}")
+        for backend in self.backends:
+            backend.pass_time(seconds)
+
+    def look(self) -> None:
+        self.both("stats", _counts)
+        for state in ("ready", "scheduled", "in_flight"):
+            self.both(f"peek {state}", lambda b, s=state: sorted(_bodies(b, s)))
+        if self.boxes[0].dead_letters is not None:
+            # In one moment, and one group, memory has the older first, and Redis who died first.
+            order = sorted if len(self.groups) > 1 else list
+            self.both("dead", lambda b: order(_bodies(b.dead_letters, "ready")))
+
+    def delete(self) -> None:
+        ready = _bodies(self.boxes[0], "ready")
+        if ready:
+            body = self.random.choice(ready)
+            self.both(f"delete {body}", lambda b: b.delete(_ids(b, body)))
+
+    def redrive(self) -> None:
+        if self.boxes[0].dead_letters is not None and self.redrives:
+            for backend in self.backends:  # in memory the moment of a redrive is its place in line
+                backend.pass_time(0.001)
+            self.both("redrive", lambda b: b.dead_letters.redrive())
+
+    def close(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+
+def _counts(box: Mailbox[int]) -> tuple[int, ...]:
+    stats = box.stats()
+    return stats.ready, stats.scheduled, stats.in_flight, stats.dead
+
+
+def _bodies(box: Any, state: Any) -> list[int]:
+    return [message.body for message in box.peek(1_000, state=state)]
+
+
+def _ids(box: Mailbox[int], body: int) -> list[str]:
+    return [message.id for message in box.peek(1_000) if message.body == body]
+
+
+def walk(seed: int, steps: int) -> None:
+    twins = Twins(seed)
+    verbs = [*["send"] * 4, *["receive"] * 5, *["settle"] * 6, *["pass_time"] * 3]
+    verbs += ["look", "look", "delete", "redrive"]
+    try:
+        for _ in range(steps):
+            getattr(twins, twins.random.choice(verbs))()
+    except AssertionError:
+        print(f"seed {seed}")
+        raise
+    finally:
+        twins.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_R32_redis_does_what_memory_does(seed: int) -> None:
+    walk(seed, STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+def test_R32_redis_does_what_memory_does_for_long() -> None:
+    for seed in range(1_000, 1_200):
+        walk(seed, 4 * STEPS)
