@@ -91,7 +91,7 @@ class Log(ReadableLog):
         segment_bytes: int = ...,
         retention: Retention | None = ...,
         readonly: Literal[False] = ...,
-        check: Literal["tail", "all"] = ...,
+        check: Literal["footer", "tail", "all"] = ...,
         prepare_ahead: bool = ...,
         progress: Callable[[int, int], None] | None = ...,
     ) -> Log: ...
@@ -116,13 +116,14 @@ class Log(ReadableLog):
         segment_bytes: int = SEGMENT_BYTES,
         retention: Retention | None = None,
         readonly: bool = False,
-        check: Literal["tail", "all"] = "tail",
+        check: Literal["footer", "tail", "all"] = "tail",
         prepare_ahead: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Log | LogReader:
         """Open the log in directory `path`, making it if need be, and recover its end.
 
-        `check="all"` reads and checks every segment, not only the last.
+        `check="all"` reads and checks every segment, not only the last; `"footer"` not even that
+        one, if the log was closed: for those who open it often.
         """
         directory = os.fspath(path)
         used = disk if disk is not None else RealDisk()
@@ -135,7 +136,13 @@ class Log(ReadableLog):
         make_log_directory(used, directory)
         handle = take_lock(used, directory)
         try:
-            recovered = recover(used, directory, check_all=check == "all", progress=progress)
+            recovered = recover(
+                used,
+                directory,
+                check_all=check == "all",
+                trust_footer=check == "footer",
+                progress=progress,
+            )
             return cls(
                 directory,
                 used,

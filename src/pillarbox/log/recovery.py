@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pillarbox.log.catalog import Segment, load_sealed, read_header
+from pillarbox.log.catalog import Segment, load_sealed, read_footer, read_header
 from pillarbox.log.commits import read_commit
 from pillarbox.log.disk import Disk, Mapping, sync
 from pillarbox.log.errors import LogCorruptError
@@ -24,6 +24,7 @@ from pillarbox.log.layout import (
     SegmentHeader,
     base_of_name,
     is_segment_name,
+    trailer_offset,
 )
 from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
 from pillarbox.log.segment import SegmentWriter, new_spare_name
@@ -101,6 +102,7 @@ def recover(
     directory: str,
     *,
     check_all: bool = False,
+    trust_footer: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recovery:
     """Find the log's segments and its end; cut a torn tail; raise `LogCorruptError` on damage."""
@@ -116,6 +118,8 @@ def recover(
         segment = None
         if place < len(names) - 1 and not check_all:
             segment = _sealed_before(disk, directory, names[place], names[place + 1 :])
+        elif trust_footer and not check_all:
+            segment = _closed_last(disk, directory, names[place], result)
         if segment is None:
             segment = _examine(disk, directory, names, place, result)
         elif segment.commit_offset:
@@ -159,6 +163,27 @@ def _sealed_before(disk: Disk, directory: str, name: str, later: list[str]) -> S
     ):
         return segment
     return None
+
+
+def _closed_last(disk: Disk, directory: str, name: str, result: Recovery) -> Segment | None:
+    """The last segment, as its footer has it; None if it has none, and must be read."""
+    segment = load_sealed(disk, directory, name)
+    if segment is None or not segment.proven:
+        return None
+    handle = disk.open(f"{directory}/{name}")
+    try:
+        end = trailer_offset(disk.pread(handle, 16, segment.size_bytes - 16))
+        footer = read_footer(disk, handle, segment.header)
+    finally:
+        disk.close(handle)
+    if end is None or footer is None:
+        return None
+    found = Scan(footer.end_index, end, footer.index, footer, end)
+    found.synced_index, found.commit_offset = footer.end_index, footer.commit_offset
+    found.min_time_ns, found.max_time_ns = footer.min_time_ns, footer.max_time_ns
+    found.frames = footer.frames
+    result.tail = found
+    return segment
 
 
 def _examine(disk: Disk, directory: str, names: list[str], place: int, result: Recovery) -> Segment:

@@ -340,8 +340,8 @@ class Writer:
         commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
         now = max(commit.time_ns, self.last_time_ns)
         try:
-            active.sync()
-            synced = self.synced_index = active.end_index
+            self._sync_if_needed(active)
+            synced = self.synced_index
             payload, data_bytes = encode_records(records) if records else (b"", 0)
             active.write_frame(
                 DATA if records else COMMIT,
@@ -377,6 +377,12 @@ class Writer:
         self.next_index = self.synced_index = self.end_index = commit.end_index
         self._confirmed(commit.end_index)
 
+    def _sync_if_needed(self, segment: SegmentWriter) -> None:
+        """Everything in the segment is on disk after this; at level fsync it mostly is before."""
+        if self._durability != FSYNC or self.synced_index < segment.end_index:
+            segment.sync()
+            self.synced_index = segment.end_index
+
     def _listed(self, writer: SegmentWriter) -> Segment:
         return next(each for each in self._catalog.segments if each.name == writer.name)
 
@@ -410,8 +416,7 @@ class Writer:
 
     def _seal_for_good(self, writer: SegmentWriter) -> None:
         try:
-            writer.sync()
-            self.synced_index = writer.end_index
+            self._sync_if_needed(writer)
             footer = writer.seal(self.synced_index)
             writer.sync()
         except OSError as error:

@@ -1,0 +1,1 @@
+"""The broker beside Redis, moto's server and boto3."""

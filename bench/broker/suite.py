@@ -1,0 +1,15 @@
+"""What this suite measures, in order."""
+
+from __future__ import annotations
+
+from bench.broker import clients, parked, send
+from bench.harness import Benchmark, Sized
+
+
+def benchmarks(sized: Sized) -> list[Benchmark]:
+    return [
+        send.not_durable(sized),
+        send.durable(sized),
+        clients.python(sized),
+        parked.parked(sized),
+    ]

@@ -1,0 +1,123 @@
+"""Who may do what: keys, the queues they are good for, and everyone where there are none."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
+
+from pillarbox.broker.config import Config, Key
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.http import Request, Response
+from pillarbox.broker.sigv4 import signature_of, verify
+
+_SENDS = frozenset(("SendMessage", "SendMessageBatch"))
+_RECEIVES = frozenset(
+    (
+        "ReceiveMessage",
+        "DeleteMessage",
+        "DeleteMessageBatch",
+        "ChangeMessageVisibility",
+        "ChangeMessageVisibilityBatch",
+    )
+)
+_READS = frozenset(
+    ("GetQueueUrl", "GetQueueAttributes", "ListQueueTags", "ListDeadLetterSourceQueues")
+)
+_ASK = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
+_ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read": _READS}
+
+
+class Principal:
+    """Whoever asks. A role is `send`, `receive`, `read`, `*` or the name of an action."""
+
+    def __init__(self, key: Key | None) -> None:
+        self.name = key.id if key is not None else ""
+        self._key = key
+        self._may = lru_cache(4096)(self._decide)
+
+    def check(self, action: str, queue: str) -> None:
+        """Raise unless this action is allowed on this queue."""
+        if self._key is not None and not self._may(action, queue):
+            raise SqsError(
+                "AccessDenied",
+                f"User: {self.name} is not authorized to perform: sqs:{action} on resource: "
+                f"{queue}",
+            )
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self._key is None or ("*" in self._key.queues and "*" in self._key.actions)
+
+    def sees(self, queue: str) -> bool:
+        """Whether it may know that there is such a queue."""
+        return self._key is None or any(fnmatchcase(queue, each) for each in self._key.queues)
+
+    def _decide(self, action: str, queue: str) -> bool:
+        assert self._key is not None
+        if not self.sees(queue):
+            return False
+        return any(
+            role in ("*", action) or action in _ROLES.get(role, ()) for role in self._key.actions
+        )
+
+
+class Access:
+    """Finds out who asks."""
+
+    def __init__(self, config: Config) -> None:
+        self._keys = {key.id: key for key in config.keys}
+        self._principals = {key.id: Principal(key) for key in config.keys}
+        self._everyone = Principal(None)
+        self._skew_seconds = config.clock_skew_seconds
+
+    @property
+    def open_to_all(self) -> bool:
+        return not self._keys
+
+    def principal(self, request: Request, now_seconds: float) -> Principal:
+        """Whoever signed this request with SigV4; anyone where there are no keys."""
+        if not self._keys:
+            return self._everyone
+        signature = signature_of(request)
+        key = self._keys.get(signature.key_id)
+        if key is None:
+            raise SqsError(
+                "InvalidClientTokenId", "The security token included in the request is invalid."
+            )
+        verify(request, signature, key.secret, now_seconds, self._skew_seconds)
+        return self._principals[key.id]
+
+    def refuse(self, request: Request, now_seconds: float) -> Response | None:
+        """For what is not SQS: None for a key that may do everything, else why not.
+
+        Clients sign as for SQS, or send the key's id and secret as HTTP's Basic credentials.
+        """
+        principal = self._by_password(request)
+        if principal is None and "authorization" in request.headers:
+            try:
+                principal = self.principal(request, now_seconds)
+            except SqsError as error:
+                return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
+        if principal is None:
+            return Response(401, b"a key is needed: its id and secret, or a signature\n", _ASK)
+        if not principal.is_unlimited:
+            return Response(403, b"this key may only be used through SQS\n")
+        return None
+
+    def _by_password(self, request: Request) -> Principal | None:
+        scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            name, _, secret = base64.b64decode(encoded, validate=True).partition(b":")
+        except (binascii.Error, ValueError):
+            return None
+        key = self._keys.get(name.decode("latin-1"))
+        expected = key.secret.encode() if key is not None else b""
+        if not hmac.compare_digest(secret, expected) or key is None:
+            return None
+        return self._principals[key.id]

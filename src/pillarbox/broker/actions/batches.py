@@ -1,0 +1,144 @@
+"""The batch forms: what is wrong with the batch fails it whole, the rest fails by entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from pillarbox.broker import shapes
+from pillarbox.broker.actions import messages
+from pillarbox.broker.call import Call, Result
+from pillarbox.broker.content import MESSAGE_BYTES_MAX
+from pillarbox.broker.errors import SqsError, missing
+from pillarbox.core.queue import Lease
+
+ENTRIES_MAX = 10
+_ID = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
+
+
+class Entry(Protocol):
+    Id: str | None
+
+
+E = TypeVar("E", bound=Entry)
+
+
+def checked(call: Call, entries: Sequence[E] | None) -> Sequence[E]:
+    """The entries, if the batch as such is in order."""
+    name = f"{call.action}RequestEntry"
+    if not entries:
+        raise SqsError("EmptyBatchRequest", f"There should be at least one {name} in the request.")
+    if len(entries) > ENTRIES_MAX:
+        raise SqsError(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent "
+            f"{len(entries)}.",
+        )
+    seen: set[str] = set()
+    for number, entry in enumerate(entries, 1):
+        if entry.Id is None:
+            raise missing(f"{name}.{number}.Id")
+        if not _ID.match(entry.Id):
+            raise SqsError(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and "
+                "underscores. It can be at most 80 letters long.",
+            )
+        if entry.Id in seen:
+            raise SqsError("BatchEntryIdsNotDistinct", f"Id {entry.Id} repeated.")
+        seen.add(entry.Id)
+    return entries
+
+
+def outcome(successful: list[dict[str, Any]], failed: list[dict[str, Any]]) -> Result:
+    """Empty lists are left out, as SQS does."""
+    return {
+        **({"Successful": successful} if successful else {}),
+        **({"Failed": failed} if failed else {}),
+    }
+
+
+def failure(entry: Entry, error: SqsError) -> dict[str, Any]:
+    return {
+        "Id": entry.Id,
+        "SenderFault": error.is_senders,
+        "Code": error.kind.code,
+        "Message": error.message,
+    }
+
+
+def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    entries = checked(call, ask.Entries)
+    drafts: list[tuple[shapes.SendEntry, messages.Draft]] = []
+    failed = []
+    for entry in entries:
+        try:
+            drafts.append((entry, messages.draft(call, queue, entry)))
+        except SqsError as error:
+            failed.append(failure(entry, error))
+    size = sum(each.size for _, each in drafts)
+    if size > MESSAGE_BYTES_MAX:
+        raise SqsError(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent "
+            f"{size} bytes.",
+        )
+    keys = messages.put(queue, [each for _, each in drafts])
+    call.broker.metrics.of(queue.name).sent += len(keys)
+    successful = [
+        {"Id": entry.Id, **messages.sent(call, queue, each, key)}
+        for (entry, each), key in zip(drafts, keys, strict=True)
+    ]
+    return outcome(successful, failed)
+
+
+def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
+    """Those whose lease is good go in one step."""
+    queue = call.queue(ask.QueueUrl)
+    living: dict[str, tuple[int, Lease]] = {}
+    stale: list[tuple[shapes.DeleteEntry, int]] = []
+    failed = []
+    for entry in checked(call, ask.Entries):
+        try:
+            key, lease = messages.lease_of(call, queue, entry.ReceiptHandle)
+        except SqsError as error:
+            failed.append(failure(entry, error))
+            continue
+        if lease is not None:
+            living[str(entry.Id)] = key, lease
+        else:
+            stale.append((entry, key))
+    if living:
+        queue.desk.acknowledge([lease for _, lease in living.values()])
+    done = [{"Id": name} for name in living]
+    for entry, key in stale:
+        try:
+            messages.delete_stale(queue, key, entry.ReceiptHandle)
+            done.append({"Id": str(entry.Id)})
+        except SqsError as error:
+            failed.append(failure(entry, error))
+    call.broker.metrics.of(queue.name).deleted += len(done)
+    return outcome(done, failed)
+
+
+def change_message_visibility_batch(call: Call, ask: shapes.ChangeMessageVisibilityBatch) -> Result:
+    queue = call.queue(ask.QueueUrl)
+
+    def one(entry: shapes.ChangeEntry) -> None:
+        seconds = messages.visibility(entry.VisibilityTimeout)
+        messages.change(call, queue, entry.ReceiptHandle, seconds)
+
+    return _each(checked(call, ask.Entries), one)
+
+
+def _each(entries: Sequence[E], one: Callable[[E], None]) -> Result:
+    done, failed = [], []
+    for entry in entries:
+        try:
+            one(entry)
+            done.append({"Id": entry.Id})
+        except SqsError as error:
+            failed.append(failure(entry, error))
+    return outcome(done, failed)

@@ -1,0 +1,260 @@
+"""SendMessage, DeleteMessage, ChangeMessageVisibility, and what their batch forms share."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from pillarbox.broker import content, shapes
+from pillarbox.broker.call import Call, Result
+from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.md5 import md5_of, md5_of_attributes
+from pillarbox.broker.shapes import Attribute
+from pillarbox.core import decide
+from pillarbox.core.events import Event, Removed, Scheduled, Sent
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import Extra, Lease, Queue, Record
+
+DELAY_SECONDS_MAX = 900
+VISIBILITY_SECONDS_MAX = 43_200
+_TOKEN = re.compile(r"[!-~]{1,128}\Z")
+_NOT_HERE = "The request include parameter that is not valid for this queue type."
+_NONE: dict[str, Attribute] = {}
+
+
+class Draft(Struct):
+    """A message that was checked, and is not sent yet."""
+
+    body: bytes
+    size: int
+    delay: int
+    priority: int
+    attributes: dict[str, str] | None
+    extra: Extra | None
+    checksums: dict[str, str]
+
+
+def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
+    """Check everything about a message; what is left is to put it in."""
+    text = ask.MessageBody
+    if not text:
+        raise missing("MessageBody")
+    content.check_characters(text, "message body")
+    body = text.encode()
+    checksums = {"MD5OfMessageBody": md5_of(body)}
+    attributes = ask.MessageAttributes or _NONE
+    size = len(body)
+    kept: dict[str, str] | None = None
+    priority = queue.priority
+    if attributes:
+        size += content.check_attributes(attributes)
+        priority = content.priority_of(attributes, priority)
+        kept = content.pack(attributes)
+        checksums["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
+    if ask.MessageSystemAttributes:
+        content.check_system_attributes(ask.MessageSystemAttributes)
+        trace = ask.MessageSystemAttributes[content.TRACE].StringValue or ""
+        kept = {**(kept or {}), content.TRACE_NOTE: trace}
+        checksums["MD5OfMessageSystemAttributes"] = md5_of_attributes(ask.MessageSystemAttributes)
+    if size > queue.bytes_max:
+        raise invalid(
+            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"{queue.bytes_max} bytes."
+        )
+    if call.principal.name:
+        kept = {**(kept or {}), content.SENDER_NOTE: call.principal.name}
+    extra = None
+    if queue.fifo:
+        extra = _in_group(queue, ask, body)
+    elif ask.MessageGroupId is not None or ask.MessageDeduplicationId is not None:
+        kept = _fair_group(ask, kept)
+    return Draft(body, size, _delay(queue, ask.DelaySeconds), priority, kept, extra, checksums)
+
+
+def _delay(queue: BrokerQueue, asked: int | None) -> int:
+    if asked is None:
+        return queue.delay_ns
+    if not 0 <= asked <= DELAY_SECONDS_MAX:
+        raise invalid_value("DelaySeconds", asked, "DelaySeconds must be >= 0 and <= 900.")
+    if queue.fifo and asked:
+        raise invalid_value("DelaySeconds", asked, _NOT_HERE)
+    return queue.delay_ns if queue.fifo else asked * SECOND_NS
+
+
+def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra:
+    if not ask.MessageGroupId:
+        raise missing("MessageGroupId")
+    _check_token("MessageGroupId", ask.MessageGroupId)
+    name = ask.MessageDeduplicationId
+    if name is not None:
+        _check_token("MessageDeduplicationId", name)
+    elif queue.content_based:
+        name = hashlib.sha256(body).hexdigest()
+    else:
+        raise invalid(
+            "The queue should either have ContentBasedDeduplication enabled or "
+            "MessageDeduplicationId provided explicitly"
+        )
+    return Extra(ask.MessageGroupId, name)
+
+
+def _fair_group(ask: shapes.SendMessage, kept: dict[str, str] | None) -> dict[str, str]:
+    """On a standard queue a group orders nothing; it is told to whoever receives."""
+    if ask.MessageDeduplicationId is not None:
+        raise invalid_value("MessageDeduplicationId", ask.MessageDeduplicationId, _NOT_HERE)
+    _check_token("MessageGroupId", ask.MessageGroupId or "")
+    return {**(kept or {}), content.GROUP_NOTE: ask.MessageGroupId or ""}
+
+
+def _check_token(parameter: str, value: str) -> None:
+    if not _TOKEN.match(value):
+        raise invalid_value(
+            parameter,
+            value,
+            f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in "
+            "length.",
+        )
+
+
+def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> list[int]:
+    """Put messages in, in one step for each delay that they have. Their keys."""
+    keys = [0] * len(drafts)
+    by_delay: dict[int, list[int]] = {}
+    for at, each in enumerate(drafts):
+        by_delay.setdefault(each.delay, []).append(at)
+    for delay, places in by_delay.items():
+        for at, key in zip(places, _send(queue, [drafts[at] for at in places], delay), strict=True):
+            keys[at] = key
+    return keys
+
+
+def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
+    store = queue.desk.store
+    records: list[Record] = []
+
+    def happen(state: Queue, now: int) -> list[Event]:
+        first = max(now >> 1, store.last_key + 1)
+        store.last_key = first + len(drafts) - 1
+        for key, each in zip(range(first, first + len(drafts)), drafts, strict=True):
+            records.append(Record(key, each.body, each.priority, 0, each.attributes, each.extra))
+        fresh = decide.send(state, records, now)
+        if not fresh:
+            return []
+        return [Scheduled(fresh, now + delay) if delay else Sent(fresh)]
+
+    queue.desk.step(happen)
+    if not queue.fifo:
+        return [record.key for record in records]
+    now = store.clock.now()
+    return [decide.original(queue.desk.queue, record, now) for record in records]
+
+
+def sent(call: Call, queue: BrokerQueue, each: Draft, key: int) -> dict[str, Any]:
+    """What the sender of a message is told."""
+    told: dict[str, Any] = {"MessageId": call.broker.store.message_id(key), **each.checksums}
+    if queue.fifo:
+        told["SequenceNumber"] = sequence_number(key)
+    return told
+
+
+def sequence_number(key: int) -> str:
+    return f"{key:020}"
+
+
+def send_message(call: Call, ask: shapes.SendMessage) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    each = draft(call, queue, ask)
+    extra = each.extra
+    (key,) = queue.desk.send(
+        (each.body,),
+        each.priority,
+        each.delay,
+        each.attributes,
+        None if extra is None else lambda: extra,
+    )
+    call.broker.metrics.of(queue.name).sent += 1
+    return sent(call, queue, each, key)
+
+
+# -- by receipt handle -------------------------------------------------------------------------
+
+
+def lease_of(call: Call, queue: BrokerQueue, handle: str | None) -> tuple[int, Lease | None]:
+    """The key of the message that a handle is for, and its lease if that is still good."""
+    if not handle:
+        raise missing("ReceiptHandle")
+    store = call.broker.store
+    delivery = store.delivery_of(queue.desk.queue, handle)
+    if delivery is None:
+        raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+    lease = store.lease_of(queue.desk.queue, handle)
+    alive = lease is not None and lease.deadline > store.clock.now()
+    return delivery[0], lease if alive else None
+
+
+def delete_stale(queue: BrokerQueue, key: int, handle: str | None) -> None:
+    """A standard queue deletes by an old handle as well; on a FIFO queue it has expired."""
+
+    def happen(state: Queue, now: int) -> list[Removed]:
+        found = decide.remove(state, frozenset((key,)))
+        if found.keys and queue.fifo:
+            raise invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
+        return [found] if found.keys else []
+
+    queue.desk.step(happen)
+
+
+def delete_message(call: Call, ask: shapes.DeleteMessage) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    key, lease = lease_of(call, queue, ask.ReceiptHandle)
+    if lease is None or queue.desk.acknowledge((lease,)) != [True]:
+        delete_stale(queue, key, ask.ReceiptHandle)
+    call.broker.metrics.of(queue.name).deleted += 1
+    return None
+
+
+def change_message_visibility(call: Call, ask: shapes.ChangeMessageVisibility) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    if ask.ReceiptHandle is None:
+        raise missing("ReceiptHandle")
+    change(call, queue, ask.ReceiptHandle, visibility(ask.VisibilityTimeout))
+    return None
+
+
+def visibility(seconds: int | None) -> int:
+    if seconds is None:
+        raise missing("VisibilityTimeout")
+    if not 0 <= seconds <= VISIBILITY_SECONDS_MAX:
+        raise invalid_value(
+            "VisibilityTimeout", seconds, "VisibilityTimeout must be an integer between 0 and 43200"
+        )
+    return seconds
+
+
+def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
+    """Let the lease end so many seconds from now; at once for 0."""
+    _, lease = lease_of(call, queue, handle)
+    if lease is not None:
+        if seconds == 0:
+            if queue.desk.nack((lease,), 0)[0]:
+                return
+        else:
+            limit = lease.leased_at + VISIBILITY_SECONDS_MAX * SECOND_NS
+            if call.broker.store.clock.now() + seconds * SECOND_NS > limit:
+                raise invalid_value(
+                    "VisibilityTimeout",
+                    seconds,
+                    "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
+                )
+            if queue.desk.extend((lease,), seconds * SECOND_NS)[0]:
+                return
+    raise invalid_value(
+        "ReceiptHandle",
+        handle,
+        "Message does not exist or is not available for visibility timeout change.",
+    )

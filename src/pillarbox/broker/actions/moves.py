@@ -1,0 +1,111 @@
+"""StartMessageMoveTask, CancelMessageMoveTask, ListMessageMoveTasks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from typing import Any
+
+import msgspec
+
+from pillarbox.broker import shapes
+from pillarbox.broker.call import Call, Result
+from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.moves import MoveTask
+
+RATE_MAX = 500
+RESULTS_MAX = 10
+
+
+def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Result:
+    source = _queue(call, "SourceArn", ask.SourceArn)
+    target = None
+    if ask.DestinationArn is not None:
+        target = _queue(call, "DestinationArn", ask.DestinationArn)
+        if target == source:
+            raise invalid("Source queue arn and destination queue arn must not be the same.")
+        if target.endswith(".fifo") != source.endswith(".fifo"):
+            raise invalid("The source and the destination must be queues of the same type.")
+    rate = ask.MaxNumberOfMessagesPerSecond
+    if rate is not None and not 1 <= rate <= RATE_MAX:
+        reason = f"Must be between 1 and {RATE_MAX}, if provided."
+        raise invalid_value("MaxNumberOfMessagesPerSecond", rate, reason)
+    desk = call.broker.store.desks[source]
+    if not desk.queue.sources:
+        raise invalid("Source queue must be configured as a Dead Letter Queue.")
+    moves = call.broker.moves
+    if moves.running(source) is not None:
+        raise SqsError(
+            "UnsupportedOperation",
+            "There is already a task running. Only one active task is allowed for a source queue "
+            "arn at a given time.",
+        )
+    started = call.broker.now_seconds() * 1000
+    waiting = desk.counts()[0]
+    task = MoveTask(secrets.token_hex(16), source, target, rate, waiting, started)
+    moves.start(task)
+    call.broker.flush()
+    return {"TaskHandle": _handle(call, task)}
+
+
+def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> Result:
+    if not ask.TaskHandle:
+        raise missing("TaskHandle")
+    try:
+        known = msgspec.json.decode(base64.b64decode(ask.TaskHandle, validate=True))
+        name, source = known["taskId"], str(known["sourceArn"]).rpartition(":")[2]
+    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
+        raise invalid_value("TaskHandle", ask.TaskHandle, "Invalid task handle.") from None
+    call.principal.check(call.action, source)
+    task = call.broker.moves.running(source)
+    if task is None or task.id != name:
+        raise SqsError("ResourceNotFoundException", "Task does not exist.")
+    call.broker.moves.cancel(task)
+    return {"ApproximateNumberOfMessagesMoved": task.moved}
+
+
+def list_message_move_tasks(call: Call, ask: shapes.ListMessageMoveTasks) -> Result:
+    source = _queue(call, "SourceArn", ask.SourceArn)
+    most = ask.MaxResults if ask.MaxResults is not None else 1
+    if not 1 <= most <= RESULTS_MAX:
+        raise invalid_value("MaxResults", most, f"Must be between 1 and {RESULTS_MAX}.")
+    tasks = call.broker.moves.of(source)[:most]
+    return {"Results": [_told(call, task) for task in tasks]} if tasks else {}
+
+
+def _queue(call: Call, parameter: str, arn: str | None) -> str:
+    if not arn:
+        raise missing(parameter)
+    queue = call.broker.catalogue.by_arn(arn)
+    if queue is None:
+        raise SqsError(
+            "ResourceNotFoundException",
+            f"The resource that you specified for the {parameter} parameter doesn't exist.",
+        )
+    call.principal.check(call.action, queue.name)
+    return queue.name
+
+
+def _handle(call: Call, task: MoveTask) -> str:
+    known = {"taskId": task.id, "sourceArn": call.broker.catalogue.arn(task.source)}
+    return base64.b64encode(msgspec.json.encode(known)).decode()
+
+
+def _told(call: Call, task: MoveTask) -> dict[str, Any]:
+    """A task's handle is told only while it can be cancelled."""
+    told: dict[str, Any] = {}
+    if task.status == "RUNNING":
+        told["TaskHandle"] = _handle(call, task)
+    told["Status"] = task.status
+    told["SourceArn"] = call.broker.catalogue.arn(task.source)
+    if task.target is not None:
+        told["DestinationArn"] = call.broker.catalogue.arn(task.target)
+    if task.rate is not None:
+        told["MaxNumberOfMessagesPerSecond"] = task.rate
+    told["ApproximateNumberOfMessagesMoved"] = task.moved
+    told["ApproximateNumberOfMessagesToMove"] = task.to_move
+    if task.failure:
+        told["FailureReason"] = task.failure
+    told["StartedTimestamp"] = task.started_ms
+    return told

@@ -1,0 +1,151 @@
+"""Tags and permissions: labels that others put on a queue. Keys, not these, guard the broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pillarbox.broker import shapes
+from pillarbox.broker.call import Call, Result
+from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+
+TAGS_MAX = 50
+ACTIONS_MAX = 7
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
+_ACCOUNT = re.compile(r"\d{12}\Z", re.ASCII)
+_GRANTABLE = frozenset(
+    (
+        "*",
+        "SendMessage",
+        "ReceiveMessage",
+        "DeleteMessage",
+        "ChangeMessageVisibility",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "PurgeQueue",
+    )
+)
+
+
+def check_tags(tags: Mapping[str, str], already: int) -> None:
+    for name, value in tags.items():
+        if not 1 <= len(name) <= 128:
+            raise invalid("Tag keys must be between 1 and 128 characters in length.")
+        if len(value) > 256:
+            raise invalid("Tag values must be between 0 and 256 characters in length.")
+        if name.lower().startswith("aws:"):
+            raise invalid("Tag keys must not start with aws:, which is reserved.")
+    if already + len(tags) > TAGS_MAX:
+        raise invalid(f"Too many tags: at most {TAGS_MAX} are allowed for a queue.")
+
+
+def tag_queue(call: Call, ask: shapes.TagQueue) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    if not ask.Tags:
+        raise missing("Tags")
+    check_tags(ask.Tags, len(queue.tags.keys() - ask.Tags.keys()))
+    _change(call, queue, tags={**queue.tags, **ask.Tags})
+    return None
+
+
+def untag_queue(call: Call, ask: shapes.UntagQueue) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    if not ask.TagKeys:
+        raise missing("TagKeys")
+    gone = set(ask.TagKeys)
+    kept = {name: value for name, value in queue.tags.items() if name not in gone}
+    _change(call, queue, tags=kept)
+    return None
+
+
+def list_queue_tags(call: Call, ask: shapes.ListQueueTags) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    return {"Tags": queue.tags} if queue.tags else {}
+
+
+def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    label = _label(ask.Label)
+    if not ask.AWSAccountIds:
+        raise missing("AWSAccountIds")
+    if not ask.Actions:
+        raise missing("Actions")
+    if len(ask.Actions) > ACTIONS_MAX:
+        raise SqsError(
+            "OverLimit",
+            f"{len(ask.Actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.",
+        )
+    for account in ask.AWSAccountIds:
+        if not _ACCOUNT.match(account):
+            raise invalid_value("PrincipalId", account, "Unable to verify.")
+    for action in ask.Actions:
+        if action not in _GRANTABLE:
+            reason = "Only the queue owner is allowed to invoke this action."
+            raise invalid_value("ActionName", f"SQS:{action}", reason)
+    policy = _policy(call, queue)
+    if any(each.get("Sid") == label for each in policy["Statement"]):
+        raise invalid_value("Label", label, "Already exists.")
+    principals = [f"arn:aws:iam::{account}:root" for account in ask.AWSAccountIds]
+    actions = [f"SQS:{action}" for action in ask.Actions]
+    policy["Statement"].append(
+        {
+            "Sid": label,
+            "Effect": "Allow",
+            "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
+            "Action": actions if len(actions) > 1 else actions[0],
+            "Resource": call.broker.catalogue.arn(queue.name),
+        }
+    )
+    _keep_policy(call, queue, policy)
+    return None
+
+
+def remove_permission(call: Call, ask: shapes.RemovePermission) -> Result:
+    queue = call.queue(ask.QueueUrl)
+    label = _label(ask.Label)
+    policy = _policy(call, queue)
+    kept = [each for each in policy["Statement"] if each.get("Sid") != label]
+    if len(kept) == len(policy["Statement"]):
+        raise invalid_value("Label", label, "can't find label on existing policy.")
+    _keep_policy(call, queue, {**policy, "Statement": kept} if kept else None)
+    return None
+
+
+def _label(label: str | None) -> str:
+    if not label:
+        raise missing("Label")
+    if not _LABEL.match(label):
+        raise invalid_value(
+            "Label",
+            label,
+            "Label can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in "
+            "length.",
+        )
+    return label
+
+
+def _policy(call: Call, queue: BrokerQueue) -> dict[str, Any]:
+    value = queue.given.get("Policy")
+    policy: dict[str, Any] = msgspec.json.decode(value) if value else {}
+    policy.setdefault("Version", "2012-10-17")
+    policy.setdefault("Id", f"{call.broker.catalogue.arn(queue.name)}/SQSDefaultPolicy")
+    statements = policy.get("Statement", [])
+    policy["Statement"] = statements if isinstance(statements, list) else [statements]
+    return policy
+
+
+def _keep_policy(call: Call, queue: BrokerQueue, policy: dict[str, Any] | None) -> None:
+    given = {name: value for name, value in queue.given.items() if name != "Policy"}
+    if policy is not None:
+        given["Policy"] = msgspec.json.encode(policy).decode()
+    _change(call, queue, attributes=given)
+
+
+def _change(call: Call, queue: BrokerQueue, **changes: Any) -> None:
+    call.broker.catalogue.change(queue, call.broker.now_seconds(), **changes)
+    call.broker.flush()

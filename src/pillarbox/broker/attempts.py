@@ -1,0 +1,39 @@
+"""Receive request attempt ids: a FIFO client that lost its answer may ask for it again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import Lease
+
+if TYPE_CHECKING:
+    from pillarbox.broker.catalogue import BrokerQueue
+
+_KEPT_NS: Final = 300 * SECOND_NS
+_KEPT_MAX: Final = 10_000
+
+
+class Attempts:
+    """What was answered to each attempt of the last five minutes."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, Sequence[Lease]]] = OrderedDict()
+
+    def keep(self, attempt: str, leases: Sequence[Lease]) -> None:
+        self._known[attempt] = (leases[0].leased_at + _KEPT_NS, leases)
+        self._known.move_to_end(attempt)
+        while len(self._known) > _KEPT_MAX:
+            self._known.popitem(last=False)
+
+    def again(self, attempt: str, queue: BrokerQueue, timeout: int) -> Sequence[Lease]:
+        """The same messages once more, hidden for as long again; none if any was touched."""
+        until, leases = self._known.get(attempt, (0, ()))
+        now = queue.desk.store.clock.now()
+        if now >= until or not all(lease.deadline > now for lease in leases):
+            self._known.pop(attempt, None)
+            return ()
+        queue.desk.extend(leases, timeout)
+        return leases

@@ -1,0 +1,69 @@
+"""One SQS request under way: who asks, in which protocol, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pillarbox.broker.access import Principal
+from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.errors import SqsError, of_mailbox
+from pillarbox.broker.http import Request, Response
+from pillarbox.core.errors import MailboxError
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+Result = Mapping[str, Any] | None
+
+
+class Wire(Protocol):
+    """One of the two protocols."""
+
+    def result(self, action: str, result: Result, request_id: str) -> Response: ...
+    def error(self, error: SqsError, request_id: str) -> Response: ...
+
+
+class Call:
+    """A request on its way through an action."""
+
+    __slots__ = ("action", "broker", "principal", "request", "request_id", "wire")
+
+    def __init__(
+        self, broker: Broker, request: Request, wire: Wire, action: str, principal: Principal
+    ) -> None:
+        self.broker = broker
+        self.request = request
+        self.wire = wire
+        self.action = action
+        self.principal = principal
+        self.request_id = broker.next_request_id()
+
+    def queue(self, url: str | None) -> BrokerQueue:
+        """The queue that this request is about, if whoever asks may ask this of it."""
+        if url is None and len(self.request.path) > 1:
+            url = self.request.path
+        queue = self.broker.catalogue.by_url(url)
+        self.principal.check(self.action, queue.name)
+        return queue
+
+    def url_of(self, name: str) -> str:
+        return f"{self.request.origin}/{self.broker.config.account}/{name}"
+
+    def answer(self, result: Result, unsent: Callable[[], object] | None = None) -> Response:
+        """The answer, held back until all that was written for it is confirmed."""
+        response = self.wire.result(self.action, result, self.request_id)
+        response.unsent = unsent
+        if self.broker.written:
+            self.broker.confirmed(response)
+            response.otherwise = self.unconfirmed
+        return response
+
+    def unconfirmed(self, error: Exception) -> Response:
+        """The disk failed: nobody may believe that this was done."""
+        self.broker.metrics.unconfirmed += 1
+        known = of_mailbox(error) if isinstance(error, MailboxError) else None
+        return self.fail(known or SqsError("ServiceUnavailable", str(error)))
+
+    def fail(self, error: SqsError) -> Response:
+        return self.wire.error(error, self.request_id)

@@ -1,0 +1,273 @@
+"""The queues of a broker as SQS's users know them: by name and URL, with attributes and tags.
+
+What SQS knows about a queue is kept as notes in the store, beside the queue itself, and read
+into a `BrokerQueue` once. A queue that was not made through SQS's API has no notes: it gets
+SQS's defaults, and the broker's own dead-letter policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pillarbox.broker.attempts import Attempts
+from pillarbox.broker.attributes import (
+    DEFAULTS,
+    FIFO_DEFAULTS,
+    allow_policy,
+    check,
+    redrive_policy,
+)
+from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_queue
+from pillarbox.core.limits import SECOND_NS, queue_name
+from pillarbox.core.queue import Settings
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.store import Store
+
+if TYPE_CHECKING:
+    from pillarbox.broker.config import Config, DeclaredQueue
+
+FIFO_SUFFIX = ".fifo"
+_URLS_MAX = 10_000
+
+
+class BrokerQueue:
+    """A queue with its attributes, read."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.name = desk.queue.name
+        self.fifo = self.name.endswith(FIFO_SUFFIX)
+        self.purged_at: int | None = None
+        self.expired = 0  # messages that were deleted because of their age
+        self.attempts = Attempts()
+        self.read()
+
+    def read(self) -> None:
+        """Take over what the notes say."""
+        notes = self.desk.notes
+        self.given: dict[str, str] = notes.get("attributes", {})
+        self.tags: dict[str, str] = notes.get("tags", {})
+        self.created: int = notes.get("created", 0)
+        self.modified: int = notes.get("modified", 0)
+        self.priority: int = notes.get("priority", 0)
+        known = self.attributes()
+        self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
+        self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
+        self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
+        self.retention_ns = int(known["MessageRetentionPeriod"]) * SECOND_NS
+        self.bytes_max = int(known["MaximumMessageSize"])
+        self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
+
+    def attributes(self) -> dict[str, str]:
+        """All that can be set, with the defaults of what was not."""
+        fifo = {"FifoQueue": "true", **FIFO_DEFAULTS} if self.fifo else {}
+        known = {**DEFAULTS, **fifo, **self.given}
+        return {name: value for name, value in known.items() if value != ""}
+
+
+class Catalogue:
+    """All queues of a store."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._known: dict[str, BrokerQueue] = {}
+        self._by_url: dict[str, BrokerQueue] = {}  # what was asked for lately
+        self._dropped_at: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[BrokerQueue]:
+        return iter([self.get(name) for name in sorted(self._store.desks)])
+
+    def find(self, name: str) -> BrokerQueue | None:
+        desk = self._store.desks.get(name)
+        if desk is None:
+            return None
+        known = self._known.get(name)
+        if known is None or known.desk is not desk:
+            known = self._known[name] = BrokerQueue(desk)
+        return known
+
+    def get(self, name: str) -> BrokerQueue:
+        found = self.find(name)
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def by_url(self, url: str | None) -> BrokerQueue:
+        """By its URL, whatever its host: what counts is account and name. A bare name will do."""
+        known = self._by_url.get(url or "")
+        if known is not None and self._store.desks.get(known.name) is known.desk:
+            return known
+        if not url:
+            raise missing("QueueUrl")
+        rest, slash, name = url.rpartition("/")
+        account = rest.rpartition("/")[2] if slash else ""
+        if account.isdecimal() and len(account) == 12 and account != self._config.account:
+            raise no_such_queue()
+        if len(self._by_url) >= _URLS_MAX:
+            self._by_url.clear()
+        found = self._by_url[url] = self.get(name)
+        return found
+
+    def by_arn(self, arn: str) -> BrokerQueue | None:
+        """None for one that is not here."""
+        prefix, _, name = arn.rpartition(":")
+        return self.find(name) if prefix == self._arn_prefix else None
+
+    def arn(self, name: str) -> str:
+        return f"{self._arn_prefix}:{name}"
+
+    @property
+    def _arn_prefix(self) -> str:
+        return f"arn:aws:sqs:{self._config.region}:{self._config.account}"
+
+    def open(self, name: str) -> Desk:
+        """The desk of a queue for a client that is no SQS client; made if it is not there."""
+        desk = self._store.desks.get(name)
+        if desk is not None:
+            return desk
+        desk = self._store.desk(queue_name(name))
+        stem = name.removesuffix(FIFO_SUFFIX)
+        most = self._config.max_deliveries
+        if most and not stem.endswith("_dlq"):
+            grave = f"{stem[:75]}_dlq{FIFO_SUFFIX if name != stem else ''}"
+            target = self._store.desk(grave)
+            if target.dead is None:
+                self._store.bury_at(desk, target, most)
+        return desk
+
+    def declare(self, declared: Mapping[str, DeclaredQueue], now_seconds: int) -> None:
+        """Make the queues that a configuration names, or change them to what it says."""
+        policies: dict[str, str] = {}
+        for name, wanted in declared.items():
+            policy = wanted.attributes.get("RedrivePolicy")
+            if policy is not None:
+                policies[name] = _text(policy)
+                self._store.desk(name, Settings(dead_on_receive=True))
+                target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
+                if target in declared:  # it gets none of its own
+                    self._store.desk(target)
+        for name, wanted in declared.items():
+            given = {key: _text(value) for key, value in wanted.attributes.items()}
+            if name.endswith(FIFO_SUFFIX):
+                given["FifoQueue"] = "true"
+            check(given, fifo=name.endswith(FIFO_SUFFIX))
+            queue = BrokerQueue(self.open(name))
+            kept = {**queue.given, **given}
+            kept.pop("RedrivePolicy", None)
+            changes = {"attributes": kept, "tags": wanted.tags, "priority": wanted.priority}
+            self.change(queue, now_seconds, **changes)
+        for name, value in policies.items():
+            queue = self.get(name)
+            given = {**queue.given, "RedrivePolicy": value}
+            self.change(queue, now_seconds, attributes=given)
+
+    def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
+        """A new queue, made as SQS makes it."""
+        settings = Settings(dead_on_receive=True, deduplicate_by_group=_by_group(notes))
+        links = self._policy(name, notes["attributes"])
+        desk = self._store.desk(name, settings)
+        stamped = {**notes, "created": now_seconds, "modified": now_seconds}
+        self._store.note(desk, stamped)
+        self._link(desk, links)
+        self._adopt(name)
+        return self.get(name)
+
+    def change(self, queue: BrokerQueue, now_seconds: int, **changes: Any) -> None:
+        """Other attributes or tags for a queue."""
+        notes = {"created": now_seconds, **queue.desk.notes, **changes}
+        if "attributes" in changes:
+            link = self._policy(queue.name, changes["attributes"])
+            notes["modified"] = now_seconds
+            self._store.note(queue.desk, notes)
+            self._scope(queue.desk, _by_group(notes))
+            self._link(queue.desk, link)
+        else:
+            self._store.note(queue.desk, notes)
+        queue.read()
+
+    def drop(self, queue: BrokerQueue) -> None:
+        self._known.pop(queue.name, None)
+        self._dropped_at[queue.name] = self._store.clock.now()
+        self._store.drop(queue.name)
+
+    def dropped_recently(self, name: str) -> bool:
+        at = self._dropped_at.get(name)
+        wait = self._config.recreate_after_seconds * SECOND_NS
+        return at is not None and self._store.clock.now() < at + wait
+
+    def sources_of(self, queue: BrokerQueue) -> list[str]:
+        return sorted(source.name for source in queue.desk.queue.sources)
+
+    # -- dead letters ------------------------------------------------------------------------
+
+    def _policy(self, name: str, attributes: Mapping[str, str]) -> tuple[Desk, int] | None:
+        """Where the dead letters of a queue with these attributes go; raises if they may not."""
+        value = attributes.get("RedrivePolicy")
+        if not value:
+            return None
+        policy = redrive_policy(value)
+        target = self.by_arn(policy.deadLetterTargetArn)
+        problem = None
+        if target is None:
+            problem = "Dead letter target does not exist."
+        elif target.fifo != name.endswith(FIFO_SUFFIX):
+            problem = "Dead-letter queue must be same type of queue as the source."
+        elif target.name == name:
+            problem = "Dead-letter queue must be another queue than the source."
+        elif target.desk.dead is not None:
+            problem = "Dead-letter queue must not have a dead-letter queue of its own."
+        elif not self._allows(target, name):
+            problem = "Queue does not have permission to use the dead-letter queue."
+        if problem is not None or target is None:
+            raise invalid_value("RedrivePolicy", value, problem or "")
+        own = self.find(name)
+        if own is not None and own.desk.queue.sources:
+            reason = "A dead-letter queue must not have a dead-letter queue of its own."
+            raise invalid_value("RedrivePolicy", value, reason)
+        return target.desk, policy.most
+
+    def _allows(self, target: BrokerQueue, source: str) -> bool:
+        value = target.given.get("RedriveAllowPolicy")
+        if not value:
+            return True
+        policy = allow_policy(value)
+        if policy.redrivePermission == "byQueue":
+            return self.arn(source) in (policy.sourceQueueArns or ())
+        return policy.redrivePermission == "allowAll"
+
+    def _link(self, desk: Desk, link: tuple[Desk, int] | None) -> None:
+        if link is not None:
+            self._store.bury_at(desk, *link)
+        elif desk.dead is not None and desk.queue.settings.dead_on_receive:
+            self._store.keep_dead_letters(desk)
+
+    def _scope(self, desk: Desk, by_group: bool) -> None:
+        if desk.queue.settings.deduplicate_by_group != by_group:
+            with self._store.lock:
+                desk.configure(deduplicate_by_group=by_group)
+
+    def _adopt(self, name: str) -> None:
+        """Queues whose policy names a queue that was away until now."""
+        for queue in list(self):
+            value = queue.given.get("RedrivePolicy")
+            if value and queue.desk.dead is None and queue.name != name:
+                try:
+                    self._link(queue.desk, self._policy(queue.name, queue.given))
+                except SqsError:  # it still is, or may not be used
+                    continue
+
+
+def _text(value: str | int | bool | dict[str, Any]) -> str:
+    """A value of a configuration, as SQS writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
+
+
+def _by_group(notes: Mapping[str, Any]) -> bool:
+    found: bool = notes["attributes"].get("DeduplicationScope") == "messageGroup"
+    return found

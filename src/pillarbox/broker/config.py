@@ -1,0 +1,117 @@
+"""What a broker can be told: flags over environment over `pillarbox.toml`, checked in one place.
+
+`Config` is complete and valid once it exists. Keys of the file are the names of its fields.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.limits import PRIORITY_MAX, queue_name, whole
+
+DEFAULT_PORT: Final = 9324
+CONFIG_FILE: Final = "pillarbox.toml"
+
+Durability = Literal["fsync", "os", "memory"]
+
+
+class Key(Struct, frozen=True, forbid_unknown_fields=True):
+    """A client's key: which queues it may use (`orders*`), and for which actions."""
+
+    id: str
+    secret: str
+    queues: tuple[str, ...] = ("*",)
+    actions: tuple[str, ...] = ("*",)
+
+
+class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue that exists from the start: attributes by their SQS names, tags, a priority."""
+
+    attributes: dict[str, str | int | bool | dict[str, Any]] = {}
+    tags: dict[str, str] = {}
+    priority: int = 0
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one broker runs."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    data: str | None = "./data"  # None keeps everything in memory and nothing on disk
+    durability: Durability = "fsync"
+    account: str = "000000000000"
+    region: str = "us-east-1"
+    keys: tuple[Key, ...] = ()
+    anonymous: bool = False  # without keys, serve others than this machine
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    clock_skew_seconds: int = 300
+    purge_interval_seconds: int = 60
+    recreate_after_seconds: int = 60
+    max_deliveries: int = 5  # of queues that were not made through SQS's own API
+    in_flight_max: int = 120_000
+    idle_seconds: float = 75.0
+    stop_seconds: float = 25.0
+    connections_max: int = 50_000
+    queues: dict[str, DeclaredQueue] = {}
+
+    def __post_init__(self) -> None:
+        whole("port", self.port, 0, 65_535)
+        if not (self.account.isdecimal() and len(self.account) == 12):
+            raise InvalidParameterError("account", self.account, "12 digits")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidParameterError(
+                "tls_certificate and tls_key", self.tls_certificate or self.tls_key, "given both"
+            )
+        if not self.keys and not self.anonymous and not is_loopback(self.host):
+            raise InvalidParameterError(
+                "host", self.host, "an address of this machine only (127.0.0.1), unless there are "
+                "keys to tell clients by, or anonymous = true says that everyone may come in",
+            )  # fmt: skip
+        for name, declared in self.queues.items():
+            queue_name(name, "queues")
+            whole(f"queues.{name}.priority", declared.priority, 0, PRIORITY_MAX)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load(path: str | None, flags: Mapping[str, Any]) -> Config:
+    """The configuration of a file, with flags over it. A file that was named must exist."""
+    settings: dict[str, Any] = {}
+    if path is not None or os.path.exists(CONFIG_FILE):
+        settings = _read(path or CONFIG_FILE)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if given.get("data") == "none":
+        given["data"] = None
+    try:
+        return msgspec.convert({**settings, **given}, Config)
+    except msgspec.ValidationError as error:
+        raise InvalidParameterError("configuration", path or CONFIG_FILE, str(error)) from error
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            settings = tomllib.load(file)
+    except FileNotFoundError:
+        raise InvalidParameterError("--config", path, "a file that exists") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidParameterError("--config", path, f"valid TOML ({error})") from None
+    if settings.get("data") == "none":
+        settings["data"] = None
+    return settings

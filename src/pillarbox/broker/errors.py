@@ -1,0 +1,122 @@
+"""Every error of the SQS wire: one table from its name to its shape, query code and status.
+
+Actions raise `SqsError(name, message)`; the protocols write it in their own form.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxError,
+    MailboxFullError,
+    ReceiptHandleExpiredError,
+    SerializationError,
+)
+
+
+class Kind(NamedTuple):
+    """How an error looks in each protocol."""
+
+    shape: str  # the `__type` of the JSON protocol
+    code: str  # that of the query protocol, and of the header x-amzn-query-error
+    status: int = 400
+
+
+def _modelled(shape: str, code: str | None = None, status: int = 400) -> Kind:
+    return Kind(f"com.amazonaws.sqs#{shape}", code or shape, status)
+
+
+def _prefixed(shape: str, code: str | None = None, status: int = 400) -> Kind:
+    return _modelled(shape, f"AWS.SimpleQueueService.{code or shape}", status)
+
+
+def _general(shape: str, code: str | None = None, status: int = 400) -> Kind:
+    return Kind(f"com.amazon.coral.service#{shape}", code or shape, status)
+
+
+KINDS: Final = {
+    "QueueDoesNotExist": _prefixed("QueueDoesNotExist", "NonExistentQueue"),
+    "QueueDeletedRecently": _prefixed("QueueDeletedRecently"),
+    "QueueNameExists": _modelled("QueueNameExists", "QueueAlreadyExists"),
+    "PurgeQueueInProgress": _prefixed("PurgeQueueInProgress", status=403),
+    "EmptyBatchRequest": _prefixed("EmptyBatchRequest"),
+    "TooManyEntriesInBatchRequest": _prefixed("TooManyEntriesInBatchRequest"),
+    "BatchEntryIdsNotDistinct": _prefixed("BatchEntryIdsNotDistinct"),
+    "BatchRequestTooLong": _prefixed("BatchRequestTooLong"),
+    "InvalidBatchEntryId": _prefixed("InvalidBatchEntryId"),
+    "UnsupportedOperation": _prefixed("UnsupportedOperation"),
+    "MessageNotInflight": _prefixed("MessageNotInflight"),
+    "InvalidAttributeName": _modelled("InvalidAttributeName"),
+    "InvalidAttributeValue": _modelled("InvalidAttributeValue"),
+    "InvalidMessageContents": _modelled("InvalidMessageContents"),
+    "InvalidIdFormat": _modelled("InvalidIdFormat"),
+    "InvalidAddress": _modelled("InvalidAddress", status=404),
+    "InvalidSecurity": _modelled("InvalidSecurity", status=403),
+    "ReceiptHandleIsInvalid": _modelled("ReceiptHandleIsInvalid"),
+    "ResourceNotFoundException": _modelled("ResourceNotFoundException", status=404),
+    "OverLimit": _modelled("OverLimit", status=403),
+    "RequestThrottled": _modelled("RequestThrottled", status=403),
+    "InvalidParameterValue": _general("InvalidParameterValueException", "InvalidParameterValue"),
+    "MissingParameter": _general("MissingRequiredParameterException", "MissingParameter"),
+    "InvalidAction": _general("UnknownOperationException", "InvalidAction"),
+    "UnknownOperationException": _general("UnknownOperationException", status=404),
+    "SerializationException": _general("SerializationException", "MalformedInput"),
+    "AccessDenied": _general("AccessDeniedException", "AccessDenied", 403),
+    "MissingAuthenticationToken": _general(
+        "MissingAuthenticationTokenException", "MissingAuthenticationToken", 403
+    ),
+    "IncompleteSignature": _general("IncompleteSignatureException", "IncompleteSignature"),
+    "SignatureDoesNotMatch": _general("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    "InvalidClientTokenId": _general("UnrecognizedClientException", "InvalidClientTokenId", 403),
+    "InternalFailure": _general("InternalFailure", status=500),
+    "ServiceUnavailable": _general("ServiceUnavailableException", "ServiceUnavailable", 503),
+}
+
+
+class SqsError(Exception):
+    """An answer that is an error. `name` is a key of `KINDS`."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.kind = KINDS[name]
+        self.message = message
+
+    @property
+    def is_senders(self) -> bool:
+        return self.kind.status < 500
+
+    @property
+    def query_error(self) -> str:
+        """The value of the header x-amzn-query-error, which SDKs read before the body."""
+        return f"{self.kind.code};{'Sender' if self.is_senders else 'Receiver'}"
+
+
+def invalid(message: str) -> SqsError:
+    return SqsError("InvalidParameterValue", message)
+
+
+def invalid_value(parameter: str, value: object, reason: str) -> SqsError:
+    """The usual sentence about a parameter that is out of its range."""
+    return invalid(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
+
+
+def missing(parameter: str) -> SqsError:
+    return SqsError("MissingParameter", f"The request must contain the parameter {parameter}.")
+
+
+def no_such_queue() -> SqsError:
+    return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
+
+
+def of_mailbox(error: MailboxError) -> SqsError:
+    """What an error of the store is on the wire."""
+    if isinstance(error, InvalidParameterError | SerializationError):
+        return invalid(str(error))
+    if isinstance(error, ReceiptHandleExpiredError):
+        return SqsError("ReceiptHandleIsInvalid", str(error))
+    if isinstance(error, MailboxFullError):
+        return SqsError("OverLimit", str(error))
+    return SqsError("ServiceUnavailable", str(error))

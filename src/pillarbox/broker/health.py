@@ -1,0 +1,29 @@
+"""/livez: the process answers. /readyz: it can also confirm what it is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pillarbox.broker.http import Request, Response
+from pillarbox.mailbox.ledger import DurableStore
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+_PLAIN = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
+
+
+class Health:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def livez(self, request: Request) -> Response:
+        return Response(200, b"ok\n", _PLAIN)
+
+    def readyz(self, request: Request) -> Response:
+        if self._broker.closed:
+            return Response(503, b"stopping\n", _PLAIN)
+        store = self._broker.store
+        if isinstance(store, DurableStore) and store.log.poisoned is not None:
+            return Response(503, b"the log failed; the broker is read-only\n", _PLAIN)
+        return Response(200, b"ok\n", _PLAIN)

@@ -1,0 +1,143 @@
+"""The seam between the wire and whoever answers: requests, responses, and the route table.
+
+A handler takes a `Request` and returns a `Response`, or an awaitable of one. It runs on the
+event loop and must never block. `Response.after` holds an answer back until something is
+confirmed; `Response.unsent` is called if the client hung up before it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+REASONS = {
+    200: "OK",
+    204: "No Content",
+    301: "Moved Permanently",
+    302: "Found",
+    303: "See Other",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+class Request:
+    """One request, whole. Names of headers are in lower case; path and query are as sent."""
+
+    __slots__ = ("body", "headers", "method", "path", "peer", "query", "secure")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: Mapping[str, str] = _NO_HEADERS,
+        body: bytes = b"",
+        *,
+        peer: str = "",
+        secure: bool = False,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.peer = peer
+        self.secure = secure
+
+    @property
+    def origin(self) -> str:
+        """The address by which the client knows us: what URLs in answers begin with."""
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{self.headers.get('host') or 'localhost'}"
+
+
+class Response:
+    """An answer. `otherwise` makes the answer if what it waits for fails."""
+
+    __slots__ = ("after", "body", "headers", "otherwise", "status", "unsent")
+
+    def __init__(
+        self,
+        status: int = 200,
+        body: bytes = b"",
+        headers: Mapping[str, str] = _NO_HEADERS,
+        *,
+        after: Awaitable[Any] | None = None,
+        otherwise: Callable[[Exception], Response] | None = None,
+        unsent: Callable[[], object] | None = None,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.after = after
+        self.otherwise = otherwise
+        self.unsent = unsent
+
+    def head(self, date: str, *, keep_alive: bool, length: int | None) -> bytes:
+        """The status line and the fields; without a length the body comes in chunks."""
+        size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers.items()])
+        close = "" if keep_alive else "Connection: close\r\n"
+        reason = REASONS.get(self.status, "Unknown")
+        return (
+            f"HTTP/1.1 {self.status} {reason}\r\nDate: {date}\r\n{fields}{close}{size}\r\n\r\n"
+        ).encode("latin-1")
+
+
+class StreamingResponse(Response):
+    """An answer that goes on for as long as its chunks do, as server-sent events do."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        headers: Mapping[str, str] = _NO_HEADERS,
+        status: int = 200,
+    ) -> None:
+        super().__init__(status, b"", headers)
+        self.chunks = chunks
+
+
+Answer = Response | Awaitable[Response]
+Handler = Callable[[Request], Answer]
+
+
+class Routes:
+    """Who answers which path: by its first segment, else the handler for everything."""
+
+    def __init__(self, everything: Handler) -> None:
+        self.everything = everything
+        self._by_segment: dict[str, Handler] = {}
+        self._home: Handler | None = None
+
+    def add(self, prefix: str, handler: Handler) -> None:
+        """`/name`, `/name/` and all below; `/` alone means a browser that asks for the root."""
+        segment = prefix.strip("/").partition("/")[0]
+        if segment:
+            self._by_segment[segment] = handler
+        else:
+            self._home = handler
+
+    def find(self, request: Request) -> Handler:
+        path = request.path
+        if path == "/":
+            if self._home is not None and request.method in ("GET", "HEAD") and not request.query:
+                return self._home
+            return self.everything
+        segment = path[1:].partition("/")[0]
+        return self._by_segment.get(segment, self.everything)

@@ -1,0 +1,24 @@
+"""Every limit of the wire, by name; what SQS itself limits is with its actions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEAD_BYTES_MAX: Final = 16_384
+FIELDS_MAX: Final = 100
+BODY_BYTES_MAX: Final = 8 << 20  # 1 MiB of messages, escaped at its worst
+PIPELINED_MAX: Final = 64
+HEAD_SECONDS_MAX: Final = 5.0
+BODY_SECONDS_GRACE: Final = 5.0
+BODY_RATE_MIN: Final = 16_384  # bytes a second, after the grace
+WRITE_SECONDS_MAX: Final = 30.0  # for a client that does not read its answer
+
+
+class LimitError(Exception):
+    """A limit was broken; status, code and message."""
+
+
+def head_too_large() -> LimitError:
+    return LimitError(
+        431, "RequestHeaderSectionTooLarge", "The header section of the request is too large."
+    )

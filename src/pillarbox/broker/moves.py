@@ -1,0 +1,141 @@
+"""Message move tasks: dead letters go back where they came from, or elsewhere, bit by bit.
+
+A task is noted with its source queue, so one that was running when the broker stopped goes
+on after a restart. Each step moves a few messages and confirms them before the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from pillarbox.core.errors import MailboxError
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.logger import logger
+from pillarbox.mailbox.desk import Desk
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+_STEP: Final = 500
+_KEPT_MAX: Final = 10
+
+
+class MoveTask(Struct):
+    """One task, running or over."""
+
+    id: str
+    source: str
+    target: str | None
+    rate: int | None
+    to_move: int
+    started_ms: int
+    status: str = "RUNNING"
+    moved: int = 0
+    failure: str = ""
+
+
+class Moves:
+    """The tasks of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def of(self, source: str) -> list[MoveTask]:
+        """The latest first."""
+        return self._known.setdefault(source, [])
+
+    def resume(self) -> None:
+        """Read all tasks; those that were running go on."""
+        self._known: dict[str, list[MoveTask]] = {}
+        for name, desk in self._broker.store.desks.items():
+            noted: list[Any] = desk.notes.get("moves", [])
+            self._known[name] = msgspec.convert(noted, list[MoveTask])
+            for task in self._known[name]:
+                if task.status == "RUNNING":
+                    self._run(task)
+
+    def running(self, source: str) -> MoveTask | None:
+        return next((task for task in self.of(source) if task.status == "RUNNING"), None)
+
+    def start(self, task: MoveTask) -> None:
+        known = self.of(task.source)
+        known.insert(0, task)
+        del known[_KEPT_MAX:]
+        self._note(task.source)
+        self._run(task)
+
+    def cancel(self, task: MoveTask) -> None:
+        task.status = "CANCELLING"
+
+    async def stop(self) -> None:
+        """Let the tasks rest; they go on when the broker starts again."""
+        tasks = list(self._tasks.values())
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _run(self, task: MoveTask) -> None:
+        running = self._broker.loop.create_task(self._move(task))
+        self._tasks[task.id] = running
+        running.add_done_callback(lambda _: self._tasks.pop(task.id, None))
+
+    async def _move(self, task: MoveTask) -> None:
+        try:
+            while task.status == "RUNNING" and await self._step(task):
+                await self._pause(task)
+        except MailboxError as error:
+            logger.error("a move task failed", source=task.source, error=str(error))
+            task.status, task.failure = "FAILED", str(error)
+        if task.status == "CANCELLING":
+            task.status = "CANCELLED"
+        elif task.status == "RUNNING":
+            task.status = "COMPLETED"
+        if task.source in self._broker.store.desks:
+            self._note(task.source)
+            self._broker.written.clear()
+
+    async def _step(self, task: MoveTask) -> bool:
+        """Move a few; False if there is nothing left that can be moved."""
+        desks = self._broker.store.desks
+        source = desks.get(task.source)
+        if source is None:
+            return False
+        by_target: dict[str, set[int]] = {}
+        most = min(task.rate or _STEP, task.to_move - task.moved)  # not what came later
+        for record, _ in source.look("ready", most) if most > 0 else ():
+            death = record.extra.death if record.extra is not None else None
+            name = task.target or (death.source if death is not None else None)
+            if name is not None and name in desks and name != task.source:
+                by_target.setdefault(name, set()).add(record.key)
+        moved = sum(self._redrive(source, keys, desks[n]) for n, keys in by_target.items())
+        task.moved += moved
+        if self._broker.written:
+            ticket = self._broker.written[-1]
+            self._broker.written.clear()
+            await ticket
+        return moved > 0
+
+    def _redrive(self, source: Desk, keys: set[int], target: Desk) -> int:
+        return source.redrive(frozenset(keys), target)
+
+    async def _pause(self, task: MoveTask) -> None:
+        if task.rate is None:
+            await asyncio.sleep(0)
+            return
+        clock = self._broker.store.clock
+        over = asyncio.Event()
+        cancel = clock.call_at(clock.now() + SECOND_NS, over.set, self._broker.loop)
+        try:
+            await over.wait()
+        finally:
+            cancel()
+
+    def _note(self, source: str) -> None:
+        desk = self._broker.store.desks[source]
+        tasks = msgspec.to_builtins(self.of(source))
+        self._broker.store.note(desk, {**desk.notes, "moves": tasks})

@@ -1,0 +1,364 @@
+"""The broker's side of its private protocol (`mailbox.broker.wire`), for `BrokerMailbox`.
+
+Commands run on the desks of the broker's store; an answer leaves once all it says is
+confirmed. The last answer of each channel is remembered, so that a request that is repeated
+because its connection broke is answered, and not done, twice. What a client did not get
+because it hung up goes back to the front of the line, uncounted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pillarbox.broker.access import Principal
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.http import Answer, Request, Response
+from pillarbox.broker.memory import Memory
+from pillarbox.broker.tokens import Tokens
+from pillarbox.codec import codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
+from pillarbox.core.queue import Extra, Lease, Settings
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.broker.errors import (
+    AccessDeniedError,
+    QueueNotFoundError,
+    UnknownOutcomeError,
+    failed,
+)
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.waiters import TaskWaiter
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+_HEADERS = {"Content-Type": "application/msgpack"}
+_MICROSECOND_NS = 1_000
+_KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
+
+
+class Native:
+    """Answers `POST /pillarbox/v1/{queue}`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._store: Store = broker.store
+        self._tokens = Tokens(broker.access)
+        self._instance = secrets.token_hex(8)
+        self._memory = Memory(self._instance)
+
+    def handle(self, request: Request) -> Answer:
+        version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
+        if request.method != "POST" or version != "v1":
+            return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
+        if request.headers.get("content-type") != "application/msgpack":
+            return Response(415, b"the body must be application/msgpack")
+        try:
+            principal = self._tokens.principal(request)
+            asked = wire.decode_request(request.body)
+        except SqsError as error:
+            return Response(401, error.message.encode())
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            wrong = InvalidParameterError("request", f"{len(request.body):,} bytes", str(error))
+            return _response([failed(wrong)])
+        try:
+            last = self._memory.recall(asked)
+        except UnknownOutcomeError as error:
+            return _response([failed(error)] * len(asked.commands))
+        if last is None:
+            return self._execute(asked, name, principal)
+        if asked.number < last.number:
+            return Response(409, b"this request is older than the last one of its channel")
+        return Response(200, last.body, _HEADERS, after=last.after, otherwise=_unconfirmed)
+
+    def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
+        first = asked.commands[0]
+        if len(asked.commands) == 1 and type(first) is wire.Receive:
+            try:
+                self._check(first, name, principal)
+                return self._receive(asked, first, self._desk(name))
+            except (MailboxError, SqsError) as error:
+                return _response([_failure(error)])
+        results = [self._outcome(command, name, principal) for command in asked.commands]
+        response = self._broker.confirmed(_response(results))
+        response.otherwise = _unconfirmed
+        self._memory.keep(asked, response.body, response.after)
+        return response
+
+    def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
+        try:
+            self._check(command, name, principal)
+            if type(command) is wire.Hello:
+                return wire.Welcome(self._tokens.make(principal))
+            if type(command) is wire.Survey:
+                return self._survey(principal)
+            return _VERBS[type(command)](self, command, name)
+        except (MailboxError, SqsError) as error:
+            return _failure(error)
+
+    def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
+        """May whoever asks do this? Keys are given in the words of SQS's actions."""
+        action = _ACTIONS[type(command)]
+        self._broker.metrics.requests[action] += 1
+        if isinstance(command, wire.Declare) and name in self._store.desks:
+            action = "SetQueueAttributes" if command.policy is not None else "GetQueueUrl"
+        if name:
+            principal.check(action, name)
+        if isinstance(command, wire.Declare) and command.policy is not None:
+            principal.check(action, command.policy.name)
+        if isinstance(command, wire.Redrive) and command.to is not None:
+            principal.check("SendMessage", command.to)
+
+    def _desk(self, name: str) -> Desk:
+        desk = self._store.desks.get(name)
+        if desk is None:
+            error = QueueNotFoundError(
+                f"the broker has no queue {name!r}: open the mailbox again to make it"
+            )
+            error.instance = self._instance
+            raise error
+        return desk
+
+    # -- receiving ---------------------------------------------------------------------------
+
+    def _receive(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Answer:
+        timeout = command.timeout_us * _MICROSECOND_NS
+        leases = desk.receive(self._broker, command.count, timeout, 0)
+        if not leases and command.wait_us and not self._broker.closed:
+            return self._wait(asked, command, desk)
+        return self._delivery(asked, desk, leases)
+
+    async def _wait(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Response:
+        """Park until there is something; a client that hangs up cancels this."""
+        clock = desk.store.clock
+        until = clock.now() + command.wait_us * _MICROSECOND_NS
+        waiter = TaskWaiter(self._broker, command.count, command.timeout_us * _MICROSECOND_NS)
+        desk.enter(waiter)
+        cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
+        try:
+            await waiter.done
+            leases = desk.leave(waiter)
+        except BaseException:  # nobody will see what it was given
+            desk.give_up(waiter)
+            raise
+        finally:
+            cancel_alarm()
+        return self._delivery(asked, desk, leases)
+
+    def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Response:
+        """What was leased, as far as it fits into one answer."""
+        bodies = desk.bodies([lease.record for lease in leases])
+        room = wire.ANSWER_BYTES_MAX
+        for fit, body in enumerate(bodies):
+            room -= len(body or b"")
+            if room < 0 and fit:
+                desk.release(leases[fit:][::-1], to_front=True)
+                leases, bodies = leases[:fit], bodies[:fit]
+                break
+        deliveries = [
+            self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=True)
+        ]
+        self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
+        response = _response([wire.Delivered(deliveries)])
+        if leases:
+            self._broker.metrics.received(desk.queue.name, leases)
+            response.unsent = lambda: self._unsent(asked, desk, leases)
+            self._memory.keep(asked, response.body)
+        return response
+
+    def _unsent(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> None:
+        self._memory.forget(asked)
+        desk.release(leases[::-1], to_front=True)
+        self._broker.metrics.of(desk.queue.name).unread += len(leases)
+
+    def _told(self, desk: Desk, lease: Lease, body: bytes | None) -> wire.Delivery:
+        record, extra, store = lease.record, lease.extra, self._store
+        epoch = store.clock.epoch_ns
+        died = None
+        if extra is not None and extra.death is not None:
+            death = extra.death
+            attempts = [
+                (a.leased_at + epoch, a.ended_at + epoch, a.outcome) for a in extra.attempts
+            ]
+            died = wire.Died(death.source, death.reason, death.died_at + epoch, attempts)
+        return wire.Delivery(
+            store.message_id(record.key),
+            store.handle(desk.queue, lease) if lease.leased_at else "",
+            body,
+            lease.number,
+            (record.key << 1) + epoch,
+            record.priority,
+            record.attributes,
+            extra.group if extra is not None else None,
+            died,
+        )
+
+    # -- the other verbs ---------------------------------------------------------------------
+
+    def _send(self, command: wire.Send, name: str) -> wire.Result:
+        noted = command.attributes
+        if noted is not None:
+            limits.attributes(noted)
+            longest = max(map(len, command.bodies), default=0)
+            limits.message_bytes("attributes", longest, noted, limits.BODY_BYTES_MAX)
+        group, deduplication = command.group, command.deduplication
+        extra: Callable[[], Extra] | None = None
+        if group is not None or deduplication is not None:
+            extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
+        delay = command.delay_us * _MICROSECOND_NS
+        keys = self._desk(name).send(command.bodies, command.priority, delay, noted, extra)
+        self._broker.metrics.of(name).sent += len(keys)
+        return wire.Sent(self._store.message_ids(keys))
+
+    def _acknowledge(self, command: wire.Acknowledge, name: str) -> wire.Result:
+        settled = self._settle(command.handles, name, Desk.acknowledge)
+        self._broker.metrics.of(name).deleted += sum(settled.value)
+        return settled
+
+    def _settle(
+        self, handles: list[str], name: str, verb: Callable[[Desk, list[Lease]], list[bool]]
+    ) -> wire.Settled:
+        desk = self._desk(name)
+        found = [self._store.lease_of(desk.queue, handle) for handle in handles]
+        leases = [lease for lease in found if lease is not None]
+        if len(leases) == len(found):
+            return wire.Settled(verb(desk, leases))
+        answers = iter(verb(desk, leases))
+        return wire.Settled([lease is not None and next(answers) for lease in found])
+
+    def _peek(self, command: wire.Peek, name: str) -> wire.Result:
+        desk = self._desk(name)
+        seen = desk.look(command.state, command.skip + command.count)[command.skip :]
+        bodies = desk.bodies([record for record, _ in seen])
+        told: list[wire.Delivery] = []
+        room = wire.ANSWER_BYTES_MAX
+        for (record, deliveries), body in zip(seen, bodies, strict=True):
+            room -= len(body or b"")
+            if room < 0 and told:
+                break
+            looked_at = Lease(record, deliveries, 0, 0, 0, record.extra)  # over before it began
+            told.append(self._told(desk, looked_at, body))
+        return wire.Delivered(told)
+
+    def _delete(self, command: wire.Delete, name: str) -> wire.Result:
+        return wire.Done(self._box(name).delete(command.ids))
+
+    def _redrive(self, command: wire.Redrive, name: str) -> wire.Result:
+        return wire.Done(self._box(name).redrive(command.ids, to=command.to))
+
+    def _box(self, name: str) -> LocalMailbox[bytes]:
+        """A mailbox on the desk, for what is asked too seldom to be quick."""
+        return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
+
+    def _declare(self, command: wire.Declare, name: str) -> wire.Result:
+        store, policy = self._store, command.policy
+        settings = Settings(redelivery=command.redelivery, capacity=command.capacity)
+        fresh = name not in store.desks
+        if fresh and policy is None and not command.immortal:
+            desk = self._broker.open_queue(name)
+            if settings != desk.queue.settings:
+                with store.lock:
+                    desk.configure(redelivery=command.redelivery, capacity=command.capacity)
+        else:
+            desk = store.desk(name, settings)
+        if policy is not None:
+            store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
+        if desk.codec is None and command.content_type in _KINDS:
+            desk.codec = codec_for(_KINDS[command.content_type])
+        self._broker.flush()
+        spoken = desk.codec.content_type if desk.codec is not None else None
+        dead = desk.dead.queue.name if desk.dead is not None else None
+        return wire.Declared(self._instance, spoken, dead)
+
+    def _drop(self, command: wire.Drop, name: str) -> wire.Result:
+        self._desk(name)
+        self._broker.catalogue.drop(self._broker.catalogue.get(name))
+        self._broker.flush()
+        return wire.Done(1)
+
+    def _survey(self, principal: Principal) -> wire.Result:
+        desks = sorted(self._store.desks.items())
+        return wire.Surveyed([_line(desk) for name, desk in desks if principal.sees(name)])
+
+
+def _line(desk: Desk) -> wire.QueueLine:
+    settings = desk.queue.settings
+    dead = desk.dead.queue.name if desk.dead is not None else None
+    return wire.QueueLine(desk.queue.name, desk.counts(), dead, settings.max_deliveries)
+
+
+def _not_alone() -> wire.Result:
+    """A receive may wait, and what comes with it would have to wait too."""
+    raise InvalidParameterError("commands", "a receive among others", "a receive alone")
+
+
+def _nowhere(name: str, body_type: Any) -> Any:
+    raise AssertionError("the broker answers nobody's messages")
+
+
+def _response(results: Sequence[wire.Result]) -> Response:
+    return Response(200, wire.encode(results), _HEADERS)
+
+
+def _failure(error: MailboxError | SqsError) -> wire.Failed:
+    if isinstance(error, MailboxError):
+        return failed(error)
+    kind = AccessDeniedError if error.name == "AccessDenied" else MailboxError
+    return failed(kind(error.message))
+
+
+def _unconfirmed(error: Exception) -> Response:
+    """What was written could not be confirmed: the disk failed."""
+    known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
+    return _response([failed(known)])
+
+
+_VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
+    wire.Send: Native._send,
+    wire.Receive: lambda n, c, q: _not_alone(),
+    wire.Acknowledge: Native._acknowledge,
+    wire.Nack: lambda n, c, q: n._settle(
+        c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
+    ),
+    wire.Extend: lambda n, c, q: n._settle(
+        c.handles, q, lambda desk, leases: desk.extend(leases, c.timeout_us * _MICROSECOND_NS)
+    ),
+    wire.Release: lambda n, c, q: n._settle(
+        c.handles, q, lambda desk, leases: desk.release(leases, to_front=c.to_front)
+    ),
+    wire.Reject: lambda n, c, q: n._settle(
+        c.handles, q, lambda desk, leases: desk.reject(leases, c.reason)
+    ),
+    wire.Purge: lambda n, c, q: wire.Done(n._desk(q).purge()),
+    wire.Tally: lambda n, c, q: wire.Tallied(n._desk(q).counts()),
+    wire.Peek: Native._peek,
+    wire.Delete: Native._delete,
+    wire.Redrive: Native._redrive,
+    wire.Declare: Native._declare,
+    wire.Drop: Native._drop,
+}
+_ACTIONS: dict[type[wire.Command], str] = {
+    wire.Send: "SendMessage",
+    wire.Receive: "ReceiveMessage",
+    wire.Acknowledge: "DeleteMessage",
+    wire.Nack: "ChangeMessageVisibility",
+    wire.Extend: "ChangeMessageVisibility",
+    wire.Release: "ChangeMessageVisibility",
+    wire.Reject: "ChangeMessageVisibility",
+    wire.Purge: "PurgeQueue",
+    wire.Tally: "GetQueueAttributes",
+    wire.Peek: "ReceiveMessage",
+    wire.Delete: "DeleteMessage",
+    wire.Redrive: "StartMessageMoveTask",
+    wire.Declare: "CreateQueue",
+    wire.Drop: "DeleteQueue",
+    wire.Survey: "ListQueues",
+    wire.Hello: "GetSessionToken",
+}

@@ -1,0 +1,135 @@
+"""The SQS face of the broker: tells the two protocols apart and answers in the one asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pillarbox.broker import shapes, sqs_json, sqs_query
+from pillarbox.broker.actions import batches, messages, moves, permissions, queues, receive
+from pillarbox.broker.call import Call, Wire
+from pillarbox.broker.errors import SqsError, of_mailbox
+from pillarbox.broker.http import Answer, Request, Response
+from pillarbox.broker.sqs_json import JsonWire
+from pillarbox.broker.sqs_query import QueryWire
+from pillarbox.core.errors import MailboxError
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+
+class Action(NamedTuple):
+    name: str
+    shape: type[Any]
+    decoder: msgspec.json.Decoder[Any]
+    run: Callable[[Call, Any], Any]  # a result, or the future of an answer
+
+
+def _action(shape: type[Any], run: Callable[[Call, Any], Any]) -> Action:
+    return Action(shape.__name__, shape, msgspec.json.Decoder(shape), run)
+
+
+ACTIONS = {
+    action.name: action
+    for action in (
+        _action(shapes.SendMessage, messages.send_message),
+        _action(shapes.ReceiveMessage, receive.receive_message),
+        _action(shapes.DeleteMessage, messages.delete_message),
+        _action(shapes.ChangeMessageVisibility, messages.change_message_visibility),
+        _action(shapes.SendMessageBatch, batches.send_message_batch),
+        _action(shapes.DeleteMessageBatch, batches.delete_message_batch),
+        _action(shapes.ChangeMessageVisibilityBatch, batches.change_message_visibility_batch),
+        _action(shapes.CreateQueue, queues.create_queue),
+        _action(shapes.DeleteQueue, queues.delete_queue),
+        _action(shapes.ListQueues, queues.list_queues),
+        _action(shapes.GetQueueUrl, queues.get_queue_url),
+        _action(shapes.GetQueueAttributes, queues.get_queue_attributes),
+        _action(shapes.SetQueueAttributes, queues.set_queue_attributes),
+        _action(shapes.PurgeQueue, queues.purge_queue),
+        _action(shapes.ListDeadLetterSourceQueues, queues.list_dead_letter_source_queues),
+        _action(shapes.TagQueue, permissions.tag_queue),
+        _action(shapes.UntagQueue, permissions.untag_queue),
+        _action(shapes.ListQueueTags, permissions.list_queue_tags),
+        _action(shapes.AddPermission, permissions.add_permission),
+        _action(shapes.RemovePermission, permissions.remove_permission),
+        _action(shapes.StartMessageMoveTask, moves.start_message_move_task),
+        _action(shapes.CancelMessageMoveTask, moves.cancel_message_move_task),
+        _action(shapes.ListMessageMoveTasks, moves.list_message_move_tasks),
+    )
+}
+_BY_TARGET = {sqs_json.TARGET_PREFIX + name: action for name, action in ACTIONS.items()}
+_JSON = JsonWire()
+_QUERY = QueryWire()
+_QUERY_AS_JSON = QueryWire(as_json=True)
+
+
+class Sqs:
+    """Answers requests of SQS clients."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, request: Request) -> Answer:
+        target = request.headers.get("x-amz-target")
+        if target is not None:
+            return self._json(request, target)
+        return self._query(request)
+
+    def _json(self, request: Request, target: str) -> Answer:
+        action = _BY_TARGET.get(target)
+        try:
+            if request.method != "POST" or action is None:
+                raise SqsError("UnknownOperationException", f"There is no operation {target!r}.")
+            principal = self._broker.access.principal(request, time.time())
+            ask = sqs_json.parameters(request.body, action.decoder)
+        except SqsError as error:
+            return self._refused(_JSON, error)
+        return self._run(Call(self._broker, request, _JSON, action.name, principal), action, ask)
+
+    def _query(self, request: Request) -> Answer:
+        wire: Wire = _QUERY
+        if request.headers.get("accept", "").startswith("application/json"):
+            wire = _QUERY_AS_JSON
+        try:
+            if request.method not in ("GET", "POST"):
+                raise SqsError("UnknownOperationException", "Use GET or POST.")
+            form = sqs_query.form_of(request)
+            if "Action" not in form:
+                raise SqsError("UnknownOperationException", "The request names no Action.")
+            action = ACTIONS.get(form["Action"])
+            if action is None:
+                raise SqsError(
+                    "InvalidAction",
+                    f"The action {form['Action'][:80]} is not valid for this endpoint.",
+                )
+            principal = self._broker.access.principal(request, time.time())
+            ask = sqs_query.parameters(form, action.shape)
+        except SqsError as error:
+            return self._refused(wire, error)
+        return self._run(Call(self._broker, request, wire, action.name, principal), action, ask)
+
+    def _run(self, call: Call, action: Action, ask: Any) -> Answer:
+        metrics = self._broker.metrics
+        metrics.requests[action.name] += 1
+        try:
+            result = action.run(call, ask)
+        except SqsError as error:
+            self._broker.written.clear()
+            metrics.errors[error.kind.code] += 1
+            return call.fail(error)
+        except MailboxError as error:
+            self._broker.written.clear()
+            known = of_mailbox(error)
+            metrics.errors[known.kind.code] += 1
+            return call.fail(known)
+        if isinstance(result, Response) or asyncio.isfuture(result):
+            return result
+        return call.answer(result)
+
+    def _refused(self, wire: Wire, error: SqsError) -> Response:
+        self._broker.metrics.errors[error.kind.code] += 1
+        return wire.error(error, self._broker.next_request_id())

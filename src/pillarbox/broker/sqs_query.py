@@ -1,0 +1,195 @@
+"""SQS's older query protocol: parameters as a form, in the URL or the body; answers in XML.
+
+Names like `SendMessageBatchRequestEntry.2.MessageAttribute.1.Value.StringValue` are folded
+into the same shapes that the JSON protocol has, so that actions know one form only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from pillarbox.broker.call import Result
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.http import Request, Response
+
+_NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
+_FIELDS_MAX: Final = 1_000
+_DEPTH_MAX: Final = 8
+
+# name on the wire -> name in the shape
+_LISTS = {
+    "AttributeName": "AttributeNames",
+    "MessageAttributeName": "MessageAttributeNames",
+    "MessageSystemAttributeName": "MessageSystemAttributeNames",
+    "AWSAccountId": "AWSAccountIds",
+    "ActionName": "Actions",
+    "TagKey": "TagKeys",
+    "SendMessageBatchRequestEntry": "Entries",
+    "DeleteMessageBatchRequestEntry": "Entries",
+    "ChangeMessageVisibilityBatchRequestEntry": "Entries",
+}
+_MAPS = {
+    "Attribute": "Attributes",
+    "Tag": "Tags",
+    "MessageAttribute": "MessageAttributes",
+    "MessageSystemAttribute": "MessageSystemAttributes",
+}
+
+# name in a result -> name of each element
+_EACH = {
+    "QueueUrls": "QueueUrl",
+    "queueUrls": "QueueUrl",
+    "Messages": "Message",
+    "Failed": "BatchResultErrorEntry",
+    "Results": "ListMessageMoveTasksResultEntry",
+}
+_PAIRS = {
+    "Attributes": ("Attribute", "Name", "Value"),
+    "MessageAttributes": ("MessageAttribute", "Name", "Value"),
+    "Tags": ("Tag", "Key", "Value"),
+}
+_UNSAFE = re.compile('[&<>"\r]|[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
+
+
+def form_of(request: Request) -> dict[str, str]:
+    """All parameters, of the URL and of the body."""
+    text = request.query
+    try:
+        if request.method == "POST":
+            text = (
+                f"{text}&{request.body.decode('ascii')}" if text else request.body.decode("ascii")
+            )
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
+    except ValueError as error:
+        raise SqsError("SerializationException", f"The form is not valid: {error}") from None
+    return dict(pairs)
+
+
+def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
+    """The parameters of an action in its shape."""
+    tree: dict[str, Any] = {}
+    for name, value in form.items():
+        branch = tree
+        *path, leaf = name.split(".")
+        if len(path) >= _DEPTH_MAX:
+            raise SqsError("SerializationException", f"The parameter {name[:100]} is too deep.")
+        for part in path:
+            branch = branch.setdefault(part, {})
+            if not isinstance(branch, dict):
+                raise SqsError("SerializationException", f"The parameter {name} is ambiguous.")
+        branch[leaf] = value
+    try:
+        return msgspec.convert(_fold(tree), shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise SqsError("InvalidParameterValue", f"Bad parameter: {error}") from None
+
+
+def _fold(tree: dict[str, Any]) -> dict[str, Any]:
+    """Numbered parameters become lists and maps."""
+    folded: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict) and name in _LISTS:
+            folded[_LISTS[name]] = [
+                _fold(each) if isinstance(each, dict) else each for each in _numbered(value)
+            ]
+        elif isinstance(value, dict) and name in _MAPS:
+            folded[_MAPS[name]] = dict(_named(each) for each in _numbered(value))
+        else:
+            folded[name] = value
+    return folded
+
+
+def _numbered(items: dict[str, Any]) -> list[Any]:
+    inner = items.get("member") if len(items) == 1 else None
+    if isinstance(inner, dict):
+        items = inner
+    try:
+        return [items[number] for number in sorted(items, key=lambda n: int(n[:9]))]
+    except ValueError:
+        raise SqsError("SerializationException", "Lists must be numbered.") from None
+
+
+def _named(item: Any) -> tuple[str, Any]:
+    if not isinstance(item, dict):
+        raise SqsError("SerializationException", "Entries of a map must have a name.")
+    name = item.get("Name", item.get("Key", ""))
+    return str(name), item.get("Value", "")
+
+
+class QueryWire:
+    """Answers in XML, or in JSON for those who ask for that."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+
+    def result(self, action: str, result: Result, request_id: str) -> Response:
+        if self._as_json:
+            known = {f"{action}Result": result} if result is not None else {}
+            document = {f"{action}Response": {**known, **_metadata(request_id)}}
+            return Response(200, msgspec.json.encode(document), _headers(request_id, "json"))
+        content = ""
+        if result is not None:
+            content = f"<{action}Result>{_elements(result, action)}</{action}Result>"
+        text = (
+            f'<?xml version="1.0"?><{action}Response xmlns="{_NAMESPACE}">{content}'
+            f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
+            f"</{action}Response>"
+        )
+        return Response(200, text.encode(), _headers(request_id, "xml"))
+
+    def error(self, error: SqsError, request_id: str) -> Response:
+        fault = "Sender" if error.is_senders else "Receiver"
+        message = error.message
+        if error.name == "QueueDoesNotExist":
+            message = "The specified queue does not exist for this wsdl version."
+        if self._as_json:
+            known = {"Type": fault, "Code": error.kind.code, "Message": message}
+            body = msgspec.json.encode({"Error": known, "RequestId": request_id})
+            return Response(error.kind.status, body, _headers(request_id, "json"))
+        text = (
+            f'<?xml version="1.0"?><ErrorResponse xmlns="{_NAMESPACE}"><Error>'
+            f"<Type>{fault}</Type><Code>{error.kind.code}</Code><Message>{_escape(message)}"
+            f"</Message><Detail/></Error><RequestId>{request_id}</RequestId></ErrorResponse>"
+        )
+        return Response(error.kind.status, text.encode(), _headers(request_id, "xml"))
+
+
+def _metadata(request_id: str) -> dict[str, Any]:
+    return {"ResponseMetadata": {"RequestId": request_id}}
+
+
+def _headers(request_id: str, kind: str) -> dict[str, str]:
+    media = "text/xml" if kind == "xml" else "application/json"
+    return {"x-amzn-RequestId": request_id, "Content-Type": media}
+
+
+def _elements(struct: Mapping[str, Any], action: str) -> str:
+    return "".join(_element(name, value, action) for name, value in struct.items())
+
+
+def _element(name: str, value: Any, action: str) -> str:
+    if isinstance(value, list):
+        each = _EACH.get(name) or f"{action}ResultEntry"
+        return "".join(_element(each, item, action) for item in value)
+    if isinstance(value, dict) and name in _PAIRS:
+        outer, key, content = _PAIRS[name]
+        return "".join(
+            f"<{outer}><{key}>{_escape(k)}</{key}>{_element(content, v, action)}</{outer}>"
+            for k, v in value.items()
+        )
+    if isinstance(value, dict):
+        return f"<{name}>{_elements(value, action)}</{name}>"
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    return f"<{name}>{_escape(str(value))}</{name}>"
+
+
+def _escape(text: str) -> str:
+    """XML that gives back every character; what it can't carry at all becomes U+FFFD."""
+    return _UNSAFE.sub(lambda found: _ESCAPES.get(found[0], "\ufffd"), text)

@@ -1,0 +1,168 @@
+"""What is looked at before a pipeline starts; each problem says what to do about it.
+
+`problems(graph)` looks at the declaration only; with `on_disk=True` also whether the logs that
+nobody in the pipeline writes are there. A pipeline with a problem never starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import ERRORS, OUTPUT_MODES, STRATEGIES, Graph, Kind, Processor
+from pillarbox.pipeline.places import directory_of, exists
+from pillarbox.pipeline.schema import shape_of
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def check(graph: Graph, *, on_disk: bool = False) -> None:
+    """Raise a PipelineError that lists every problem, if there is any."""
+    found = problems(graph, on_disk=on_disk)
+    if found:
+        raise PipelineError("\n".join(f"- {each}" for each in found), problems=tuple(found))
+
+
+def problems(graph: Graph, *, on_disk: bool = False) -> list[str]:
+    """Everything that is wrong with a pipeline, each with what to do about it."""
+    found = [*_of_names(graph), *_of_logs(graph), *_of_writers(graph)]
+    for processor in graph.processors:
+        found += _of_processor(graph, processor)
+    if not graph.processors:
+        found.append(
+            "the pipeline has no processor: declare one with @pipeline.source, .stream or .sink"
+        )
+    if cycle := graph.cycle():
+        way = " -> ".join(each.partition(":")[2] for each in cycle)
+        found.append(
+            f"there is a cycle: {way}; let one of these processors write to another log, and start"
+            " a second pipeline from there if records really must go round"
+        )
+    if on_disk and not found:
+        found += _missing_logs(graph)
+    return found
+
+
+def _of_names(graph: Graph) -> Iterator[str]:
+    for what, names in (
+        ("log", [log.name for log in graph.logs]),
+        ("processor", [each.id for each in graph.processors]),
+    ):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield (
+                    f"{count} {what}s have the id {name!r}; its place after a restart is kept"
+                    f" under this id, so give each {what} its own"
+                )
+            if not _NAME.fullmatch(name):
+                yield (
+                    f"{name!r} can't name a {what}; use a letter, then up to 63 letters, digits,"
+                    " '_' and '-'"
+                )
+
+
+def _of_logs(graph: Graph) -> Iterator[str]:
+    by_url: dict[str, list[str]] = {}
+    for log in graph.logs:
+        by_url.setdefault(directory_of(log.url) or log.url, []).append(log.name)
+        try:
+            shape_of(log.body_type)
+        except InvalidParameterError as error:
+            yield f"the bodies of the log {log.name!r} have no schema: {error}"
+    for url, names in by_url.items():
+        if len(names) > 1:
+            yield f"{' and '.join(names)} are the same log ({url}); use one name for it"
+
+
+def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
+    title = f"the {processor.kind} {processor.id!r}"
+    if processor.strategy not in STRATEGIES:
+        yield f"{title} has the strategy {processor.strategy!r}; use one of {', '.join(STRATEGIES)}"
+    if processor.mode not in OUTPUT_MODES:
+        yield f"{title} has the mode {processor.mode!r}; use one of {', '.join(OUTPUT_MODES)}"
+    assert processor.kind in get_args(Kind)
+    if processor.kind != "source" and not processor.inputs:
+        yield f"{title} reads nothing; name the logs that it reads: inputs=..."
+    if processor.kind != "sink" and not processor.outputs:
+        yield f"{title} writes nothing; name the logs that it writes: outputs=..."
+    known = {log.name for log in graph.logs}
+    for name in {*processor.input_names, *processor.output_names} - known:
+        yield f"{title} uses the log {name!r}, which is not declared; add pipeline.log({name!r})"
+    for name, count in Counter(processor.input_names).items():
+        if count > 1:
+            yield f"{title} names the input {name!r} {count} times; name it once"
+    if ERRORS in processor.output_names:
+        yield f"{title} writes to {ERRORS!r}, the name for what failed in it; choose another"
+    for name in known & set(processor.output_names):
+        if directory_of(graph.log(name).url) is None:
+            yield (
+                f"{title} writes to {graph.log(name).url}, which is no log in a directory;"
+                " write to a log (file:...), and let a sink take it to a mailbox from there"
+            )
+    yield from _of_function(processor, title)
+
+
+def _of_function(processor: Processor, title: str) -> Iterator[str]:
+    if processor.each and len(processor.inputs) != 1:
+        yield f"{title} takes one record at a time (each=True), so it has exactly one input"
+    if processor.kind == "sink" and processor.each:
+        yield f"{title} can't take one record at a time; a sink gets a batch and its hash"
+    try:
+        parameters = inspect.signature(processor.function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    wanted = expected_arguments(processor)
+    required = [p for p in parameters if p.default is p.empty and _positional(p)]
+    possible = [p for p in parameters if _positional(p)]
+    variable = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    if len(required) > len(wanted) or (len(possible) < len(wanted) and not variable):
+        takes = f"({', '.join(p.name for p in parameters)})"
+        yield f"the function of {title} takes {takes}, but is given ({', '.join(wanted)})"
+
+
+def _positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+
+def expected_arguments(processor: Processor) -> list[str]:
+    """What the function of a processor is called with, in order."""
+    if processor.kind == "sink":
+        return [*processor.input_names, "step"]
+    if processor.each:
+        return ["record"]
+    if processor.kind == "source":
+        return [] if is_generator(processor.function) else ["spark"]
+    return list(processor.input_names)
+
+
+def is_generator(function: Any) -> bool:
+    """Whether a source yields records itself; else it answers with a streaming DataFrame."""
+    return inspect.isgeneratorfunction(inspect.unwrap(function))
+
+
+def _of_writers(graph: Graph) -> Iterator[str]:
+    """A generator keeps its log open for writing, so nobody else can write there."""
+    for log in graph.logs:
+        writers = graph.writers(log.name)
+        if len(writers) > 1 and any(is_generator(each.function) for each in writers):
+            ids = " and ".join(each.id for each in writers)
+            yield (
+                f"{ids} all write to {log.name!r}, and one of them is a generator, which has to be"
+                " the only one; give it a log of its own, and let the reader take both as inputs"
+            )
+
+
+def _missing_logs(graph: Graph) -> Iterator[str]:
+    for log in graph.logs:
+        read = [each.id for each in graph.readers(log.name)]
+        if read and not graph.writers(log.name) and not exists(log.url):
+            yield (
+                f"{' and '.join(read)} would read the log {log.name!r}, but there is none at"
+                f" {log.url} and nothing in this pipeline writes it; check the URL, send something"
+                " to it first, or add a source"
+            )

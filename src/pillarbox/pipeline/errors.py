@@ -1,0 +1,22 @@
+"""What can be wrong with a pipeline as a whole; what is wrong with a record is in `failures`."""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """A pipeline can't start, or had to stop. The text says what to do."""
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems or (message,)
+
+
+class PipelineRunningError(PipelineError):
+    """Another process runs this pipeline."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        holder = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"the pipeline in {path} runs in {holder}; stop that first: its steps and this one's"
+            " would be in each other's way"
+        )

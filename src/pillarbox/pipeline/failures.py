@@ -1,0 +1,98 @@
+"""The error log: what failed, why, and where it came from; and how it is tried again.
+
+A failure is one more output of the step in which it happened, so it is recorded exactly once
+with the rest of that step. Nothing is ever removed from the error log; a redrive appends the
+original bytes to the log that they came from and remembers how far it has come.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pillarbox.log import Log, LogError
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Graph
+from pillarbox.pipeline.places import directory_of
+
+#: The named tailer that keeps how far failures have been redriven.
+REDRIVEN = "redriven"
+CAUSE_CHARS_MAX = 2000
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One record that failed. `log` and `index` say where it came from, if it was one record;
+    `output` names the log it could not be written to, if that was the matter."""
+
+    processor: str
+    cause: str
+    log: str | None = None
+    index: int | None = None
+    output: str | None = None
+    time: datetime.datetime | None = None
+    body: bytes = b""
+
+
+_decode = msgspec.json.Decoder(Failure).decode
+
+
+def failures(path: str, start: int | None = None) -> Iterator[tuple[int, Failure]]:
+    """What failed, with its index in the error log at this path; nothing if there is no log."""
+    try:
+        log = Log.open(path, readonly=True)
+    except LogError:
+        return
+    with log:
+        for frame in log.frames(start):
+            for index, record in enumerate(frame.records, frame.first_index):
+                yield index, _decode(record)
+
+
+def redrive(
+    graph: Graph,
+    processor_id: str,
+    path: str,
+    *,
+    where: Callable[[Failure], bool] = lambda _: True,
+    anyway: bool = False,
+) -> int:
+    """Append what failed in a processor to the logs it came from; how many.
+
+    What was redriven before, or turned down by `where`, is passed over. A log that other
+    processors read too is refused unless `anyway`, because they would see these records
+    twice. A crash within a redrive may append some of them twice as well.
+    """
+    try:
+        log = Log.open(path, readonly=True)
+    except LogError:
+        return 0  # nothing has ever failed
+    with log:
+        tailer = log.tailer(REDRIVEN)
+        by_log: dict[str, list[bytes]] = {}
+        for each in map(_decode, (record.data for record in tailer)):
+            if each.log is not None and where(each):
+                by_log.setdefault(each.log, []).append(each.body)
+        targets = {name: _target(graph, processor_id, name, anyway=anyway) for name in by_log}
+        for name, bodies in by_log.items():
+            with Log.open(targets[name]) as target:
+                target.append_many(bodies)
+        tailer.save()
+    return sum(map(len, by_log.values()))
+
+
+def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
+    others = [each.id for each in graph.readers(name) if each.id != processor_id]
+    if others and not anyway:
+        raise PipelineError(
+            f"{' and '.join(others)} would see what is redriven to {name!r} again; if that does"
+            " no harm, redrive anyway (--anyway)"
+        )
+    directory = directory_of(graph.log(name).url)
+    if directory is None:
+        raise PipelineError(
+            f"{graph.log(name).url} is no log in a directory, so nothing can be appended to it"
+            " here; send the bodies to it by its own means"
+        )
+    return directory

@@ -1,0 +1,120 @@
+"""What each processor did last, and what a restart would do. Reads only; works beside a run."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pillarbox.log import Log, LogError
+from pillarbox.pipeline.checks import is_generator
+from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.recovery import (
+    Last,
+    Range,
+    Verdict,
+    last_maps,
+    read_text,
+    verdict,
+    writer_id,
+)
+from pillarbox.spark.commits import step_commits
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+#: A step that was attempted is looked for among so many of the newest commits of an output.
+_COMMITS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One processor: its last step, and what a restart would do."""
+
+    id: str
+    kind: str
+    strategy: str
+    generation: int
+    step: int | None
+    hash: str | None
+    inputs: Mapping[str, Range]
+    outputs: Mapping[str, int]
+    time: datetime.datetime | None
+    restart: Verdict
+    failures: int
+
+
+def inspect(pipeline: Pipeline) -> list[Finding]:
+    """The last step of each processor, upstream first."""
+    last = last_maps(pipeline.places.backing)
+    return [
+        _finding(pipeline, each, last.get(each.id, Last())) for each in pipeline.graph.in_order()
+    ]
+
+
+def _finding(pipeline: Pipeline, processor: Processor, last: Last) -> Finding:
+    recovery, attempt = last.recovery, last.tried
+    return Finding(
+        processor.id,
+        processor.kind,
+        processor.strategy,
+        last.generation,
+        recovery.step if recovery else None,
+        attempt.hash if attempt else None,
+        recovery.inputs if recovery else {},
+        attempt.outputs if attempt else {},
+        (attempt or recovery or last.reset or _NOTHING).time,
+        restart(pipeline, processor, last),
+        _failures(pipeline, processor),
+    )
+
+
+def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
+    """What starting this processor again would do, after its last maps."""
+    if is_generator(processor.function):
+        return Verdict("begin", "a generator begins anew; where it goes on is up to its own code")
+    if processor.kind == "stream" and processor.strategy == "at-least-once":
+        return Verdict("again", "nothing is recorded: Spark runs its last step again if need be")
+    writer = writer_id(processor.id, last.generation)
+    if processor.kind != "sink" and processor.strategy == "exactly-once":
+
+        def committed(output: str, hash_: str) -> bool:
+            return _holds(f"file:{pipeline.directory(output)}", writer, hash_)
+
+        return verdict(last, committed)
+    recovery = last.recovery
+    if recovery is None:
+        return verdict(last, lambda *_: False)
+    noted = Path(pipeline.places.checkpoint(writer), "commits", str(recovery.step)).exists()
+    if noted:
+        return Verdict("go on", f"step {recovery.step} is done")
+    if processor.strategy == "at-most-once":
+        return Verdict("go on", f"step {recovery.step} may be lost, and is not run again")
+    where = read_text(recovery.inputs)
+    return Verdict("again", f"step {recovery.step} is handed over again, with its hash: {where}")
+
+
+def _holds(url: str, writer: str, hash_: str) -> bool:
+    try:
+        newest = zip(range(_COMMITS_MAX), step_commits(url, writer), strict=False)
+        return any(commit.hash == hash_ for _, commit in newest)
+    except LogError:
+        return False
+
+
+def _failures(pipeline: Pipeline, processor: Processor) -> int:
+    try:
+        with Log.open(pipeline.errors_directory(processor.id), readonly=True) as log:
+            return log.end_index
+    except LogError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    time: datetime.datetime | None = None
+
+
+_NOTHING = _Nothing()

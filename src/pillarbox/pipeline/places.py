@@ -1,0 +1,65 @@
+"""Where the parts of a pipeline are kept: what a URL means, and the files of its directory.
+
+<path>/backing           the log of recovery and attempt maps
+<path>/checkpoints/<id>  Spark's own files, one directory for each processor and generation
+<path>/logs/<name>       logs that were given no URL
+<path>/errors/<id>       the log of what failed in a processor
+<path>/status.json       live figures
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.place import has_scheme, local_directory, place_of
+
+
+def directory_of(url: str) -> str | None:
+    """The absolute directory behind a `file:` URL or a plain path; None for anything else."""
+    elsewhere = has_scheme(url) and not url.startswith("file:")
+    return None if elsewhere else local_directory(url)
+
+
+def exists(url: str) -> bool:
+    """Whether there is a log, a store or a mailbox's store at this URL; others are believed."""
+    return directory_of(url) is None or log_behind(url) is not None
+
+
+def log_behind(url: str) -> str | None:
+    """The directory of the log that is read at this URL: a store's own, for a mailbox."""
+    if directory_of(url) is None:
+        return None
+    try:
+        return place_of(url).log
+    except OptionError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The directory of one pipeline."""
+
+    path: str
+
+    @property
+    def backing(self) -> str:
+        return f"{self.path}/backing"
+
+    @property
+    def status(self) -> str:
+        return f"{self.path}/status.json"
+
+    def log_url(self, name: str) -> str:
+        return f"file:{self.path}/logs/{name}"
+
+    def errors_url(self, processor_id: str) -> str:
+        return f"file:{self.path}/errors/{processor_id}"
+
+    def checkpoint(self, processor_id: str) -> str:
+        """Spark's checkpoint of a processor, by its id with the generation."""
+        return f"{self.path}/checkpoints/{processor_id}"
+
+    def has_checkpoint(self, processor_id: str) -> bool:
+        return any(Path(self.checkpoint(processor_id), "offsets").glob("[0-9]*"))

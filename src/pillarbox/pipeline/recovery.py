@@ -1,0 +1,203 @@
+"""Recovery and attempt maps, in a backing log that a person can read: a JSON object a record.
+
+A recovery map is written before a step and says what the step reads; an attempt map follows
+and says under which hash, and from which index on, its outputs would be found. What a restart
+does follows from the last two of them and from the outputs themselves; see `verdict`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from pillarbox.log import Log, LogError, LogLockedError
+from pillarbox.log.readable import ReadableLog
+from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
+
+_SEGMENT_BYTES = 1 << 20
+_MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
+#: First index that was not read yet, and first index that is not read in this step.
+Range = tuple[int | None, int]
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True, tag="recover", tag_field="type"):
+    """What a step is about to read."""
+
+    processor: str
+    step: int
+    inputs: dict[str, Range]
+    time: datetime.datetime
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="type"):
+    """Under which hash the step's outputs are committed, each at this index or after it."""
+
+    processor: str
+    step: int
+    hash: str
+    outputs: dict[str, int]
+    time: datetime.datetime
+
+
+class Reset(msgspec.Struct, frozen=True, kw_only=True, tag="reset", tag_field="type"):
+    """Somebody sent a processor to another place; it begins there as a new generation."""
+
+    processor: str
+    generation: int
+    inputs: dict[str, int]
+    time: datetime.datetime
+
+
+Map = Recovery | Attempt | Reset
+_decode = msgspec.json.Decoder(Map).decode
+
+
+@dataclass(slots=True)
+class Last:
+    """The newest maps of one processor."""
+
+    recovery: Recovery | None = None
+    attempt: Attempt | None = None
+    reset: Reset | None = None
+
+    def take(self, map_: Map) -> None:
+        if isinstance(map_, Recovery):
+            self.recovery = map_
+        elif isinstance(map_, Attempt):
+            self.attempt = map_
+        else:
+            self.reset, self.recovery, self.attempt = map_, None, None
+
+    def maps(self) -> list[Map]:
+        """In the order in which taking them leads here again."""
+        known = (self.reset, self.recovery, self.attempt)
+        return [map_ for map_ in known if map_ is not None]
+
+    @property
+    def generation(self) -> int:
+        return self.reset.generation if self.reset else 0
+
+    @property
+    def tried(self) -> Attempt | None:
+        """The attempt of the step that the recovery map speaks of."""
+        if self.attempt and self.recovery and self.attempt.step == self.recovery.step:
+            return self.attempt
+        return None
+
+
+class Backing:
+    """The backing log of a running pipeline. To have it open is to be the one that runs."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._log = Log.open(path, segment_bytes=_SEGMENT_BYTES)
+        except LogLockedError as error:
+            raise PipelineRunningError(path.removesuffix("/backing"), error.pid) from error
+        self._lock = threading.Lock()
+        self._last: dict[str, Last] = {}
+        for map_ in _maps(self._log):
+            self.last(map_.processor).take(map_)
+        self._restated = self._log.first_index
+
+    def last(self, processor: str) -> Last:
+        return self._last.setdefault(processor, Last())
+
+    def write(self, map_: Map) -> None:
+        """Durable when this returns."""
+        with self._lock:
+            index = self._log.append(msgspec.json.encode(map_))
+            self.last(map_.processor).take(map_)
+            if index - self._restated >= _MAPS_KEPT:
+                self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Say the newest maps again, so that what lies before them may go."""
+        newest = [map_ for last in self._last.values() for map_ in last.maps()]
+        self._restated = self._log.append_many([msgspec.json.encode(map_) for map_ in newest])
+        self._log.truncate_before(self._restated)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def __enter__(self) -> Backing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def writer_id(processor_id: str, generation: int) -> str:
+    """The id under which steps are committed: a new generation is a new one."""
+    return f"{processor_id}@{generation}" if generation else processor_id
+
+
+def read_maps(path: str) -> list[Map]:
+    """All maps of a backing log, oldest first, beside whoever writes it."""
+    try:
+        with Log.open(path, readonly=True) as log:
+            return list(_maps(log))
+    except LogError as error:
+        raise PipelineError(f"there is no pipeline in {path}; run it first ({error})") from error
+
+
+def last_maps(path: str) -> dict[str, Last]:
+    """The newest maps of every processor."""
+    found: dict[str, Last] = {}
+    for map_ in read_maps(path):
+        found.setdefault(map_.processor, Last()).take(map_)
+    return found
+
+
+def _maps(log: ReadableLog) -> Iterator[Map]:
+    for frame in log.frames():
+        for record in frame.records:
+            yield _decode(record)
+
+
+Action = Literal["begin", "again", "finish", "go on"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a restart of one processor does, and why."""
+
+    action: Action
+    why: str
+
+
+def verdict(last: Last, committed: Callable[[str, str], bool]) -> Verdict:
+    """The start of a stream, as the algorithm has it.
+
+    `committed(output, hash)` says whether an output holds the hash.
+    """
+    recovery, attempt = last.recovery, last.tried
+    if recovery is None:
+        return Verdict("begin", "it has not read anything yet")
+    where = read_text(recovery.inputs)
+    if attempt is None:
+        return Verdict("again", f"step {recovery.step} had begun, nothing was attempted: {where}")
+    there = [name for name in attempt.outputs if committed(name, attempt.hash)]
+    missing = [name for name in attempt.outputs if name not in there]
+    if not missing:
+        return Verdict("go on", f"step {attempt.step} is in {', '.join(there)}")
+    if there:
+        return Verdict(
+            "finish",
+            f"step {attempt.step} is in {', '.join(there)} but not in {', '.join(missing)}: it is "
+            f"run again for what is missing: {where}",
+        )
+    return Verdict("again", f"step {attempt.step} was attempted, but not committed: {where}")
+
+
+def read_text(inputs: Mapping[str, Range]) -> str:
+    """Which records a step reads, for people."""
+    if not inputs:
+        return "no input of ours"
+    spans = [f"{name} {start or 0} up to {end}" for name, (start, end) in inputs.items()]
+    return ", ".join(spans)

@@ -1,0 +1,78 @@
+"""Sending a processor to another place in its inputs. The pipeline must not run meanwhile.
+
+A reset begins a new generation: the processor's steps count from 0 again and none of the old
+ones is taken for a new one. What it has written stays where it is, so its outputs may hold the
+results of the same records twice, once from each generation.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pillarbox.log import Log
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.inspection import restart
+from pillarbox.pipeline.places import log_behind
+from pillarbox.pipeline.recovery import Backing, Last, Reset, writer_id
+from pillarbox.spark.options import time_ns
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+
+def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
+    """Send processors to `earliest`, `latest`, `last` (where they were), an index or a time."""
+    pipeline.check()
+    for unknown in set(ids) - {each.id for each in pipeline.graph.processors}:
+        raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
+    chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
+    with Backing(pipeline.places.backing) as backing:
+        made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
+        for each in made:
+            old = writer_id(each.processor, each.generation - 1)
+            backing.write(each)
+            shutil.rmtree(pipeline.places.checkpoint(old), ignore_errors=True)
+    return made
+
+
+def _made(pipeline: Pipeline, processor: Processor, last: Last, to: str) -> Reset:
+    done = to == "last" and restart(pipeline, processor, last).action == "go on"
+    inputs = {
+        name: _place(pipeline, name, to, _where_it_was(name, last, done=done))
+        for name in processor.input_names
+    }
+    return Reset(
+        processor=processor.id,
+        generation=last.generation + 1,
+        inputs=inputs,
+        time=datetime.datetime.now(datetime.UTC),
+    )
+
+
+def _place(pipeline: Pipeline, name: str, to: str, last: int | None) -> int:
+    url = pipeline.graph.log(name).url
+    directory = log_behind(url)
+    if directory is None:
+        raise PipelineError(f"there is no log at {url} yet, so there is no place in it to go to")
+    with Log.open(directory, readonly=True) as log:
+        if to == "earliest":
+            return log.first_index
+        if to == "latest":
+            return log.end_index
+        if to == "last":
+            return log.first_index if last is None else last
+        if to.isdigit():
+            return max(log.first_index, min(int(to), log.end_index))
+        return log.index_at_time(time_ns("--to", to))
+
+
+def _where_it_was(name: str, last: Last, *, done: bool) -> int | None:
+    """After its last step if that was done, else before it; None for the very beginning."""
+    if last.recovery is None or name not in last.recovery.inputs:
+        return None
+    start, end = last.recovery.inputs[name]
+    return end if done else start

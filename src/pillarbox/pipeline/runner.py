@@ -1,0 +1,280 @@
+"""Runs a pipeline: a Spark query for each stream and sink, a thread for each generator.
+
+Every query ends its batches in `Step`s (see `step`). `Run.stop` lets the batch under way end;
+a query that fails is started again some times, and then the whole pipeline stops with an error
+that names the processor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+import pillarbox.spark as ps
+from pillarbox.log import Log
+from pillarbox.logger import logger
+from pillarbox.pipeline.checks import is_generator
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.progress import listener_for
+from pillarbox.pipeline.query import Query, Settings
+from pillarbox.pipeline.recovery import Backing
+from pillarbox.pipeline.shipping import ship
+from pillarbox.pipeline.sources import generate
+from pillarbox.pipeline.status import StatusFile, first_status
+from pillarbox.pipeline.step import InterruptedStepError, Window
+from pillarbox.spark.place import is_log
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+RETRIES = 3
+_BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
+_LATE = "Python worker failed to connect back"
+_RETRIES_OF_STARTING = 5
+_FINAL = ("FencedError", "DivergedError", "DataLossError", InterruptedStepError.__name__)
+#: The line of a Python traceback that says what was raised.
+_RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t]+[^\n]*\n)+([\w.]+: [^\n]*)")
+
+
+def start(
+    pipeline: Pipeline,
+    spark: SparkSession | None = None,
+    *,
+    master: str = "local[*]",
+    available_now: bool = False,
+    interval: str = "0 seconds",
+    max_rows: int | None = None,
+    retries: int = RETRIES,
+    only: Iterable[str] = (),
+    window: Window = lambda _: None,
+) -> Run:
+    """Check a pipeline and start it.
+
+    Args:
+        pipeline: What to run.
+        spark: The session to run it on; without one, a session is made for `master`.
+        master: `local[*]`, `local-cluster[...]`, `spark://...`.
+        available_now: End when everything that is there now is worked off, upstream first.
+        interval: How often a step begins; by default as soon as there is something to do.
+        max_rows: The most that a step reads from each input.
+        retries: How often a processor is started again after it failed without a good step.
+        only: The processors to run; by default all.
+        window: Called between the acts of each step, for tests.
+    """
+    pipeline.check(on_disk=True)
+    if master.startswith("sc://"):
+        raise PipelineError(
+            "a pipeline keeps its maps where its driver runs, and with Spark Connect that is the"
+            " server; run it there (--master spark://...), or use the data source by itself"
+        )
+    backing = Backing(pipeline.places.backing)
+    try:
+        own = spark is None and SparkSession.getActiveSession() is None
+        session = spark or ps.session(master, app_name=pipeline.name)
+        trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
+        settings = Settings(trigger or {"processingTime": interval}, max_rows, window)
+        run = Run(
+            pipeline,
+            session,
+            backing,
+            settings=settings,
+            retries=retries,
+            only=tuple(only),
+            own=own,
+        )
+    except BaseException:
+        backing.close()
+        raise
+    run.begin(in_turn=available_now)
+    return run
+
+
+class Run:
+    """A pipeline at work. `wait` for its end, or `stop` it."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        backing: Backing,
+        *,
+        settings: Settings,
+        retries: int,
+        only: tuple[str, ...],
+        own: bool,
+    ) -> None:
+        self.pipeline = pipeline
+        self.spark = spark
+        self.error: PipelineError | None = None
+        self._backing = backing
+        self._retries = retries
+        self._own = own
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        chosen = [each for each in pipeline.graph.in_order() if not only or each.id in only]
+        for unknown in set(only) - {each.id for each in chosen}:
+            raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
+        self._processors = chosen
+        ids = {each.id for each in chosen}
+        started = first_status(pipeline.name, spark.sparkContext.master or "", pipeline.graph, ids)
+        self.status = StatusFile(pipeline.places.status, started)
+        self._queries = {
+            each.id: Query(pipeline, each, spark, backing, status=self.status, settings=settings)
+            for each in chosen
+            if not is_generator(each.function)
+        }
+        self._listener = listener_for(pipeline.name, self.status)
+
+    # -- starting --------------------------------------------------------------------------
+
+    def begin(self, *, in_turn: bool) -> None:
+        """Start every processor at once, or rank by rank, each when those before it are done."""
+        for each in self._processors:
+            for output in each.output_names:
+                self._make_log(self.pipeline.directory(output))
+            self._make_log(self.pipeline.errors_directory(each.id))
+        ship(self.spark, self.pipeline.graph)
+        self.spark.streams.addListener(self._listener)
+        rank = self.pipeline.graph.ranks()
+        turns: dict[int, list[Processor]] = {}
+        for each in self._processors:
+            turns.setdefault(rank[f"processor:{each.id}"] if in_turn else 0, []).append(each)
+        work = [turns[turn] for turn in sorted(turns)]
+        threading.Thread(target=self._supervise, args=[work], name="pipeline", daemon=True).start()
+
+    @staticmethod
+    def _make_log(path: str) -> None:
+        """An output is there before the first record is, so that its readers can start."""
+        if not is_log(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            Log.open(path).close()
+
+    def _supervise(self, turns: list[list[Processor]]) -> None:
+        try:
+            for processors in turns:
+                threads = [
+                    threading.Thread(target=self._keep_up, args=[each], name=each.id, daemon=True)
+                    for each in processors
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                if self._stopping.is_set():
+                    break
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            for query in self._queries.values():
+                query.close()
+            self.status.save()
+            self._backing.close()
+            self.spark.streams.removeListener(self._listener)
+            if self._own:
+                self.spark.stop()
+        finally:
+            self._ended.set()
+
+    # -- one processor -----------------------------------------------------------------------
+
+    def _keep_up(self, processor: Processor) -> None:
+        """Run one processor to its end; start it again when it fails."""
+        known = self.status.of(processor.id)
+        failed_in_a_row = 0
+        while not self._stopping.is_set():
+            known.state, steps_before = "running", known.steps
+            try:
+                self._run_once(processor)
+                break
+            except Exception as error:  # noqa: BLE001 - whatever Spark or the function raised
+                if self._stopping.is_set():
+                    break
+                failed_in_a_row = 1 if known.steps > steps_before else failed_in_a_row + 1
+                known.error = one_line(error)
+                if _is_final(error) or failed_in_a_row > self._retries_for(error):
+                    self._fail(processor, error)
+                    return
+                known.restarts += 1
+                self.status.save()
+                pause = min(_BACKOFF_SECONDS * 2**failed_in_a_row, _BACKOFF_SECONDS_MAX)
+                logger.warning(
+                    "a processor failed and starts again",
+                    processor=processor.id,
+                    seconds=pause,
+                    error=known.error,
+                )
+                self._stopping.wait(pause)
+        known.state = "stopped" if self._stopping.is_set() else "done"
+        self.status.save()
+
+    def _retries_for(self, error: Exception) -> int:
+        """Spark gives a source's process ten seconds to start; a busy machine may need more."""
+        late = _LATE in str(error)
+        return max(self._retries, _RETRIES_OF_STARTING) if late else self._retries
+
+    def _run_once(self, processor: Processor) -> None:
+        if processor.id in self._queries:
+            self._queries[processor.id].run()
+        else:
+            generate(self.pipeline, processor, self.status, self._stopping)
+
+    def _fail(self, processor: Processor, error: Exception) -> None:
+        known = self.status.of(processor.id)
+        known.state = "failed"
+        self.error = PipelineError(
+            f"the {processor.kind} {processor.id!r} of the pipeline {self.pipeline.name!r} failed:"
+            f" {known.error}; mend the cause and run it again: it goes on where it was"
+        )
+        self.error.__cause__ = error
+        self.status.save()
+        threading.Thread(target=self.stop, name="pipeline-stop", daemon=True).start()
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False if the time is up first. Raises what made it fail."""
+        if not self._ended.wait(timeout):
+            return False
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Let every processor end its batch, then stop; False if the time is up first."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._stopping.set()
+        for query in self._queries.values():
+            query.stop(deadline)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return self._ended.wait(left)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def one_line(error: Exception) -> str:
+    """What a person wants to know of an error, without the stack traces of Spark and Python."""
+    text = str(error).split("\n\nJVM stacktrace")[0]
+    raised = _RAISED.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    chosen = raised[-1] if raised else (lines[0] if lines else type(error).__name__)
+    return str(chosen)[:1000]
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether starting again can't help, or would take the outputs from a later run."""
+    return isinstance(error, PipelineError | ps.SparkError) or any(
+        name in str(error) for name in _FINAL
+    )

@@ -1,0 +1,10 @@
+"""Ready-made sinks: each takes a batch and its step, and a batch handed over twice counts once.
+
+pipeline.sink(inputs=totals, id="archive")(sinks.parquet("./archive"))
+"""
+
+from pillarbox.pipeline.sinks.database import database, sqlite
+from pillarbox.pipeline.sinks.files import delta, json_lines, parquet
+from pillarbox.pipeline.sinks.mailbox import mailbox
+
+__all__ = ["database", "delta", "json_lines", "mailbox", "parquet", "sqlite"]

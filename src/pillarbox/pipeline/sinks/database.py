@@ -1,0 +1,94 @@
+"""Sinks into databases: a step's rows and its hash go in with one transaction, or not at all.
+
+Works with any DB-API 2.0 driver (`sqlite3`, `psycopg`, ...). The table `pillarbox_steps` keeps
+the hashes; rows pass through the driver, so this is for results rather than for floods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.schema import METADATA
+from pillarbox.pipeline.sinks.files import Sink
+from pillarbox.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STEPS = "pillarbox_steps"
+_ROWS_AT_ONCE = 1000
+
+
+def sqlite(path: str | os.PathLike[str], table: str, *, key: Sequence[str] = ()) -> Sink:
+    """Write each step to a table of an SQLite file, once; with `key`, replace rows that have it."""
+    return database(lambda: sqlite3.connect(path), table, key=key)
+
+
+def database(
+    connect: Callable[[], Any], table: str, *, key: Sequence[str] = (), placeholder: str = "?"
+) -> Sink:
+    """Write each step to a table, once. The table must have the columns of the rows.
+
+    With `key`, a row takes the place of the one with the same key (`ON CONFLICT`, as in SQLite
+    and PostgreSQL): what a stream of mode `update` needs. `placeholder` is the driver's own,
+    as `%s` for psycopg.
+    """
+
+    def write(batch: DataFrame, step: Step) -> None:
+        names = [name for name in batch.columns if name not in METADATA]
+        insert = _insert(table, names, key, placeholder)
+        rows = (tuple(row) for row in batch.select(*map(_quoted, names)).toLocalIterator())
+        with contextlib.closing(connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {STEPS}"
+                " (hash VARCHAR(64) PRIMARY KEY, processor VARCHAR(200), step BIGINT)"
+            )
+            if _is_known(cursor, step, placeholder):
+                return
+            for part in _parts(rows):
+                cursor.executemany(insert, part)
+            marks = ", ".join([placeholder] * 3)
+            known = (step.hash, step.processor, step.number)
+            cursor.execute(f"INSERT INTO {STEPS} VALUES ({marks})", known)  # noqa: S608 - marks
+            connection.commit()
+
+    return write
+
+
+def _is_known(cursor: Any, step: Step, placeholder: str) -> bool:
+    query = f"SELECT 1 FROM {STEPS} WHERE hash = {placeholder}"  # noqa: S608 - a mark, no value
+    cursor.execute(query, (step.hash,))
+    return cursor.fetchone() is not None
+
+
+def _insert(table: str, names: Sequence[str], key: Sequence[str], placeholder: str) -> str:
+    if missing := [name for name in key if name not in names]:
+        raise PipelineError(f"the rows for {table!r} have no column {missing[0]!r} for their key")
+    columns = ", ".join(_in_sql(name) for name in names)
+    marks = ", ".join([placeholder] * len(names))
+    text = f"INSERT INTO {_in_sql(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - quoted
+    if not key:
+        return text
+    rest = [f"{_in_sql(name)} = excluded.{_in_sql(name)}" for name in names if name not in key]
+    change = f"DO UPDATE SET {', '.join(rest)}" if rest else "DO NOTHING"
+    return f"{text} ON CONFLICT ({', '.join(map(_in_sql, key))}) {change}"
+
+
+def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    while part := list(islice(rows, _ROWS_AT_ONCE)):
+        yield part
+
+
+def _in_sql(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,74 @@
+"""Sinks into files. A step is one directory, named by its hash, that appears whole or not at all.
+
+The directory is `hash=...`, so Spark and others read the whole as one table with a column
+`hash`. What begins with `_` they pass over: a step under way, or what a crash left of one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pillarbox.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Sink = Callable[["DataFrame", Step], None]
+
+
+def parquet(path: str | os.PathLike[str], **options: str) -> Sink:
+    """Write each step as Parquet files below `path`; options are Spark's."""
+    return _files(os.path.abspath(path), "parquet", options)
+
+
+def json_lines(path: str | os.PathLike[str], **options: str) -> Sink:
+    """Write each step as files of JSON lines below `path`; options are Spark's."""
+    return _files(os.path.abspath(path), "json", options)
+
+
+def _files(path: str, kind: str, options: dict[str, str]) -> Sink:
+    def write(batch: DataFrame, step: Step) -> None:
+        final = f"{path}/hash={step.hash}"
+        if os.path.exists(final):
+            return
+        temporary = f"{path}/_writing-{step.hash}"
+        batch.write.format(kind).mode("overwrite").options(**options).save(f"file:{temporary}")
+        _sync_all(temporary)
+        os.rename(temporary, final)
+        _sync(path)
+        for name in os.listdir(path):
+            if name.startswith("_writing-"):  # of a step that was given up for another
+                shutil.rmtree(f"{path}/{name}", ignore_errors=True)
+
+    return write
+
+
+def _sync_all(directory: str) -> None:
+    for name in os.listdir(directory):
+        _sync(f"{directory}/{name}")
+    _sync(directory)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def delta(path: str, **options: str) -> Sink:
+    """Append each step to a Delta table, which knows by itself what it has seen.
+
+    Needs a session with Delta Lake: `pip install delta-spark`.
+    """
+
+    def write(batch: DataFrame, step: Step) -> None:
+        writer = f"{step.processor}@{step.generation}"
+        known = {"txnAppId": writer, "txnVersion": str(step.number)}
+        batch.write.format("delta").mode("append").options(**known, **options).save(path)
+
+    return write

@@ -1,0 +1,50 @@
+"""Sources that are generators: what they yield is appended to a log, plainly.
+
+There is nothing to recover: a generator that is started again begins anew, and where it goes
+on is up to its own code (R84). It is stopped between two records.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pillarbox.codec import codec_for
+from pillarbox.log import Log
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.status import StatusFile
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+
+def generate(
+    pipeline: Pipeline, processor: Processor, status: StatusFile, stopping: threading.Event
+) -> None:
+    """Append what the generator yields until it ends or is to stop."""
+    (name,) = _the_only(processor)
+    encode = codec_for(pipeline.graph.log(name).body_type).encode
+    known = status.of(processor.id)
+    records = processor.function()
+    with Log.open(pipeline.directory(name)) as log:
+        try:
+            for body in records:
+                bodies = body if isinstance(body, list) else [body]
+                log.append_many([encode(each) for each in bodies])
+                known.steps += 1
+                known.rows += len(bodies)
+                known.written[name] = log.end_index
+                if stopping.is_set():
+                    break
+        finally:
+            records.close()
+
+
+def _the_only(processor: Processor) -> tuple[str, ...]:
+    if len(processor.outputs) != 1:
+        raise PipelineError(
+            f"the source {processor.id!r} is a generator and has {len(processor.outputs)} outputs;"
+            " let it write to one log, and a stream fan out from there"
+        )
+    return processor.output_names

@@ -1,0 +1,150 @@
+"""Live figures of a pipeline, in one small file that commands and the dashboard read.
+
+The process that runs the pipeline replaces the file as steps end; readers see the old one or
+the new one. How far a reader lags behind is counted when somebody looks, from the logs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pillarbox.log import Log
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
+from pillarbox.pipeline.places import log_behind
+
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+
+
+class ProcessorStatus(msgspec.Struct, kw_only=True):
+    """What one processor has done in this run."""
+
+    id: str
+    kind: Kind
+    inputs: list[str] = []
+    outputs: list[str] = []
+    state: State = "waiting"
+    step: int | None = None
+    steps: int = 0
+    rows: int = 0
+    step_rows: int = 0
+    rows_per_second: float = 0.0
+    step_milliseconds: int = 0
+    #: First record of each input that was not read yet.
+    read: dict[str, int] = {}
+    #: First index of each output that is free, and records a second into it in the last step.
+    written: dict[str, int] = {}
+    written_per_second: dict[str, float] = {}
+    restarts: int = 0
+    error: str | None = None
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """What a run of a pipeline has done so far."""
+
+    pipeline: str
+    pid: int
+    master: str
+    started_at: datetime.datetime
+    updated_at: datetime.datetime
+    #: Where each log is, by its name.
+    logs: dict[str, str] = {}
+    processors: dict[str, ProcessorStatus]
+
+
+class StatusFile:
+    """Writes the status of a run. Safe from many threads."""
+
+    def __init__(self, path: str, status: Status) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.status = status
+        self.save()
+
+    def of(self, processor_id: str) -> ProcessorStatus:
+        return self.status.processors[processor_id]
+
+    def save(self) -> None:
+        with self._lock:
+            self.status.updated_at = datetime.datetime.now(datetime.UTC)
+            temporary = f"{self._path}.{os.getpid()}"
+            Path(temporary).write_bytes(msgspec.json.format(msgspec.json.encode(self.status)))
+            os.replace(temporary, self._path)
+
+
+def read_status(path: str) -> Status:
+    """The figures of the last run, of which `pid` says whether it is the present one."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Status)
+    except FileNotFoundError:
+        raise PipelineError(
+            f"the pipeline has never run, for there is no {path}; start it with"
+            " 'pillarbox pipeline run'"
+        ) from None
+
+
+def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str]) -> Status:
+    """The status of a run that is about to begin, of these processors."""
+    now = datetime.datetime.now(datetime.UTC)
+    return Status(
+        pipeline=pipeline,
+        pid=os.getpid(),
+        master=master,
+        started_at=now,
+        updated_at=now,
+        logs={log.name: log.url for log in graph.logs},
+        processors={
+            each.id: ProcessorStatus(
+                id=each.id,
+                kind=each.kind,
+                inputs=list(each.input_names),
+                outputs=graph.written_by(each),
+            )
+            for each in graph.processors
+            if each.id in ids
+        },
+    )
+
+
+def graph_of(status: Status) -> Graph:
+    """The graph of a run, to be drawn without the code that it was declared in."""
+    logs = [LogRef(name, url) for name, url in status.logs.items()]
+    processors = [
+        Processor(each.id, each.kind, lambda: None, tuple(each.inputs), tuple(each.outputs))
+        for each in status.processors.values()
+    ]
+    return Graph(logs, processors)
+
+
+def ends(graph: Graph) -> dict[str, int]:
+    """The end index of every log that is in a directory and exists."""
+    found = {}
+    for log in graph.logs:
+        if (directory := log_behind(log.url)) is not None:
+            with Log.open(directory, readonly=True) as reader:
+                found[log.name] = reader.end_index
+    return found
+
+
+def labels(graph: Graph, status: Status, end: dict[str, int]) -> dict[tuple[str, str], str]:
+    """For each edge of the graph: how far behind its reader is, or how fast it is written."""
+    found = {}
+    for each in graph.processors:
+        known = status.processors.get(each.id)
+        if known is None:
+            continue
+        for name in each.input_names:
+            if name in end:
+                behind = end[name] - known.read.get(name, 0)
+                found[f"log:{name}", f"processor:{each.id}"] = f"lag {behind:,}"
+        for name in graph.written_by(each):
+            rate = known.written_per_second.get(name, 0.0)
+            found[f"processor:{each.id}", f"log:{name}"] = f"{rate:,.0f}/s"
+    return found

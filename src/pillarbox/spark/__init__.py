@@ -1,0 +1,37 @@
+"""Pillarbox on Spark: `format("pillarbox")` for DataFrames and streams, exactly once into logs.
+
+`session()` gives a ready Spark session, `register(spark)` prepares one of yours. A step is what
+one micro-batch does; its hash names it for ever (`read_step`), and the outputs remember it
+(`last_commit`). Needs `pip install 'pillarbox[spark]'`; importing this module needs nothing.
+"""
+
+from pillarbox.spark.commits import StepCommit, claim, last_commit, step_commits
+from pillarbox.spark.errors import (
+    DataLossError,
+    DivergedError,
+    FencedError,
+    JavaNotFoundError,
+    OptionError,
+    SparkError,
+)
+from pillarbox.spark.session import register, session
+from pillarbox.spark.steps import Input, Step, make_durable, read_step
+
+__all__ = [
+    "DataLossError",
+    "DivergedError",
+    "FencedError",
+    "Input",
+    "JavaNotFoundError",
+    "OptionError",
+    "SparkError",
+    "Step",
+    "StepCommit",
+    "claim",
+    "last_commit",
+    "make_durable",
+    "read_step",
+    "register",
+    "session",
+    "step_commits",
+]

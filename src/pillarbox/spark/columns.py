@@ -1,0 +1,136 @@
+"""Which columns a read has, and how they are made of what is on disk.
+
+The schema of a read names columns of the history; any other column of it is a field of the
+message's body, which is JSON then. Only what is named is made, and travels to Spark.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as arrow_json
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pillarbox.spark.errors import OptionError
+
+LOG_SCHEMA = "`partition` INT, `index` BIGINT, `body` BINARY, `enqueued_at` TIMESTAMP"
+MAILBOX_SCHEMA = (
+    "`partition` INT, `index` BIGINT, `id` STRING, `body` BINARY,"
+    " `attributes` MAP<STRING, STRING>, `priority` INT, `enqueued_at` TIMESTAMP, `kind` STRING,"
+    " `queue` STRING, `time` TIMESTAMP"
+)
+_OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "time"}
+#: What a history can tell; any other name in a schema is a field of the body.
+OF_LOG = frozenset(("partition", *_OF_LOG))
+OF_MAILBOX = OF_LOG | {"id", "attributes", "priority", "kind", "queue", "details"}
+
+
+class Columns:
+    """How the columns of one schema are made. Can be pickled, to go to executors."""
+
+    def __init__(self, schema: Any, *, mailbox: bool) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        known = OF_MAILBOX if mailbox else OF_LOG
+        self._fields = [field for field in self._schema if field.name not in known]
+        if not self._schema.names:
+            raise OptionError("a schema needs one column or more")
+
+    def of_log(self, batch: Any) -> Any:
+        """The columns of a record batch (index, time, record) of a log."""
+
+        def column(name: str) -> Any:
+            return batch.column(_OF_LOG[name]) if name in _OF_LOG else None
+
+        return self._shaped(column, batch.num_rows)
+
+    def of_events(self, events: Any) -> Any:
+        """The columns of what has `column(name)` and `records`: a store's events, and the like."""
+        return self._shaped(events.column, len(events.records))
+
+    def _shaped(self, column: Any, rows: int) -> Any:
+        typed = typed_bodies(column("body"), self._fields) if self._fields else {}
+        arrays = []
+        for field in self._schema:
+            if field.name == "partition":
+                values = pa.repeat(pa.scalar(0, pa.int32()), rows)
+            else:
+                values = typed.get(field.name) if field.name in typed else column(field.name)
+            arrays.append(_cast(values, field, rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _cast(values: Any, field: Any, rows: int) -> Any:
+    if values is None:
+        return pa.nulls(rows, field.type)
+    if values.type == field.type:
+        return values
+    try:
+        # Nanoseconds become microseconds, which is all that Spark has.
+        return values.cast(field.type, safe=not pa.types.is_timestamp(field.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise OptionError(
+            f"column {field.name} can't be read as {field.type} ({error}); change its type in the"
+            " schema of the read"
+        ) from error
+
+
+def typed_bodies(bodies: Any, fields: list[Any]) -> dict[str, Any]:
+    """The fields of JSON bodies, as columns. A body that does not fit has nulls there."""
+    table = _parsed_together(bodies, fields)
+    if table is None:
+        table = _parsed_singly(bodies, fields)
+    return {field.name: table.column(field.name).combine_chunks() for field in fields}
+
+
+def _parsed_together(bodies: Any, fields: list[Any]) -> Any:
+    """All bodies as one document of many lines; None if one of them is not as it should be."""
+    if not len(bodies):
+        return pa.schema(fields).empty_table()
+    lines = pc.fill_null(bodies, b"{}")
+    joined = pc.binary_join(
+        pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), b"\n"
+    )
+    data = joined[0].as_buffer()
+    schema = pa.schema([field.with_nullable(True) for field in fields])
+    options = arrow_json.ParseOptions(
+        explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=True
+    )
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=max(data.size + 1, 1 << 16))
+    try:
+        table = arrow_json.read_json(pa.BufferReader(data), reading, options)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, io.UnsupportedOperation):
+        return None
+    return table if table.num_rows == len(bodies) else None
+
+
+def _parsed_singly(bodies: Any, fields: list[Any]) -> Any:
+    rows = [_object(body) for body in bodies.to_pylist()]
+    return pa.table({each.name: _values(rows, each) for each in fields})
+
+
+def _object(body: bytes | None) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body or b"{}")
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _values(rows: list[dict[str, Any]], field: Any) -> Any:
+    values = [row.get(field.name) for row in rows]
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([_fitting(value, field.type) for value in values], field.type)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+    return value

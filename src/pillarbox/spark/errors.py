@@ -1,0 +1,46 @@
+"""What the data source and its sinks raise; each says what happened, where, and what to do.
+
+SparkError
+├── JavaNotFoundError    no Java 17 or newer to run Spark on
+├── OptionError          an option or a column of the data source is wrong
+├── DataLossError        retention has removed what a checkpoint still needs
+├── FencedError          a later run of the same processor has taken over
+└── DivergedError        the checkpoint and the output disagree about what was done
+"""
+
+from __future__ import annotations
+
+
+class SparkError(Exception):
+    """Something went wrong between Pillarbox and Spark."""
+
+
+class JavaNotFoundError(SparkError):
+    """No Java 17 or newer to run Spark on."""
+
+
+class OptionError(SparkError, ValueError):
+    """An option or a column of the data source is wrong."""
+
+
+class DataLossError(SparkError):
+    """Retention has removed what a checkpoint still needs."""
+
+    def __init__(self, url: str, start: int, first: int) -> None:
+        super().__init__(
+            f"the records {start} to {first} (exclusive) of {url} are gone: retention removed them"
+            " before they were read. Keep more of the log, or pin it for this reader; to go on"
+            " without them, set option failOnDataLoss to false"
+        )
+        self.url, self.start, self.first = url, start, first
+
+    def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int, int]]:
+        return type(self), (self.url, self.start, self.first)
+
+
+class FencedError(SparkError):
+    """A later run of the same processor has taken over; this one must not write any more."""
+
+
+class DivergedError(SparkError):
+    """The checkpoint and the output log disagree about what was done."""

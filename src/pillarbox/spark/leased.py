@@ -1,0 +1,185 @@
+"""A mailbox consumed as a stream: receive, stage durably, acknowledge.
+
+For any mailbox, also where there is no history to read. The driver leases messages, appends them
+to a log of its own (option `stagingPath`), and acknowledges them once they are on disk there.
+The stream is that log's. A message that is delivered again because the driver died between the
+two is known by its id, and staged once. What Spark has processed is dropped from the log.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pillarbox.log import Log
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.url import open_mailbox
+from pillarbox.spark.columns import Columns
+from pillarbox.spark.commits import open_to_commit
+from pillarbox.spark.history import FileHistory, read_pieces
+from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.place import Place
+from pillarbox.spark.reading import Part
+
+ROWS_MAX = 10_000
+LEASE_SECONDS = 60.0
+_RECEIVE_MAX = 1_000
+_REMEMBERED = 100_000  # ids of messages that were staged lately
+_INDEX = "index"
+
+
+class Staged(msgspec.Struct, array_like=True):
+    """A message as it waits in the staging log."""
+
+    id: str
+    body: bytes
+    attributes: dict[str, str]
+    priority: int
+    enqueued_at: datetime
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Staged).decode
+
+
+class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are indices of the staging log, which outlives the query."""
+
+    def __init__(self, options: ReadOptions, staging: str, schema: Any) -> None:
+        self._options, self._staging = options, staging
+        self._columns = Columns(schema, mailbox=True)
+        self._log: Log | None = None
+        self._box: Mailbox[bytes] | None = None
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._left: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_log": None, "_box": None, "_known": OrderedDict()}
+
+    # -- on the driver ---------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, int]:
+        return {_INDEX: self._open().first_index}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        log = self._open()
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX
+        while log.end_index - start[_INDEX] < rows and self._left != 0:
+            if not self._take(rows - (log.end_index - start[_INDEX])):
+                break
+        return {_INDEX: min(log.end_index, start[_INDEX] + rows)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_rows or ROWS_MAX)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._open()
+        assert self._box is not None
+        self._left = self._box.approximate_count()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        if start[_INDEX] >= end[_INDEX]:
+            return []
+        self._open()
+        history = FileHistory(self._staging)
+        try:
+            size, least = self._options.partition_bytes, self._options.partitions_min
+            parts = history.partitions(start[_INDEX], end[_INDEX], size, least)
+        finally:
+            history.close()
+        return [Part(pieces) for pieces in parts]
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._open().truncate_before(end[_INDEX])
+
+    def stop(self) -> None:
+        if self._box is not None:
+            self._box.close()
+        if self._log is not None:
+            self._log.close()
+        self._log = self._box = None
+
+    def _open(self) -> Log:
+        if self._log is None:
+            self._log = open_to_commit(self._staging)
+            oldest = max(self._log.first_index, self._log.end_index - _REMEMBERED)
+            for frame in self._log.frames(oldest):
+                self._known.update((_decode(record).id, None) for record in frame.records)
+            self._box = open_mailbox(self._options.url, bytes)
+        return self._log
+
+    def _take(self, most: int) -> bool:
+        """Lease some messages, stage them, and only then acknowledge them."""
+        assert self._log is not None
+        assert self._box is not None
+        count = min(most, _RECEIVE_MAX, self._left or _RECEIVE_MAX)
+        messages = self._box.receive(max_messages=count, visibility_timeout=LEASE_SECONDS)
+        if not messages:
+            return False
+        fresh = [each for each in messages if each.id not in self._known]
+        self._log.append_many([_encode(_staged(each)) for each in fresh])
+        self._known.update((each.id, None) for each in fresh)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        self._box.acknowledge_many(messages)
+        if self._left is not None:
+            self._left = max(0, self._left - len(messages))
+        return True
+
+    # -- in tasks --------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Part)
+        place = Place(self._staging)
+        for batch in read_pieces(place, self._staging, partition.pieces, fail_on_loss=True):
+            yield self._columns.of_events(_Received(batch, self._options.url))
+
+
+class _Received:
+    """Staged messages as columns."""
+
+    def __init__(self, batch: Any, url: str) -> None:
+        self._batch = batch
+        self._queue = url.rpartition("/")[2]
+        self.records = [_decode(record) for record in batch.column("record").to_pylist()]
+
+    def column(self, name: str) -> Any:
+        if name in ("index", "time"):
+            return self._batch.column(name)
+        if name == "kind":
+            return pa.repeat(pa.scalar("leased"), len(self.records))
+        if name == "queue":
+            return pa.repeat(pa.scalar(self._queue), len(self.records))
+        if name == "details":
+            return None
+        values = [getattr(record, name) for record in self.records]
+        if name == "attributes":
+            return pa.array(
+                [list(each.items()) for each in values], pa.map_(pa.string(), pa.string())
+            )
+        return pa.array(values, _TYPES[name])
+
+
+_TYPES: dict[str, Any] = {
+    "id": pa.string(),
+    "body": pa.binary(),
+    "priority": pa.int32(),
+    "enqueued_at": pa.timestamp("us", "UTC"),
+}
+
+
+def _staged(message: Any) -> Staged:
+    return Staged(
+        message.id, message.body, dict(message.attributes), message.priority, message.enqueued_at
+    )

@@ -1,0 +1,179 @@
+"""Writing DataFrames into mailboxes, at least once, with ids by which repetitions are known.
+
+The deduplication id of a row depends on the processor, the batch, the task's number and the
+row's content, never on its place among the others: a retry that has them in another order can't
+take one row for another. Mailboxes on a server are sent to by the tasks; a store on disk belongs
+to one process at a time, so for it the tasks' rows go through the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pillarbox.mailbox.url import open_async_mailbox
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.options import flag
+from pillarbox.spark.staging import Stager, Written, collect_garbage, staged_records
+from pillarbox.spark.steps import query_id
+
+_AT_ONCE = 256  # sends that wait for their confirmation together
+_BATCH = "streaming.sql.batchId"
+_FIELDS = ("attributes", "priority", "delay_seconds", "group", "deduplication_id")
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Row(msgspec.Struct, array_like=True, omit_defaults=True):
+    """A message to be sent."""
+
+    body: bytes
+    options: dict[str, Any]
+
+
+class Sent(WriterCommitMessage):
+    """What a task tells the driver: how many it has sent, or what there is to send."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+
+
+class MailboxSink:
+    """One mailbox to send to."""
+
+    def __init__(
+        self, url: str, options: Mapping[str, str], columns: Sequence[str], processor: str
+    ) -> None:
+        if url.startswith("memory:"):
+            raise OptionError(f"{url} lives in one process, and Spark's tasks are others")
+        if "body" not in columns:
+            raise OptionError("a DataFrame needs a column body to be sent to a mailbox")
+        self._url, self.processor = url, processor
+        self._columns = [name for name in _FIELDS if name in columns]
+        self._deduplicate = flag(options, "deduplicate", True)
+        self._staging = url.removeprefix("file:") if url.startswith("file:") else None
+
+    def write(self, batches: Iterator[Any]) -> Sent:
+        """In a task: send the rows, or leave them for the driver to send."""
+        context = TaskContext.get()
+        assert context is not None
+        batch = context.getLocalProperty(_BATCH) or ""
+        name = f"{self.processor}/{batch}/{context.partitionId()}"
+        rows = self._rows(batches, name)
+        if self._staging is None:
+            return Sent(Written(rows=send_rows(self._url, rows)))
+        attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
+        stager = Stager(self._staging_log(), self.processor, attempt)
+        for some in _chunks(rows, 1000):
+            stager.add(pa.array(map(_encode, some), pa.binary()))
+        return Sent(stager.finish())
+
+    def send_staged(self, messages: Sequence[WriterCommitMessage | None]) -> int:
+        """On the driver: send what the tasks have left there."""
+        if self._staging is None:
+            return 0
+        written = [each.written for each in messages if isinstance(each, Sent)]
+        sent = send_rows(self._url, (row for each in written for row in _read(each)))
+        self.discard()
+        return sent
+
+    def discard(self) -> None:
+        if self._staging is not None:
+            collect_garbage(self._staging_log(), self.processor)
+
+    def _staging_log(self) -> str:
+        assert self._staging is not None
+        return self._staging.rpartition("/")[0] + "/log"
+
+    def _rows(self, batches: Iterator[Any], task: str) -> Iterator[Row]:
+        seen: Counter[bytes] = Counter()
+        for batch in batches:
+            bodies = batch.column("body").cast(pa.binary()).to_pylist()
+            extras = [batch.column(name).to_pylist() for name in self._columns]
+            for place, body in enumerate(bodies):
+                if body is None:
+                    raise OptionError("a row without a body can't be sent; filter such rows out")
+                known = {
+                    name: extra[place] for name, extra in zip(self._columns, extras, strict=True)
+                }
+                options = {name: value for name, value in known.items() if value is not None}
+                if "attributes" in options:
+                    options["attributes"] = dict(options["attributes"])
+                if self._deduplicate and "deduplication_id" not in options:
+                    content = _encode((task, body, options))
+                    seen[content] += 1
+                    text = content + str(seen[content]).encode()
+                    options["deduplication_id"] = hashlib.sha256(text).hexdigest()
+                yield Row(body, options)
+
+
+class MailboxStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        processor = options.get("processor") or query_id(options.get("checkpointLocation", ""))
+        self.sink = MailboxSink(url, options, columns, processor)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self.sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.sink.send_staged(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self.sink.discard()
+
+
+class MailboxBatchWriter(DataSourceArrowWriter):
+    def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
+        self.sink = MailboxSink(url, options, columns, options.get("processor") or "batch")
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return self.sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.sink.send_staged(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.sink.discard()
+
+
+def send_rows(url: str, rows: Iterator[Row]) -> int:
+    """Send all, many of them at a time; how many they were."""
+
+    async def send() -> int:
+        count = 0
+        async with open_async_mailbox(url, bytes) as box:
+            for some in _chunks(rows, _AT_ONCE):
+                await asyncio.gather(*(box.send(row.body, **row.options) for row in some))
+                count += len(some)
+        return count
+
+    return asyncio.run(send())
+
+
+def _read(written: Written) -> Iterator[Row]:
+    decode = msgspec.msgpack.Decoder(Row).decode
+    yield from map(decode, written.records)
+    for file in written.files:
+        yield from map(decode, staged_records(file))
+
+
+def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,90 @@
+"""A Spark session with our defaults, and the data source made known to it.
+
+A setting of the caller's always wins. What each default is for stands beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pillarbox.spark.java import find_java
+
+#: Settings for any session.
+DEFAULTS: dict[str, str] = {
+    # Lets a read ask for push-down (option pushFilters); nothing is pushed otherwise.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Fewer and larger Arrow batches between the JVM and Python.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Times mean the same on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    # Progress bars are ours; Spark's would be drawn over them.
+    "spark.ui.showConsoleProgress": "false",
+}
+#: Settings for a session on this machine alone.
+LOCAL_DEFAULTS: dict[str, str] = {
+    # A web server that nobody asked for costs start-up time and memory.
+    "spark.ui.enabled": "false",
+    # 200 tasks for each shuffle of a micro-batch would cost more than the batch.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    # A host name that does not resolve must not keep Spark from starting.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(
+    master: str | None = None,
+    *,
+    app_name: str = "pillarbox",
+    conf: Mapping[str, str] | None = None,
+) -> Any:
+    """A Spark session that knows `format("pillarbox")`; Java is found if need be.
+
+    `master` is `local[*]` (the default), `local-cluster[2,1,1024]`, `spark://host:7077`, or
+    `sc://host:15002` for Spark Connect.
+    """
+    place = master or "local[*]"
+    settings = DEFAULTS | (LOCAL_DEFAULTS if place.startswith("local") else {}) | dict(conf or {})
+    connect = place.startswith("sc://")
+    if not connect:
+        find_java()
+        # Workers run what the driver runs, whatever `python3` means on the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder: Any = _pyspark_session().builder.appName(app_name)
+    builder = builder.remote(place) if connect else builder.master(place)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: Any) -> None:
+    """Make `format("pillarbox")` known to a session, and let its reads ask for push-down."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if not _found_by_spark():
+        from pillarbox.spark.source import PillarboxSource  # noqa: PLC0415 - behind an extra
+
+        spark.dataSource.register(PillarboxSource)
+
+
+def _found_by_spark() -> bool:
+    """Whether Spark finds the source without us: it looks where Python looks, unless elsewhere."""
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - behind an extra
+
+    return not is_remote() and importlib.util.find_spec("pyspark_pillarbox") is not None
+
+
+def _pyspark_session() -> Any:
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
+    except ImportError as error:
+        raise ImportError(
+            "pipelines need PySpark; install it with: pip install 'pillarbox[spark]'"
+        ) from error
+    return SparkSession

@@ -1,0 +1,85 @@
+"""`format("pillarbox")`: the data source that Spark is given.
+
+`register` gives it to a session; Spark also finds it by itself, through `pyspark_pillarbox`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from pillarbox.spark.batch_reader import BatchReader, FilteringReader
+from pillarbox.spark.columns import MAILBOX_SCHEMA
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.leased import LeasedReader
+from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
+from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.place import has_scheme, local_directory, mailbox_url
+from pillarbox.spark.reading import schema_of
+from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
+from pillarbox.spark.stream_reader import StreamReader
+
+
+class PillarboxSource(DataSource):
+    """Logs and mailboxes for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pillarbox"
+
+    def schema(self) -> str:
+        if "stagingPath" in self.options:
+            return MAILBOX_SCHEMA
+        return schema_of(ReadOptions.of(self.options).url)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        options = self._read_options()
+        reader = FilteringReader if options.push_filters else BatchReader
+        return reader(options, schema)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        staging = self.options.get("stagingPath")
+        if staging is not None:
+            return LeasedReader(ReadOptions.of(self.options), local_directory(staging), schema)
+        return StreamReader(self._read_options(), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+        _refuse_overwrite(overwrite)
+        url, columns = self._mailbox(), schema.fieldNames()
+        if url is not None:
+            return MailboxBatchWriter(url, self.options, columns)
+        return LogBatchWriter(self.options, columns)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
+        _refuse_overwrite(overwrite)
+        url, columns = self._mailbox(), schema.fieldNames()
+        if url is not None:
+            return MailboxStreamWriter(url, self.options, columns)
+        return LogStreamWriter(self.options, columns)
+
+    def _mailbox(self) -> str | None:
+        """The mailbox that is written to; None if that is a log."""
+        url, wanted = self.options.get("path"), self.options.get("target")
+        if wanted not in (None, "log", "mailbox"):
+            raise OptionError(f"option target must be log or mailbox; got {wanted!r}")
+        if not url or wanted == "log":
+            return None
+        return mailbox_url(url, wanted=wanted == "mailbox")
+
+    def _read_options(self) -> ReadOptions:
+        url = self.options.get("path")
+        if url and not (has_scheme(url) and not url.startswith("file:")):
+            self.options["path"] = local_directory(url)
+        return ReadOptions.of(self.options)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError("a log is only ever added to; write with mode('append')")

@@ -1,0 +1,55 @@
+"""Messages are taken out of a line wherever they stand in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pillarbox.core import commands as c
+from tests.core.scene import Scene
+
+
+def _keys(scene: Scene, bodies: str) -> frozenset[int]:
+    return frozenset(scene.records[body].key for body in bodies)
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [("a", "bcde"), ("e", "abcd"), ("c", "abde"), ("ae", "bcd"), ("bd", "ace"), ("abcde", "")],
+)
+def test_R39_a_message_is_removed_wherever_it_stands(gone: str, left: str) -> None:
+    scene = Scene()
+    scene.send(*"abcde")
+    scene.do(c.Remove(_keys(scene, gone)))
+    assert scene.line == list(left)
+
+
+def test_R39_messages_are_removed_from_several_lanes_at_once() -> None:
+    scene = Scene()
+    scene.send(*"ab", priority=3)
+    scene.send(*"cde")
+    scene.do(c.Remove(_keys(scene, "bd")))
+    assert scene.line == ["a", "c", "e"]
+
+
+def test_R39_a_group_between_plain_messages_stays_when_these_are_removed() -> None:
+    scene = Scene()
+    scene.send("a")
+    scene.send(*"bc", group="g")
+    scene.send(*"de")
+    scene.do(c.Remove(_keys(scene, "ad")))
+    assert scene.line == ["b", "c", "e"]
+    scene.do(c.Remove(_keys(scene, "b")))
+    assert scene.line == ["c", "e"]
+    scene.do(c.Remove(_keys(scene, "c")))
+    assert scene.line == ["e"]
+
+
+def test_R39_a_redrive_takes_those_it_names_and_no_others() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1)
+    scene.send(*"abc")
+    scene.do(c.Nack(scene.receive(3)))
+    grave = scene.queue.dead_letters
+    assert grave is not None
+    scene.do(c.Redrive(_keys(scene, "b"), scene.queue), to=grave)
+    assert scene.line == ["b"]
+    assert scene.graves == ["a", "c"]
