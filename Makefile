@@ -26,10 +26,11 @@ setup: $(READY) ## Create or refresh .venv (nothing to do when it is up to date)
 run: $(JAVA) ## Run the demo (ONCE=1: one round, then stop)
 	@$(PY) -m pillarbox.demo
 
-test: lint services ## Lint, type-check, run the tests; core must be covered whole
+test: lint services $(DOCS) ## Lint, type-check, run the tests, build the docs; core must be covered whole
 	$(PY) -m coverage erase
 	$(PY) tools/run_tests.py
 	$(PY) -m coverage report
+	$(PY) -m mkdocs build --strict --quiet
 
 services: $(JAVA) ## Install what the tests need beside Python: Redis and Chromium (apt, as root)
 	@missing=; for program in redis-server chromium; do \

@@ -22,7 +22,7 @@ from pillarbox.broker.attributes import (
 )
 from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_queue
 from pillarbox.core.limits import SECOND_NS, queue_name
-from pillarbox.core.queue import Settings
+from pillarbox.core.queue import NEVER, Settings
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.store import Store
 
@@ -57,7 +57,9 @@ class BrokerQueue:
         self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
         self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
         self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
-        self.retention_ns = int(known["MessageRetentionPeriod"]) * SECOND_NS
+        # A queue that was not made by SQS's API promises what a mailbox does: to keep messages.
+        kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
+        self.retention_ns = kept if "attributes" in notes else NEVER
         self.bytes_max = int(known["MaximumMessageSize"])
         self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
 

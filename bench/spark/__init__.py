@@ -1,0 +1,1 @@
+"""The data source and the exactly-once sink beside Spark's own files."""

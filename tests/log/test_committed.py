@@ -1,0 +1,146 @@
+"""R82: records and the commit that completes them are one frame; commits are found and kept."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from pathlib import Path
+
+import pytest
+
+from pillarbox.log import Log, RecordLostError, StagedSegment, repair
+from tests.log.crash_workloads import OPERATIONS, Run
+from tests.log.support import contents, new_disk, open_log
+
+pa = pytest.importorskip("pyarrow")
+
+
+def metas(log: Log) -> list[bytes]:
+    return [commit.meta for commit in log.commits()]
+
+
+def test_R82_a_commit_travels_with_its_records(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append(b"a")
+        assert log.append_committed([b"b", b"c"], b"one") == 1
+        assert log.append_committed([b"d"], b"two") == 3
+        log.append(b"e")
+        assert contents(log) == [b"a", b"b", b"c", b"d", b"e"]
+        assert [log.get(index) for index in range(5)] == contents(log)
+        assert pa.Table.from_batches(log.read_arrow()).column("record").to_pylist() == [
+            b"a",
+            b"b",
+            b"c",
+            b"d",
+            b"e",
+        ]
+    with Log.open(tmp_path / "log", check="all") as again:
+        assert again.recovery.clean
+        found = [(c.first_index, c.end_index, c.meta) for c in again.commits()]
+        assert found == [(1, 3, b"one"), (3, 4, b"two")]
+        assert [commit.meta for commit in again.newest_commits()] == [b"two", b"one"]
+
+
+def test_R82_a_reader_beside_the_writer_sees_the_commits(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append_committed([b"a"], b"one")
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            assert contents(reader) == [b"a"]
+            assert [commit.meta for commit in reader.newest_commits()] == [b"one"]
+
+
+class Committing(Run):
+    """A run whose commits must be there exactly when their records are."""
+
+    def commit(self) -> None:
+        batch = [self.random.randbytes(60) for _ in range(2)]
+        self.batches.append(batch)
+        self.log.append_committed(batch, str(len(self.batches)).encode())
+
+    def go_on(self, log: Log, disk: object, found: list[bytes]) -> None:
+        for commit in log.commits():
+            if commit.meta != b"meta" and commit.end_index > log.end_index:
+                self.problems.append("a commit without its records")
+        super().go_on(log, disk, found)  # type: ignore[arg-type]
+
+
+def test_R82_a_crash_leaves_the_records_with_their_commit_or_neither() -> None:
+    operations = {**OPERATIONS, "commit": Committing.commit}
+    states = 0
+    for names in itertools.product(("commit", "append", "roll", "reopen", "adopt"), repeat=2):
+        run = Committing(zlib.crc32(repr(names).encode()), states_per_step=2)
+        run.perform(operations["commit"], *(operations[name] for name in names))  # type: ignore[arg-type]
+        assert run.problems == [], names
+        states += run.states
+    assert states > 1000
+
+
+def test_R82_arrow_arrays_are_staged_without_a_step_a_record(tmp_path: Path) -> None:
+    records = [b"%d" % i * (i % 7) for i in range(1000)]
+    array = pa.array(records, pa.binary())
+    staged = StagedSegment(tmp_path / "one")
+    staged.append_array(array.slice(0, 0))
+    staged.append_array(array.slice(0, 300))
+    staged.append_array(array.slice(300, 701))
+    with pytest.raises(ValueError, match="null"):
+        staged.append_array(pa.array([b"x", None]))
+    path = staged.close()
+    with Log.open(tmp_path / "log") as log:
+        log.append(b"first")
+        assert log.adopt([path], b"meta") == 1
+        assert contents(log) == [b"first", *records]
+    with Log.open(tmp_path / "log", check="all") as again:
+        assert contents(again) == [b"first", *records]
+
+
+def test_R73_retention_keeps_a_commit_as_long_as_the_records_that_it_completed() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    staged = StagedSegment("data/one", disk=disk)
+    staged.append_many([b"x"] * 10)
+    assert log.adopt([staged.close()], b"meta") == 0
+    log.append(b"y")
+    log.truncate_before(5)
+    assert metas(log) == [b"meta"]
+    log.truncate_before(10)
+    assert log.first_index == 10
+    assert metas(log) == []
+
+
+def test_R72_a_repair_keeps_the_commits_that_it_could_save(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Log.open(path) as log:
+        log.append_committed([b"a" * 100], b"one")
+        log.append(b"lost" * 100)
+        log.append_committed([b"b" * 100], b"two")
+        log.append_committed([b"c" * 100], b"three")
+    (segment,) = path.glob("*.seg")
+    raw = bytearray(segment.read_bytes())
+    place = raw.index(b"lostlost")
+    raw[place : place + 4] = b"!!!!"
+    segment.write_bytes(raw)
+    repair(path)
+    with Log.open(path) as again:
+        assert metas(again) == [b"one", b"two", b"three"]
+        assert again.get(3) == b"c" * 100
+        with pytest.raises(RecordLostError):
+            again.get(1)
+
+
+def test_R72_a_closed_log_may_be_opened_by_its_footer_alone(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for number in range(5):
+        with Log.open(path, check="footer") as log:
+            assert log.recovery.clean
+            log.append_committed([b"%d" % number] * 2, b"%d" % number)
+    with Log.open(path, check="all") as again:
+        assert contents(again) == [b"%d" % number for number in range(5) for _ in (0, 1)]
+        assert metas(again) == [b"%d" % number for number in range(5)]
+        again.append(b"not closed")
+        (segment,) = path.glob("*.seg")
+        raw = segment.read_bytes()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / segment.name).write_bytes(raw[: raw.rindex(b"not closed") + 4])
+    with Log.open(tmp_path / "torn", check="footer") as torn:
+        assert not torn.recovery.clean
+        assert contents(torn) == [b"%d" % number for number in range(5) for _ in (0, 1)]

@@ -1,0 +1,69 @@
+"""`pillarbox pipeline` where no Spark is needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pillarbox.cli import run
+from pillarbox.pipeline import PipelineError
+from pillarbox.pipeline.loading import load
+
+GOOD = """
+from pillarbox.pipeline import Pipeline
+pipeline = Pipeline("shop", path="./state")
+pipeline.log("a")
+pipeline.log("b")
+pipeline.stream(inputs="a", outputs="b", id="s")(lambda a: a)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_R80_the_graph_is_drawn(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "good_shop.py").write_text(GOOD)
+    assert run(["pipeline", "graph", "good_shop:pipeline"]) == 0
+    assert 'log_a[("a")] --> processor_s["s"]' in capsys.readouterr().out
+    assert run(["pipeline", "graph", "good_shop.py", "--svg", "shop.svg"]) == 0
+    assert (here / "shop.svg").read_text().startswith("<svg")
+
+
+def test_R80_each_problem_is_told_in_a_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "bad_shop.py").write_text(
+        GOOD.replace('outputs="b"', 'outputs="a"') + "pipeline.log('a')"
+    )
+    assert run(["pipeline", "graph", "bad_shop:pipeline"]) == 1
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 3, told
+    assert any("cycle" in line for line in told)
+
+
+def test_R80_running_needs_the_logs_to_be_there(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "early_shop.py").write_text(GOOD)
+    assert run(["pipeline", "run", "early_shop:pipeline", "--now"]) == 1
+    assert "s would read the log 'a', but there is none" in capsys.readouterr().err
+    assert run(["pipeline", "inspect", "early_shop:pipeline"]) == 1
+    assert "run it first" in capsys.readouterr().err
+
+
+def test_R80_a_target_that_is_not_there(here: Path) -> None:
+    with pytest.raises(PipelineError, match="no module 'nowhere'"):
+        load("nowhere:pipeline")
+    (here / "two_shops.py").write_text(GOOD + "other = Pipeline('other')\n")
+    with pytest.raises(PipelineError, match="say which"):
+        load("two_shops")
+    with pytest.raises(PipelineError, match="is not a Pipeline"):
+        load("two_shops:Pipeline")

@@ -1,0 +1,148 @@
+"""The maps in the backing log, and what a restart makes of them. No Spark."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pillarbox.log import Log
+from pillarbox.pipeline import PipelineError, PipelineRunningError, recovery
+from pillarbox.pipeline.recovery import (
+    Attempt,
+    Backing,
+    Last,
+    Recovery,
+    Reset,
+    last_maps,
+    read_maps,
+    verdict,
+)
+
+NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+
+
+def recover(step: int) -> Recovery:
+    return Recovery(
+        processor="count", step=step, inputs={"orders": (step * 10, step * 10 + 10)}, time=NOW
+    )
+
+
+def attempt(step: int, outputs: tuple[str, ...] = ("totals",)) -> Attempt:
+    there = dict.fromkeys(outputs, 5)
+    return Attempt(processor="count", step=step, hash=f"hash{step}", outputs=there, time=NOW)
+
+
+def holding(*known: tuple[str, str]) -> Callable[[str, str], bool]:
+    return lambda output, hash_: (output, hash_) in known
+
+
+def after(*maps: recovery.Map) -> Last:
+    last = Last()
+    for map_ in maps:
+        last.take(map_)
+    return last
+
+
+def test_R82_a_person_can_read_the_backing_log(tmp_path: Path) -> None:
+    with Backing(f"{tmp_path}/backing") as backing:
+        backing.write(recover(3))
+        backing.write(attempt(3))
+    with Log.open(tmp_path / "backing", readonly=True) as log:
+        records = [json.loads(record) for frame in log.frames() for record in frame.records]
+    assert records == [
+        {
+            "type": "recover",
+            "processor": "count",
+            "step": 3,
+            "inputs": {"orders": [30, 40]},
+            "time": "2026-01-02T00:00:00Z",
+        },
+        {
+            "type": "attempt",
+            "processor": "count",
+            "step": 3,
+            "hash": "hash3",
+            "outputs": {"totals": 5},
+            "time": "2026-01-02T00:00:00Z",
+        },
+    ]
+
+
+def test_R82_the_maps_are_there_again_after_a_restart(tmp_path: Path) -> None:
+    with Backing(f"{tmp_path}/backing") as backing:
+        for step in range(3):
+            backing.write(recover(step))
+            backing.write(attempt(step))
+        backing.write(recover(3))
+    with Backing(f"{tmp_path}/backing") as backing:
+        assert backing.last("count").recovery == recover(3)
+        assert backing.last("count").attempt == attempt(2)
+        assert backing.last("count").tried is None
+        assert backing.last("other").recovery is None
+
+
+def test_R82_one_process_at_a_time_runs_a_pipeline(tmp_path: Path) -> None:
+    with Backing(f"{tmp_path}/backing"), pytest.raises(PipelineRunningError, match="stop that"):
+        Backing(f"{tmp_path}/backing")
+
+
+def test_R82_old_maps_are_dropped_and_the_newest_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(recovery, "_MAPS_KEPT", 200)
+    path = f"{tmp_path}/backing"
+    reset = Reset(processor="count", generation=2, inputs={"orders": 0}, time=NOW)
+    with Backing(path) as backing:
+        backing.write(reset)
+        for step in range(1000):
+            backing.write(recover(step))
+    assert len(read_maps(path)) < 500
+    last = last_maps(path)["count"]
+    assert (last.recovery, last.generation) == (recover(999), 2)
+
+
+def test_R82_nothing_read_yet() -> None:
+    assert verdict(Last(), holding()).action == "begin"
+
+
+def test_R82_no_attempt_resets_to_the_recovery_offsets() -> None:
+    found = verdict(after(recover(3)), holding())
+    assert (found.action, "orders 30 up to 40" in found.why) == ("again", True)
+
+
+def test_R82_an_old_attempt_is_no_attempt_of_this_step() -> None:
+    last = after(recover(2), attempt(2), recover(3))
+    assert verdict(last, holding(("totals", "hash2"))).action == "again"
+
+
+def test_R82_an_attempt_whose_hash_is_not_there_resets() -> None:
+    last = after(recover(3), attempt(3))
+    assert verdict(last, holding(("totals", "hash2"))).action == "again"
+
+
+def test_R82_an_attempt_whose_hash_is_there_goes_on() -> None:
+    last = after(recover(3), attempt(3))
+    assert verdict(last, holding(("totals", "hash3"))).action == "go on"
+
+
+def test_R82_outputs_recover_together() -> None:
+    last = after(recover(3), attempt(3, ("large", "small")))
+    found = verdict(last, holding(("large", "hash3")))
+    assert found.action == "finish"
+    assert "in large but not in small" in found.why
+
+
+def test_R82_a_reset_begins_a_new_generation() -> None:
+    reset = Reset(processor="count", generation=1, inputs={"orders": 7}, time=NOW)
+    last = after(recover(3), attempt(3), reset)
+    assert (last.generation, last.recovery, last.attempt) == (1, None, None)
+
+
+def test_R82_a_pipeline_that_never_ran_says_so(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="run it first"):
+        read_maps(f"{tmp_path}/backing")

@@ -1,0 +1,48 @@
+"""What travels to executors. No Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline.shipping import archives, modules_of
+
+MODULE = """
+from msgspec import Struct
+
+class Order(Struct):
+    number: int
+
+def all_of_them(orders):
+    return orders
+"""
+
+
+def test_R81_modules_of_functions_and_types_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "shop_to_ship"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner" / "__init__.py").write_text(MODULE)
+    (tmp_path / "single_to_ship.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import single_to_ship as single  # type: ignore[import-not-found]
+    from shop_to_ship import inner  # type: ignore[import-not-found]
+
+    pipeline = Pipeline("p", path=tmp_path / "p")
+    pipeline.log("a", inner.Order)
+    pipeline.log("b", str)
+    pipeline.stream(inputs="a", outputs="b")(single.all_of_them)
+    assert set(modules_of(pipeline.graph)) == {"shop_to_ship", "single_to_ship"}
+    (tmp_path / "out").mkdir()
+    files = list(archives({"pillarbox", *modules_of(pipeline.graph)}, f"{tmp_path}/out"))
+    # Another interpreter, without this path, can use them.
+    code = f"import sys; sys.path[:0] = {files[:2]!r} + [{str(Path(files[2]).parent)!r}]\n"
+    code += "import shop_to_ship.inner, single_to_ship, pillarbox\n"
+    code += "assert pillarbox.__file__.startswith(sys.path[0]), pillarbox.__file__"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd="/")

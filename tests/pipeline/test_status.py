@@ -1,0 +1,64 @@
+"""The status file, and the graph that is drawn from it alone. No Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pillarbox.log import Log
+from pillarbox.pipeline import Pipeline, PipelineError
+from pillarbox.pipeline.drawing import mermaid
+from pillarbox.pipeline.status import (
+    StatusFile,
+    ends,
+    first_status,
+    graph_of,
+    labels,
+    read_status,
+)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    made = Pipeline("shop", path=tmp_path)
+    made.log("orders", bytes, url=f"file:{tmp_path}/orders")
+    made.log("large", bytes)
+    made.stream(inputs="orders", outputs="large", id="s")(lambda orders: orders)
+    return made
+
+
+def test_R88_lag_and_rate_stand_on_the_edges_of_a_graph_from_the_file(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    with Log.open(tmp_path / "orders") as log:
+        log.append_many([b"x"] * 10)
+    path = f"{tmp_path}/status.json"
+    file = StatusFile(path, first_status("shop", "local[2]", pipeline.graph, {"s"}))
+    file.of("s").read["orders"] = 4
+    file.of("s").written_per_second["large"] = 1234.0
+    file.save()
+    status = read_status(path)
+    graph = graph_of(status)
+    assert mermaid(graph) == pipeline.mermaid()
+    assert labels(graph, status, ends(graph)) == {
+        ("log:orders", "processor:s"): "lag 6",
+        ("processor:s", "log:large"): "1,234/s",
+    }
+
+
+def test_R88_a_reader_never_sees_half_a_file(pipeline: Pipeline, tmp_path: Path) -> None:
+    path = f"{tmp_path}/status.json"
+    file = StatusFile(path, first_status("shop", "local[2]", pipeline.graph, {"s"}))
+    threads = [threading.Thread(target=lambda: [file.save() for _ in range(100)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_status(path).pipeline == "shop"
+    assert [each.name for each in tmp_path.glob("status*")] == ["status.json"]
+
+
+def test_R88_no_status_before_the_first_run(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="has never run"):
+        read_status(f"{tmp_path}/status.json")

@@ -1,0 +1,89 @@
+"""A driver to be killed: three topologies at once, until every output is complete.
+
+`python -m tests.spark.driver_process PLACE MASTER ROWS`: a chain (in -> mid -> out), a join of two
+inputs (in, in2 -> joined) and a fan-out (in -> even, odd). Prints a line for every look that it
+takes at the outputs, so that the parent can choose a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+from pillarbox import spark as on_spark
+from pillarbox.log import Log, LogError
+from tests.spark import killing
+
+ROWS_PER_BATCH = 200
+
+
+def main(place: Path, master: str, rows: int) -> None:
+    os.environ["DRIVER_GROUP"] = str(os.getpgrp())
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.executorEnv.PYTHONPATH": os.getcwd()}
+    spark = on_spark.session(master, app_name="driver", conf=conf)
+    spark.sparkContext.setLogLevel("OFF")
+    cloudpickle.register_pickle_by_value(killing)
+    spark.dataSource.register(killing.KillingSource)
+    queries = start_all(spark, place)
+    wanted = {"mid": rows, "out": rows, "joined": rows, "even": rows // 2, "odd": rows // 2}
+    while True:
+        counts = {name: count(place / name) for name in wanted}
+        print(json.dumps(counts), flush=True)
+        if all(counts[name] >= wanted[name] for name in wanted):
+            break
+        for query in queries:
+            if not query.isActive:
+                raise SystemExit(f"a query has ended: {query.exception()}")
+        time.sleep(0.05)
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    spark.stop()
+    print("done", flush=True)
+
+
+def start_all(spark: Any, place: Path) -> list[Any]:
+    def source(name: str, schema: str) -> Any:
+        rows = spark.readStream.format("pillarbox").schema(schema)
+        return rows.option("maxRowsPerTrigger", ROWS_PER_BATCH).load(str(place / name))
+
+    def sink(frame: Any, processor: str, target: Path | None, **options: str) -> Any:
+        writer = frame.writeStream.format("killing").option("processor", processor)
+        writer = writer.option("checkpointLocation", str(place / "checkpoints" / processor))
+        for name in ("killIn", "killMarker", "killVictim"):
+            if name in os.environ:
+                writer = writer.option(name, os.environ[name])
+        writer = writer.options(**options)
+        query = writer.start(str(target)) if target is not None else writer.start()
+        # One after the other: Spark gives a Python worker ten seconds to start, and no more.
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.02)
+        return query
+
+    first = sink(source("in", "body BINARY"), "first", place / "mid")
+    second = sink(source("mid", "body BINARY"), "second", place / "out")
+    one = source("in", "n INT, body BINARY")
+    two = source("in2", "n INT, body BINARY").selectExpr("n as m", "body as other")
+    joined = one.join(two, one.n == two.m).selectExpr("concat(body, other) as body")
+    third = sink(joined, "join", place / "joined")
+    routed = one.selectExpr("body", "if(n % 2 = 0, 'even', 'odd') as output")
+    outputs = json.dumps({name: str(place / name) for name in ("even", "odd")})
+    return [first, second, third, sink(routed, "split", None, outputs=outputs)]
+
+
+def count(path: Path) -> int:
+    try:
+        with Log.open(path, readonly=True) as log:
+            return log.end_index
+    except LogError:
+        return 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,83 @@
+"""`pillarbox report`: what a mailbox's history tells."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pillarbox import DeadLetterPolicy, DurableMailbox
+from pillarbox.cli import run as command
+from pillarbox.pipeline.report import make_report, page
+from pillarbox.pipeline.report.charts import line_chart
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Ten messages: eight done at once, one done at the second attempt, one dead."""
+    path = tmp_path / "store"
+    box = DurableMailbox("orders", str, path=path, dead_letters=DeadLetterPolicy(2))
+    box.send_many([f"order {n}" for n in range(10)])
+    for message in box.receive(max_messages=10):
+        if message.body in ("order 3", "order 4"):
+            message.nack()
+        else:
+            message.acknowledge()
+    for message in box.receive(max_messages=10):
+        if message.body == "order 3":
+            message.acknowledge()
+        else:
+            message.nack()
+    box.close()
+    return path
+
+
+def test_R74_a_report_counts_and_times_the_life_of_messages(
+    store: Path, spark: Any, tmp_path: Path
+) -> None:
+    report = make_report(spark, f"file:{store}/orders", tmp_path / "out")
+    (queue,) = report.queues
+    counts = {name: queue[name] for name in ("sent", "delivered", "acknowledged")}
+    assert counts == {"sent": 10, "delivered": 12, "acknowledged": 9}
+    assert (queue["redelivered"], queue["died"]) == (2, 1)
+    assert 0 <= queue["waited_ms_p50"] <= queue["waited_ms_p99"] <= queue["waited_ms_max"] < 60_000
+    assert 0 <= queue["worked_ms_p50"] <= queue["worked_ms_max"] < 60_000
+    assert sum(each["sent"] for each in report.minutes) == 10
+    assert [each["messages"] for each in report.reasons] == [1]
+    assert report.reasons[0]["reason"]
+    tables = {each.name for each in (tmp_path / "out").iterdir()}
+    assert tables == {"queues.parquet", "minutes.parquet", "reasons.parquet"}
+    html = page(report, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+    assert html.count("<svg") == 3
+    assert "Dead letters by reason" in html
+    assert re.findall(r"(?:src|href)=|https?:", html) == []  # it loads nothing
+
+
+def test_R74_the_command_writes_a_page(
+    store: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "written"
+    assert command(["report", str(store), "--out", str(out), "--every", "1 hour"]) == 0
+    assert "report.html" in capsys.readouterr().out
+    html = (out / "report.html").read_text()
+    assert "<h2>orders</h2>" in html
+    assert command(["report", str(tmp_path / "nowhere"), "--out", str(out)]) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_R74_names_are_escaped_on_the_page() -> None:
+    chart = line_chart("<b>", "ms", {"<i>": [(datetime.datetime.now(datetime.UTC), 1.0)]})
+    assert "<b>" not in chart
+    assert "<i>" not in chart
+
+
+@pytest.mark.parametrize("top", [0.0, 0.3, 1.0, 7.0, 12345.0])
+def test_R74_a_chart_has_room_for_its_highest_value(top: float) -> None:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    points = [(start + datetime.timedelta(minutes=n), top) for n in range(3)]
+    drawn = line_chart("t", "ms", {"a": points})
+    heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", drawn.split("grid")[-1])]
+    assert all(26 <= y <= 190 for y in heights)

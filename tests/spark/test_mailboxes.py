@@ -1,0 +1,93 @@
+"""R86: DataFrames into mailboxes, and mailboxes consumed as streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pillarbox import DurableMailbox
+from pillarbox.core.errors import MailboxStorageError
+from pillarbox.spark.mailbox_sink import MailboxSink
+from tests.spark.support import contents, fill, numbered, to_the_end
+
+
+def opened(path: Path, name: str) -> DurableMailbox[dict[str, Any]]:
+    """The mailbox, once Spark's reader has let go of its store, which is soon after the query."""
+    while True:
+        try:
+            return DurableMailbox(name, dict, path=path)
+        except MailboxStorageError as error:
+            if "is open in process" not in str(error):
+                raise
+
+
+def received(path: Path, name: str) -> list[Any]:
+    found = []
+    with opened(path, name) as box:
+        while messages := box.receive(max_messages=1000):
+            found.extend(messages)
+            box.acknowledge_many(messages)
+    return found
+
+
+def test_R86_a_dataframe_is_sent_to_a_mailbox_with_its_options(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(300).selectExpr(
+        "to_json(struct(id as n)) as body",
+        "map('shop', cast(id as string)) as attributes",
+        "cast(id % 10 as int) as priority",
+    )
+    writer = frame.write.format("pillarbox").mode("append").option("target", "mailbox")
+    writer.save(f"file:{tmp_path}/data/orders")
+    found = received(tmp_path / "data", "orders")
+    assert sorted(message.body["n"] for message in found) == list(range(300))
+    assert all(message.attributes == {"shop": str(message.body["n"])} for message in found)
+    assert all(message.priority == message.body["n"] % 10 for message in found)
+
+
+def test_R86_a_batch_that_is_done_again_is_recognised(spark: Any, tmp_path: Path) -> None:
+    DurableMailbox("orders", dict, path=tmp_path / "data").close()
+    fill(tmp_path / "in", [*numbered(0, 50), b'{"n":7}'])  # one body twice: two messages
+
+    def run() -> None:
+        rows = spark.readStream.format("pillarbox").schema("body BINARY").load(str(tmp_path / "in"))
+        query = rows.writeStream.format("pillarbox").option("processor", "send")
+        query = query.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+        to_the_end(lambda: query.start(f"file:{tmp_path}/data/orders"))
+
+    run()
+    for path in (tmp_path / "cp" / "commits").glob("*0*"):
+        path.unlink()
+    run()
+    found = sorted(message.body["n"] for message in received(tmp_path / "data", "orders"))
+    assert found == sorted([*range(50), 7])
+
+
+def test_R86_a_mailbox_in_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="lives in one process"):
+        MailboxSink("memory:orders", {}, ["body"], "p")
+
+
+def test_R86_a_mailbox_is_consumed_as_a_stream_and_acknowledged(spark: Any, tmp_path: Path) -> None:
+    def send(start: int, stop: int) -> None:
+        with opened(tmp_path / "data", "orders") as box:
+            for number in range(start, stop):
+                box.send({"n": number}, attributes={"a": str(number)})
+
+    def run() -> None:
+        rows = spark.readStream.format("pillarbox").option("maxRowsPerTrigger", 20)
+        rows = rows.option("stagingPath", str(tmp_path / "staged"))
+        frame = rows.load(f"file:{tmp_path}/data/orders").selectExpr("body", "id", "attributes")
+        query = frame.selectExpr("body").writeStream.format("pillarbox")
+        query = query.option("processor", "eat").option("checkpointLocation", str(tmp_path / "cp"))
+        query = query.trigger(availableNow=True)
+        to_the_end(lambda: query.start(str(tmp_path / "out")))
+
+    send(0, 50)
+    run()
+    assert sorted(contents(tmp_path / "out")) == sorted(numbered(0, 50))
+    send(50, 60)
+    run()
+    assert sorted(contents(tmp_path / "out")) == sorted(numbered(0, 60))
+    assert received(tmp_path / "data", "orders") == []
