@@ -10,10 +10,12 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pillarbox import open_mailbox
+from pillarbox import Log, open_mailbox
 from pillarbox.dashboard import mount
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.testing.broker import running_broker
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> & \"quoted\""
@@ -49,9 +51,28 @@ def pictures() -> Path:
     return folder
 
 
+def _pipeline(path: Path) -> None:
+    """A pipeline that has read 3 of 5 orders, as its run would report it."""
+    pipeline = Pipeline("tea", path=path)
+    orders, totals = pipeline.log("orders"), pipeline.log("totals")
+    pipeline.stream(inputs=orders, outputs=totals, id="add_up")(lambda orders: orders)
+    for log in (orders, totals):
+        directory = Path(pipeline.directory(log.name))
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with Log.open(directory) as made:
+            made.append_many([b"{}"] * 5)
+    status = StatusFile(
+        pipeline.places.status, first_status("tea", "local[2]", pipeline.graph, {"add_up"})
+    )
+    known = status.of("add_up")
+    known.state, known.rows, known.read = "running", 3, {"orders": 3}
+    status.save()
+
+
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     status = tmp_path_factory.mktemp("pipelines")
+    _pipeline(status / "tea")
     with running_broker(str(tmp_path_factory.mktemp("data")), "os") as url:
         mount(url.broker, pipelines=Pipelines([status]))
         orders: Mailbox[str] = open_mailbox(f"{url}/orders", str)

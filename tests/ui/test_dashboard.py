@@ -147,6 +147,20 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
     assert mail.stats().ready == 3
 
 
+def test_R88_a_pipeline_is_drawn_with_its_lag(page: Page, scene: Scene, pictures: Path) -> None:
+    page.goto(scene.url)
+    expect(page.locator("tr", has_text="tea").last).to_contain_text("running")
+
+    page.get_by_role("link", name="tea").click()
+
+    expect(page.get_by_role("row", name="add_up")).to_contain_text("orders")
+    picture = page.locator("img[data-live]")
+    assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
+    drawn = page.request.get(f"{scene.url}/dashboard/pipelines/tea/graph.svg").text()
+    assert "lag 2" in drawn
+    page.screenshot(path=pictures / "pipeline.png")
+
+
 def test_R59_a_change_needs_the_token_and_the_origin(scene: Scene) -> None:
     def post(form: str, origin: str) -> int:
         request = urllib.request.Request(

@@ -141,8 +141,11 @@ class Dashboard:
         return self._render("message.html", name=box.name, message=shown, steps=steps)
 
     def _pipeline(self, name: str) -> Response:
+        name, _, what = name.partition("/")
         found = self.pipelines.find(name)
-        if found is None:
+        if found is not None and what == "graph.svg":
+            return render.picture(found.drawing)
+        if found is None or what:
             raise NotFoundError(f"There is no pipeline {name!r} here.")
         return self._render("pipeline.html", pipeline=found)
 

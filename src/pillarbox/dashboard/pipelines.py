@@ -6,54 +6,45 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from markupsafe import Markup
+
+from pillarbox.log import LogError
+from pillarbox.pipeline import drawing
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
 
 _STALE_SECONDS = 60
 
 
-class Processor(NamedTuple):
-    """One processor and its figures."""
-
-    id: str
-    kind: str
-    state: str
-    step: int | None
-    rows: int
-    rows_per_second: float
-    step_milliseconds: int
-    lag: int | None
-    restarts: int
-    error: str | None
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-
 class Summary(NamedTuple):
-    """One pipeline."""
+    """One pipeline, as it was when somebody looked."""
 
-    name: str
-    master: str
-    running: bool
-    updated_at: datetime
-    processors: list[Processor]
+    status: Status
+    lags: dict[str, int]  # by processor: records that wait in its inputs
     drawing: str
 
     @property
-    def lag(self) -> int | None:
-        known = [p.lag for p in self.processors if p.lag is not None]
-        return sum(known) if known else None
+    def name(self) -> str:
+        return self.status.pipeline
 
     @property
-    def drawing_markup(self) -> Markup:
-        """The picture that the run itself drew, names escaped."""
-        return Markup(self.drawing)  # noqa: S704
+    def processors(self) -> list[ProcessorStatus]:
+        return list(self.status.processors.values())
+
+    @property
+    def running(self) -> bool:
+        quiet = (datetime.now(UTC) - self.status.updated_at).total_seconds()
+        return quiet < _STALE_SECONDS and any(p.state == "running" for p in self.processors)
+
+    @property
+    def lag(self) -> int:
+        return sum(self.lags.values())
 
     @property
     def errors(self) -> int:
-        return sum(p.error is not None for p in self.processors)
+        return sum(processor.error is not None for processor in self.processors)
 
 
 class Pipelines:
@@ -63,39 +54,29 @@ class Pipelines:
         self._folders = [Path(folder) for folder in folders]
 
     def summaries(self) -> list[Summary]:
-        found = (self._read(file) for folder in self._folders for file in _status_files(folder))
+        found = (_read(file) for folder in self._folders for file in _status_files(folder))
         return [summary for summary in found if summary is not None]
 
     def find(self, name: str) -> Summary | None:
         return next((each for each in self.summaries() if each.name == name), None)
-
-    def _read(self, file: Path) -> Summary | None:
-        try:
-            status: dict[str, Any] = msgspec.json.decode(file.read_bytes())
-            processors = [_processor(each) for each in status["processors"].values()]
-            updated = datetime.fromisoformat(status["updated_at"])
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return None  # not ours, or half gone
-        fresh = (datetime.now(UTC) - updated).total_seconds() < _STALE_SECONDS
-        drawing = file.with_suffix(".svg")
-        return Summary(
-            status["pipeline"],
-            status["master"],
-            fresh and any(p.state == "running" for p in processors),
-            updated,
-            processors,
-            drawing.read_text("utf-8") if drawing.exists() else "",
-        )
 
 
 def _status_files(folder: Path) -> list[Path]:
     return sorted({*folder.glob("status.json"), *folder.glob("*/status.json")})
 
 
-def _processor(raw: dict[str, Any]) -> Processor:
-    lags = raw.get("lag")
-    return Processor(
-        raw["id"], raw["kind"], raw["state"], raw["step"], raw["rows"], raw["rows_per_second"],
-        raw["step_milliseconds"], sum(lags.values()) if lags else None, raw["restarts"],
-        raw["error"], tuple(raw["read"]), tuple(raw["written"]),
-    )  # fmt: skip
+def _read(file: Path) -> Summary | None:
+    try:
+        status = read_status(str(file))
+        graph = graph_of(status)
+        end = ends(graph)
+        picture = drawing.svg(graph, labels(graph, status, end))
+    except (OSError, msgspec.MsgspecError, PipelineError, LogError):
+        return None  # not ours, or going away
+    lags = {
+        each.id: sum(
+            max(0, end[name] - each.read.get(name, 0)) for name in each.inputs if name in end
+        )
+        for each in status.processors.values()
+    }
+    return Summary(status, lags, picture)

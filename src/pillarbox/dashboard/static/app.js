@@ -6,6 +6,10 @@
       if (history.length > 1) { event.preventDefault(); history.back(); }
     });
   }
+  for (const picture of document.querySelectorAll("img[data-live]")) {
+    const from = picture.getAttribute("src");
+    setInterval(() => { picture.src = from + "?" + Date.now(); }, 2000);
+  }
   const holder = document.querySelector("[data-series]");
   if (!holder || typeof uPlot === "undefined") return;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
