@@ -73,7 +73,7 @@ def test_R70_the_next_segment_is_prepared_in_the_background(tmp_path: Path) -> N
             log.append(b"x" * 3000)
         assert len(list((tmp_path / "log").glob("*.seg"))) >= 4
         assert log.get(2999) == b"x" * 3000
-        log._writer.spares.stop()
+        log._writer.spares._join()
         spares = list((tmp_path / "log").glob("spare-*"))
         assert len(spares) <= 2
         assert all(spare.stat().st_size == 1 << 21 for spare in spares)
