@@ -99,7 +99,7 @@ def test_R24_closing_beside_a_send_loses_nothing(broker: RunningBroker) -> None:
             box.close()
             sender.join()
             taker.join()
-            got = got or list(other.receive())
+            got = got or list(other.receive(wait_time_seconds=5))  # it is on its way back
             assert [(m.body, m.delivery_count) for m in got] == [(str(number), 1)]
             assert got[0].acknowledge() is True
         assert other.stats().total == 0
