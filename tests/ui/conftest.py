@@ -35,7 +35,7 @@ def _chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its driver keeps an event loop running in this thread
 def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])

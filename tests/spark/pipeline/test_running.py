@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pillarbox.cli import run as command
-from pillarbox.pipeline import Pipeline, PipelineError, PipelineRunningError, sample
+from pillarbox.pipeline import Pipeline, PipelineError, PipelineRunningError
 from pillarbox.pipeline.status import read_status
 from tests.spark.pipeline.support import finish, maps, read, write
 
@@ -133,13 +133,3 @@ def test_R80_the_command_line_looks_at_a_pipeline_that_has_run(
     assert "begins at words 1, as generation 1" in capsys.readouterr().out
     assert command(["pipeline", "errors", target, "longest", "--redrive"]) == 0
     assert "1 records" in capsys.readouterr().out
-
-
-@pytest.mark.timeout(600)  # two drivers, each with a Java of its own
-def test_R83_the_sample_survives_kill_9_and_adds_up(tmp_path: Path) -> None:
-    """A process of its own is killed between two steps or within one, and started again."""
-    said: list[str] = []
-    outcome = sample.demonstrate(tmp_path / "tea", count=1200, say=said.append)
-    assert outcome.exact, said
-    assert sum(orders for orders, _ in outcome.totals.values()) == 1200
-    assert outcome.steps >= 6
