@@ -326,6 +326,7 @@ def test_R100_a_handler_is_told_that_its_lease_is_lost(running: Running, kind: s
     box.expire(held[0])
     eventually(lambda: box.approximate_count() == 0)
     assert ends == ["LeaseLostError" if kind == "thread" else "CancelledError"]
+    eventually(lambda: lost)  # told by the keeper's thread
     assert [event.job.message for event in lost] == [held[0]]
 
 
