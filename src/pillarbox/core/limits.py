@@ -23,6 +23,7 @@ VISIBILITY_SECONDS_DEFAULT = 30
 WAIT_SECONDS_MAX = 43_200
 DELAY_SECONDS_MAX = 250_000_000_000  # about 7,900 years: the calendar ends with the year 9999
 DELIVERIES_MAX = 1_000
+RESERVED_PREFIX = "pillarbox."  # of attributes that are ours, not the user's
 ATTRIBUTES_MAX = 64
 ATTRIBUTE_NAME_CHARS_MAX = 256
 GROUP_CHARS_MAX = 128
@@ -120,6 +121,17 @@ def attributes(value: Any) -> dict[str, str]:
         utf8_bytes("attributes", name)
         utf8_bytes(f"attributes[{name!r}]", content)
     return dict(value)
+
+
+def user_attributes(value: Any) -> dict[str, str]:
+    """A private copy of the attributes that a user gave; our own names are not for them."""
+    checked = attributes(value if value is not None else {})
+    for name in checked:
+        if name.lower().startswith(RESERVED_PREFIX):
+            raise InvalidParameterError(
+                "attributes", name, f"named without the reserved prefix {RESERVED_PREFIX!r}"
+            )
+    return checked
 
 
 def message_bytes(parameter: str, body_bytes: int, beside: Mapping[str, str], most: int) -> None:

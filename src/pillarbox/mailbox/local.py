@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _CAPACITY_MAX = 1 << 40
 _STATES = ("ready", "scheduled", "in_flight")
-_RESERVED = "pillarbox."
+_RESERVED = limits.RESERVED_PREFIX
 _REPLY_TO = "pillarbox.reply_to"
 _IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
@@ -450,12 +450,7 @@ class LocalMailbox(Generic[T]):
         self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
     ) -> dict[str, str]:
         """What travels beside a body of this size: the attributes, and where to answer."""
-        checked = limits.attributes(attributes if attributes is not None else {})
-        for name in checked:
-            if name.lower().startswith(_RESERVED):
-                raise InvalidParameterError(
-                    "attributes", name, f"named without the reserved prefix {_RESERVED!r}"
-                )
+        checked = limits.user_attributes(attributes)
         if reply_to is not None:
             checked[_REPLY_TO] = limits.text("reply_to", reply_to)
         parameter = "attributes" if attributes else "reply_to"

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import QUICK_ERRORS, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxFullError
+from pillarbox.core.errors import MailboxFullError
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.opened import US_NS, Opened
 from pillarbox.mailbox.redis.plan import Plan
@@ -105,12 +105,7 @@ class Sender(Opened[T], Generic[T]):
         """What travels beside a body of this size: the attributes, and where to answer."""
         if attributes is None and reply_to is None:
             return None
-        checked = limits.attributes(attributes if attributes is not None else {})
-        for name in checked:
-            if name.lower().startswith(wire.RESERVED):
-                raise InvalidParameterError(
-                    "attributes", name, f"named without the reserved prefix {wire.RESERVED!r}"
-                )
+        checked = limits.user_attributes(attributes)
         if reply_to is not None:
             checked[wire.REPLY_TO] = limits.text("reply_to", reply_to)
         parameter = "attributes" if attributes else "reply_to"

@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.mailbox.message import DeadLetter, Details, FailedDelivery, as_datetime
 
-RESERVED = "pillarbox."
+RESERVED = limits.RESERVED_PREFIX
 REPLY_TO = "pillarbox.reply_to"
 IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})

@@ -27,7 +27,7 @@ REPLY_TO = "Pillarbox.ReplyTo"
 IN_REPLY_TO = "Pillarbox.InReplyTo"
 FORM = "Pillarbox.Encoding"  # of the body: base64, empty, text (which is no JSON), or two of these
 REST = "Pillarbox.Attributes"  # those that don't fit, as JSON
-RESERVED = "pillarbox."
+RESERVED = limits.RESERVED_PREFIX
 ALONE = "pillarbox-alone-"  # begins the group of a message that was sent without one
 
 MESSAGE_BYTES_MAX = 1_048_576
@@ -47,12 +47,7 @@ class Beside:
     """What travels beside every body of one send: checked once, in SQS's form for each body."""
 
     def __init__(self, attributes: Mapping[str, str] | None, own: Mapping[str, str]) -> None:
-        self._attributes = limits.attributes(attributes if attributes is not None else {})
-        for name in self._attributes:
-            if name.lower().startswith(RESERVED):
-                raise InvalidParameterError(
-                    "attributes", name, f"named without the reserved prefix {RESERVED!r}"
-                )
+        self._attributes = limits.user_attributes(attributes)
         self._own = own
         self._by_form: dict[str | None, tuple[Entry, int]] = {}
 
