@@ -7,9 +7,20 @@ handlers of the program. Warnings show on standard error where there are none.
 from __future__ import annotations
 
 import logging
-from typing import cast
+from typing import Any, cast
 
 import structlog
+
+_in_words = structlog.processors.KeyValueRenderer(key_order=["event"])
+
+
+def _for_logging(
+    wrapped: Any, name: str, event: structlog.typing.EventDict
+) -> tuple[tuple[str], dict[str, Any]]:
+    """The facts as one line; an exception is left to the handlers, which print it as it is."""
+    exception = event.pop("exc_info", None)
+    return (_in_words(wrapped, name, event),), {"exc_info": exception}
+
 
 logger = cast(
     "structlog.stdlib.BoundLogger",
@@ -17,8 +28,7 @@ logger = cast(
         logging.getLogger("pillarbox"),
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
+            _for_logging,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     ),

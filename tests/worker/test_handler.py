@@ -15,6 +15,7 @@ import pytest
 from pillarbox import AsyncInMemoryMailbox, DeadLetterPolicy, InMemoryMailbox, InvalidParameterError
 from pillarbox.worker import Job, Worker, worker
 from pillarbox.worker.handler import Handler, load
+from pillarbox.worker.signals import listening
 from tests.worker.conftest import eventually
 
 
@@ -189,3 +190,27 @@ def test_R103_a_function_that_runs_here_obeys_signals(
             process.send_signal(number)
         assert process.stdout.read().splitlines() == said
         assert process.wait(30) in codes
+
+
+def test_R103_a_signal_that_is_told_twice_at_once_is_heard_once() -> None:
+    heard: list[int] = []
+    with listening(heard.append):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # to the group, as `timeout` and systemd do
+        signal.raise_signal(signal.SIGINT)
+        eventually(lambda: signal.SIGINT in heard)
+    assert heard == [signal.SIGTERM, signal.SIGINT]
+
+
+def test_R103_the_same_signal_a_moment_later_is_heard_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pillarbox.worker.signals._ECHO_SECONDS", 0.001)
+    heard: list[int] = []
+    with listening(heard.append):
+        signal.raise_signal(signal.SIGTERM)
+        eventually(lambda: len(heard) == 1)
+        threading.Event().wait(0.002)
+        signal.raise_signal(signal.SIGTERM)
+        eventually(lambda: len(heard) == 2)
+    assert heard == [signal.SIGTERM, signal.SIGTERM]

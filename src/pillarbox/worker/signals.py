@@ -11,6 +11,7 @@ import queue
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +20,15 @@ from pillarbox.logger import logger
 from pillarbox.worker.engine import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# `timeout` and systemd signal a process and then its whole group: that is one wish, told twice.
+_ECHO_SECONDS = 0.3
 
 
 @contextmanager
 def listening(heard: Callable[[int], object]) -> Iterator[None]:
     """Meanwhile SIGTERM and SIGINT do nothing but call `heard`, in a thread of its own.
 
+    The same one again within a moment is an echo, and not heard.
     Only the main thread may ask for this; in any other nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -34,8 +38,11 @@ def listening(heard: Callable[[int], object]) -> Iterator[None]:
     writing.setblocking(False)
 
     def listen() -> None:
+        last_heard = dict.fromkeys(map(int, _SIGNALS), -_ECHO_SECONDS)
         while number := reading.recv(1):
-            if number[0] in _SIGNALS:
+            now = time.monotonic()
+            if now - last_heard.get(number[0], now) >= _ECHO_SECONDS:
+                last_heard[number[0]] = now
                 heard(number[0])
 
     thread = threading.Thread(target=listen, name="pillarbox-signals", daemon=True)
