@@ -12,6 +12,7 @@ from bench.harness import Contender, Race, Run, Sized, Versus
 from pillarbox import InMemoryMailbox
 
 PAIRS = 2
+ROUNDS = 15  # how threads take turns is chance: many short rounds say more than a few long ones
 WAIT_SECONDS = 20
 
 Part = Callable[[int], None]  # sends so many messages, or takes so many
@@ -67,7 +68,7 @@ def queue_threads() -> Iterator[Run]:
 
 
 def two_and_two(sized: Sized) -> Race:
-    many = sized(200_000)
+    many = sized(60_000)
     versus = (Versus("queue.Queue", speed_at_least=1.0),)
     return Race(
         f"{PAIRS} producers and {PAIRS} consumers, in threads",
@@ -75,4 +76,5 @@ def two_and_two(sized: Sized) -> Race:
             Contender("Pillarbox", pillarbox_threads, many, versus),
             Contender("queue.Queue", queue_threads, many),
         ),
+        rounds=ROUNDS,
     )

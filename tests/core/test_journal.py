@@ -9,7 +9,7 @@ import pytest
 from pillarbox.core import apply, journal
 from pillarbox.core import commands as c
 from pillarbox.core import events as e
-from pillarbox.core.queue import Extra, Lease, Queue, Record
+from pillarbox.core.queue import Attempt, Death, Extra, Lease, Queue, Record
 from tests.core.scene import START, S, Scene
 
 RECORD = Record(77, b"body", 9, 0, {"b": "2", "a": "1"}, Extra("g", "d"))
@@ -154,7 +154,7 @@ def test_R50_a_replayed_lease_has_all_it_had() -> None:
     )
 
 
-def test_R50_a_replayed_extension_has_its_timeout() -> None:
+def test_R50_a_replayed_extension_has_its_deadline() -> None:
     scene = Scene()
     scene.send("a")
     (lease,) = scene.receive(1, 5 * S)
@@ -169,7 +169,8 @@ def test_R50_a_replayed_extension_has_its_timeout() -> None:
         journal.replay(copy, entry, entry.body, {}.__getitem__)
 
     (again,) = copy.leases
-    assert (again.deadline, again.timeout) == (START + 7 * S, 7 * S)
+    assert again.deadline == START + 7 * S
+    assert copy.leases.first_deadline() == START + 7 * S
 
 
 def test_R50_a_replayed_lease_keeps_what_it_saw() -> None:
@@ -223,3 +224,58 @@ def test_R50_a_message_at_the_head_of_any_line_is_found_for_its_lease() -> None:
     assert sorted(lease.record.key for lease in copy.leases) == [80, 81, 82, 90, 91]
     apply.settle(copy, START + 9 * S)
     assert copy.ready == 6
+
+
+def _rebuilt(*happened: e.Event) -> tuple[Queue, Queue]:
+    """A queue and its dead letters, from the bytes of what happened."""
+    copy, dead = Queue("jobs"), Queue("jobs_dlq")
+    copy.send_dead_letters_to(dead)
+    for event in happened:
+        for line in journal.encode(event):
+            entry = journal.decode(line)
+            journal.replay(copy, entry, entry.body, {"jobs": copy, "jobs_dlq": dead}.__getitem__)
+    return copy, dead
+
+
+def test_R50_a_replayed_schedule_has_its_time_and_then_its_place() -> None:
+    later = Record(78, b"later", 0, 0, {"a": "1"})
+
+    copy, _ = _rebuilt(e.Scheduled([later], 5_000))
+    assert [(at, key, x.body, x.attributes) for at, key, x in copy.schedule] == [
+        (5_000, 78, b"later", {"a": "1"})
+    ]
+    copy, _ = _rebuilt(e.Scheduled([later], 5_000), e.Rescheduled(later, 6_000))
+    assert [at for at, _, _ in copy.schedule] == [6_000]
+    copy, _ = _rebuilt(e.Scheduled([later], 5_000), e.CameDue(later, 5_000))
+    assert (copy.scheduled, [x.body for x in copy.lanes[0]]) == (0, [b"later"])
+
+
+def test_R39_a_replayed_death_has_its_history() -> None:
+    lease = Lease(PLAIN, 3, 1_000, 1_500, 500)
+    died = e.Died(lease, 1_200, "rejected", "why")
+
+    copy, dead = _rebuilt(e.Sent([PLAIN]), e.Leased([lease]), died)
+
+    assert copy.size == 0
+    (record,) = dead.lanes[0]
+    assert isinstance(record, Record)
+    assert (record.key, record.body, record.deliveries) == (78, b"plain", 3)
+    assert record.extra == Extra(
+        place=600, attempts=(Attempt(1_000, 1_200, "rejected"),), death=Death("jobs", "why", 1_200)
+    )
+
+
+def test_R39_a_replayed_death_in_line_and_its_redrive() -> None:
+    died = e.DiedInLine(PLAIN, 1_200, "delivered 3 times")
+
+    copy, dead = _rebuilt(e.Sent([PLAIN]), died)
+    (record,) = dead.lanes[0]
+    assert isinstance(record, Record)
+    assert record.extra == Extra(place=600, death=Death("jobs", "delivered 3 times", 1_200))
+
+    (line,) = journal.encode(e.Redriven([record], copy, 2_000))
+    journal.replay(dead, journal.decode(line), b"", {"jobs": copy}.__getitem__)
+    assert (dead.size, [x.body for x in copy.lanes[0]]) == (0, [b"plain"])
+    assert record.extra == Extra(place=1_000)
+    with pytest.raises(journal.ReplayError, match="'jobs_dlq' that were redriven are not there"):
+        journal.replay(dead, journal.decode(line), b"", {"jobs": copy}.__getitem__)

@@ -220,3 +220,16 @@ def test_R34_a_body_and_what_travels_beside_it_share_one_limit() -> None:
     together = "at most 2,000 bytes together with the body, names and values in UTF-8"
     with refused("attributes", together, "'6 bytes beside a body of 1,995'"):
         limits.message_bytes("attributes", 1_995, beside, 2_000)
+
+
+def test_R1_names_with_our_prefix_are_not_for_users() -> None:
+    assert limits.user_attributes(None) == {}
+    assert limits.user_attributes({"tea": "Assam"}) == {"tea": "Assam"}
+    for name in ("pillarbox.reply_to", "Pillarbox.x"):
+        with pytest.raises(InvalidParameterError) as refused:
+            limits.user_attributes({"tea": "Assam", name: "1"})
+        assert str(refused.value) == (
+            f"attributes must be named without the reserved prefix 'pillarbox.'; got {name!r}"
+        )
+    with pytest.raises(InvalidParameterError, match="a mapping of str to str"):
+        limits.user_attributes([])

@@ -92,3 +92,17 @@ def test_R50_a_few_removed_entries_stay_and_a_majority_is_swept() -> None:
     assert sorted(key for _, key, _ in timers.due(199)) == [0, *range(133, 150), *range(151, 200)]
     timers.remove(0)
     assert timers.first() == 133
+
+
+def test_R50_the_soonest_are_found_one_by_one_in_the_same_order() -> None:
+    timers = Timers()
+    assert list(timers.soonest()) == []
+    for number in range(100):  # 37 and 100 have no common factor: every time once, in no order
+        timers.add(number * 37 % 100, record(number))
+    for number in range(0, 60, 3):
+        timers.remove(number)
+    again = record(3)
+    timers.add(50, again)
+
+    assert list(timers.soonest()) == list(timers)
+    assert len(list(timers.soonest())) == 81

@@ -47,14 +47,14 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R18 a release counts as a delivery": (
         apply.released,
-        "_end(queue, event.lease)",
-        "_end(queue, event.lease); record.deliveries = event.lease.number",
+        "queue.leases.end((event.lease,))",
+        "queue.leases.end((event.lease,)); record.deliveries = event.lease.number",
     ),
     "R39 one delivery too many": (decide._fail, "<= lease.number", "< lease.number"),
     "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
     "R39 a death without history": (apply.died, "_note(", "str("),
     "R39 a redriven message stays dead": (apply.redriven, "death=None, ", ""),
-    "R50 a purge leaves leases alive": (apply.purged, "lease.deadline = 0", "pass"),
+    "R50 a purge leaves leases alive": (leases.Leases.clear, "lease.deadline = 0", "pass"),
     "R50 a full queue takes one more": (
         decide.send,
         "len(fresh) > capacity",

@@ -47,6 +47,17 @@ def bodies_are_typed() -> None:
     InMemoryMailbox("x", str).send(5)  # type: ignore[arg-type]
 
 
+def the_declared_type_is_that_of_the_bodies() -> None:
+    right: InMemoryMailbox[int] = InMemoryMailbox("x", int)
+    wrong: InMemoryMailbox[int] = InMemoryMailbox("x", str)  # type: ignore[arg-type]
+    structural: Mailbox[int] = InMemoryMailbox("x", str)  # type: ignore[assignment]
+    async_wrong: AsyncInMemoryMailbox[int] = AsyncInMemoryMailbox("x", str)  # type: ignore[arg-type]
+    either: InMemoryMailbox[int | str] = InMemoryMailbox("x", int | str)
+    anything: InMemoryMailbox[Any] = InMemoryMailbox("x", Any)
+    InMemoryMailbox("x", 5)  # type: ignore[call-overload]
+    del right, wrong, structural, async_wrong, either, anything
+
+
 def the_type_in_brackets_is_as_good() -> None:
     box = InMemoryMailbox[Order]("orders")
     box.send(5)  # type: ignore[arg-type]

@@ -98,21 +98,19 @@ def leased(queue: Queue, leases: Sequence[Lease]) -> None:
         for lease in leases:
             _take(queue, lease.record, held=1)
     queue.leases.add_all(leases)
-    queue.wake_at = min(queue.wake_at, leases[0].deadline)
+    if leases[0].deadline < queue.wake_at:
+        queue.wake_at = leases[0].deadline
 
 
 def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
-    queue.leases.remove_all(leases)
+    queue.leases.end(leases)
     if queue.groups:
         for lease in leases:
             _unhold(queue, lease.record)
 
 
-def extended(queue: Queue, lease: Lease, deadline: int, timeout: int) -> None:
-    queue.leases.remove(lease)
-    lease.deadline = deadline
-    lease.timeout = timeout
-    queue.leases.add(lease)
+def extended(queue: Queue, lease: Lease, deadline: int) -> None:
+    queue.leases.extend(lease, deadline)
     queue.wake_at = min(queue.wake_at, deadline)
 
 
@@ -120,7 +118,7 @@ def returned(queue: Queue, event: e.Returned) -> None:
     lease = event.lease
     if queue.settings.max_deliveries or queue.settings.dead_on_receive:
         _note(lease, event.at, event.outcome)
-    _end(queue, lease)
+    queue.leases.end((lease,))
     lease.record.deliveries = lease.number
     if event.due:
         queue.schedule.add(event.due, lease.record)
@@ -131,7 +129,7 @@ def returned(queue: Queue, event: e.Returned) -> None:
 
 def released(queue: Queue, event: e.Released) -> None:
     record = event.lease.record
-    _end(queue, event.lease)
+    queue.leases.end((event.lease,))
     _change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
     _give_back(queue, record, to_front=event.to_front)
 
@@ -172,11 +170,11 @@ def redriven(queue: Queue, event: e.Redriven) -> None:
 def removed(queue: Queue, keys: set[int]) -> None:
     """Out of wherever they are; those in line are found in one pass over it."""
     rest = set(keys)
+    leases = queue.leases.among(keys)
     for key in sorted(keys):
-        lease = queue.leases.find(key)
         record = queue.schedule.find(key)
-        if lease is not None:
-            acknowledged(queue, (lease,))
+        if key in leases:
+            acknowledged(queue, (leases[key],))
         elif record is not None:
             queue.schedule.remove(key)
             if record.deliveries:
@@ -189,19 +187,12 @@ def removed(queue: Queue, keys: set[int]) -> None:
 
 
 def purged(queue: Queue) -> None:
-    for lease in queue.leases:
-        lease.deadline = 0
     queue.empty()
 
 
 def _are_plain(records: Sequence[Record]) -> bool:
     """Of one priority, and with nothing that only some messages have."""
     return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
-
-
-def _end(queue: Queue, lease: Lease) -> None:
-    lease.deadline = 0
-    queue.leases.remove(lease)
 
 
 def _join(queue: Queue, record: Record) -> None:
@@ -389,7 +380,7 @@ _APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.Acknowledged: lambda q, event: acknowledged(q, event.leases),
     e.Returned: returned,
     e.Released: released,
-    e.Extended: lambda q, event: extended(q, event.lease, event.deadline, event.timeout),
+    e.Extended: lambda q, event: extended(q, event.lease, event.deadline),
     e.Died: died,
     e.DiedInLine: died_in_line,
     e.Redriven: redriven,

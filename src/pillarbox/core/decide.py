@@ -7,7 +7,7 @@ single commands are what mailboxes call on the hot path; `decide` takes a comman
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from typing import Any
 
 from pillarbox.core import commands as c
@@ -34,7 +34,6 @@ from pillarbox.core.queue import (
     Outcome,
     Queue,
     Record,
-    extra_of,
     first,
     in_order,
     waiting,
@@ -45,7 +44,7 @@ def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
     """The records that are new: those that repeat a recent deduplication id are left out."""
     capacity = queue.settings.capacity
     fresh = records
-    if any(map(extra_of, records)):
+    if [record for record in records if record.extra]:  # quicker than `any`
         fresh = _without_duplicates(queue, records, now)
     if fresh and capacity is not None and queue.size + len(fresh) > capacity:
         raise MailboxFullError(
@@ -71,10 +70,14 @@ def duplicate_id(queue: Queue, record: Record) -> tuple[str | None, str]:
 def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
     """New leases on the messages at the head of the line."""
     deadline = now + timeout
-    return [
-        Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
-        for record in first(queue, count)
-    ]
+    records = first(queue, count)
+    if count == 1 or [record for record in records if record.deliveries or record.extra]:
+        return [
+            Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
+            for record in records
+        ]
+    terms = repeat(1), repeat(now), repeat(deadline), repeat(timeout)
+    return list(map(Lease, records, *terms))  # in C: a batch of new messages is no loop
 
 
 def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
@@ -149,7 +152,8 @@ def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redr
 
 def remove(queue: Queue, keys: frozenset[int]) -> Removed:
     """Only those that exist; a waiting message is found by looking through the line."""
-    found = [key for key in keys if queue.schedule.find(key) or queue.leases.find(key)]
+    found = [key for key in keys if queue.schedule.find(key)]
+    found += queue.leases.among(keys)
     if len(found) < len(keys):
         rest = (record.key for record in waiting(queue) if record.key in keys)
         found += islice(rest, len(keys) - len(found))  # looks no further than it must

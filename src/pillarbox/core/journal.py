@@ -231,7 +231,7 @@ def _replay_returned(queue: Queue, entry: Entry, body: Any, find: object) -> Non
 
 
 def _replay_extended(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.extended(queue, _lease(queue, entry), entry.at, entry.details)
+    apply.extended(queue, _lease(queue, entry), entry.at)
 
 
 def _replay_died(queue: Queue, entry: Entry, body: Any, find: object) -> None:

@@ -1,14 +1,18 @@
 """Messages in flight, by the deadline of their leases.
 
 Leases of the same timeout run out in the order in which they were given, so each common
-timeout has a line: adding and ending a lease is O(1) and leaves nothing behind. Timeouts
-past the first few share a heap.
+timeout has a line: adding one is an append. A lease that ends stays in its line until it is at
+the head or such are the majority, so ending is O(1) and a line is never more than twice what
+lives. Deadlines out of order (a lease that was extended, timeouts past the first few) share a
+heap. An index by key is made when it is first asked for: mailboxes in memory never ask.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pillarbox.core.timers import Timers
@@ -17,79 +21,136 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
+_SLACK = 64  # ended leases that are never worth a sweep
 UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
 
 class Leases:
     """Leases by deadline, and by the key of their message.
 
-    `lines` (timeout -> key -> lease) is open to the hot path, and to nobody else.
+    `lines` (by timeout) is open to the hot path, which may append to a line and take an ended
+    lease from its head, and to nobody else. It is empty while there is an index to keep.
     """
 
-    __slots__ = ("_timers", "_unusual", "lines")
+    __slots__ = ("_by_key", "_lines", "_timers", "_unusual", "lines", "stale")
 
     def __init__(self) -> None:
-        self.lines: dict[int, OrderedDict[int, Lease]] = {}
+        self.lines: dict[int, deque[Lease]] = {}
+        self._lines = self.lines
+        self.stale = 0  # leases in the lines that have ended, or stand elsewhere by now
         self._unusual: dict[int, Lease] = {}
         self._timers = Timers()  # of the unusual ones
+        self._by_key: dict[int, Lease] | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self.lines.values())) + len(self._unusual)
+        return sum(map(len, self._lines.values())) - self.stale + len(self._unusual)
 
     def __iter__(self) -> Iterator[Lease]:
-        for line in self.lines.values():
-            yield from line.values()
+        for line in self._lines.values():
+            yield from filter(_stands, line)
         yield from self._unusual.values()
 
+    def soonest(self) -> Iterator[Lease]:
+        """Those that run out first come first."""
+        unusual = (self._unusual[key] for _, key, _ in self._timers.soonest())
+        lines = (filter(_stands, line) for line in self._lines.values())
+        return merge(*lines, unusual, key=attrgetter("deadline"))
+
     def add(self, lease: Lease) -> None:
-        line = self.lines.get(lease.timeout)
-        if line is None and lease.timeout != UNUSUAL:
-            line = self._open_line(lease.timeout)
-        if line is None:
-            lease.timeout = UNUSUAL
-            self._unusual[lease.record.key] = lease
-            self._timers.add(lease.deadline, lease.record)
-        else:
-            line[lease.record.key] = lease
+        self.add_all((lease,))
 
     def add_all(self, leases: Sequence[Lease]) -> None:
-        """Leases of one timeout."""
-        line = self.lines.get(leases[0].timeout)
-        if line is None:
+        """Leases of one timeout, which run out no sooner than those of this timeout before."""
+        timeout = leases[0].timeout
+        line = self._lines.get(timeout)
+        if line is None and timeout != UNUSUAL:
+            line = self._open_line(timeout)
+        if line is not None:
+            line.extend(leases)
+        else:
             for lease in leases:
-                self.add(lease)
-        else:
-            for lease in leases:  # twice as fast as `update`
-                line[lease.record.key] = lease
+                self._add_unusual(lease)
+        if self._by_key is not None:
+            self._by_key.update((lease.record.key, lease) for lease in leases)
 
-    def remove(self, lease: Lease) -> None:
-        if lease.timeout == UNUSUAL:
-            del self._unusual[lease.record.key]
-            self._timers.remove(lease.record.key)
-        else:
-            del self.lines[lease.timeout][lease.record.key]
-
-    def remove_all(self, leases: Sequence[Lease]) -> None:
-        """End these; most often they are of one timeout."""
-        timeout, line = UNUSUAL, None
+    def end(self, leases: Sequence[Lease]) -> None:
+        """These leases are over."""
         for lease in leases:
             lease.deadline = 0
-            if lease.timeout != timeout:
-                timeout = lease.timeout
-                line = self.lines.get(timeout)
-            if line is not None:
-                del line[lease.record.key]
-            else:
-                self.remove(lease)
+        self.stale += len(leases)
+        if self._unusual:
+            for lease in leases:
+                if lease.timeout == UNUSUAL:
+                    del self._unusual[lease.record.key]
+                    self._timers.remove(lease.record.key)
+                    self.stale -= 1
+        if self._by_key is not None:
+            for lease in leases:
+                del self._by_key[lease.record.key]
+        self.tidy()
+
+    def pass_over(self) -> None:
+        """One more has ended and is not at the head of its line: the hot path says so."""
+        self.stale += 1
+        if self.stale > _SLACK:
+            self.tidy()
+
+    def extend(self, lease: Lease, deadline: int) -> None:
+        """It runs out at another time, and so it leaves its line."""
+        if lease.timeout == UNUSUAL:
+            self._timers.remove(lease.record.key)
+        else:
+            self.stale += 1
+        lease.deadline = deadline
+        self._add_unusual(lease)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Forget what has ended at the head of the lines, or anywhere if there is much of it."""
+        lines = self._lines.values()
+        living = sum(map(len, lines)) - self.stale
+        if not living or self.stale > _SLACK + living:
+            for line in lines:
+                standing = list(filter(_stands, line)) if living else ()
+                line.clear()
+                line.extend(standing)
+            self.stale = 0
+        elif self.stale:
+            for line in lines:
+                before = len(line)
+                while line and (line[0].deadline == 0 or line[0].timeout == UNUSUAL):
+                    line.popleft()
+                self.stale -= before - len(line)
+
+    def clear(self) -> None:
+        """End all of them, and start anew."""
+        for lease in self:
+            lease.deadline = 0
+        self.lines.clear()
+        self._lines = self.lines
+        self.stale = 0
+        self._unusual = {}
+        self._timers = Timers()
+        self._by_key = None
 
     def find(self, key: int) -> Lease | None:
-        for line in self.lines.values():
-            if key in line:
-                return line[key]
-        return self._unusual.get(key)
+        """The lease on this message; from now on there is an index."""
+        if self._by_key is None:
+            self._by_key = {lease.record.key: lease for lease in self}
+            self._lines = dict(self.lines)
+            self.lines.clear()
+        return self._by_key.get(key)
+
+    def among(self, keys: Collection[int]) -> dict[int, Lease]:
+        """The leases on these messages; without an index all have to be looked at."""
+        known = self._by_key
+        if known is None:
+            return {lease.record.key: lease for lease in self if lease.record.key in keys}
+        return {key: known[key] for key in keys if key in known}
 
     def first_deadline(self) -> int | None:
-        deadlines = [next(iter(line.values())).deadline for line in self.lines.values() if line]
+        self.tidy()
+        deadlines = [line[0].deadline for line in self._lines.values() if line]
         unusual = self._timers.first()
         if unusual is not None:
             deadlines.append(unusual)
@@ -98,19 +159,30 @@ class Leases:
     def expired(self, now: int) -> list[Lease]:
         """All whose deadline has come, in no order; nothing is taken out."""
         found = [self._unusual[key] for _, key, _ in self._timers.due(now)]
-        for line in self.lines.values():
-            for lease in line.values():
+        for line in self._lines.values():
+            for lease in filter(_stands, line):
                 if lease.deadline > now:
                     break
                 found.append(lease)
         return found
 
-    def _open_line(self, timeout: int) -> OrderedDict[int, Lease] | None:
+    def _add_unusual(self, lease: Lease) -> None:
+        lease.timeout = UNUSUAL
+        self._unusual[lease.record.key] = lease
+        self._timers.add(lease.deadline, lease.record)
+
+    def _open_line(self, timeout: int) -> deque[Lease] | None:
         """A line for this timeout, in the place of an empty one if there are too many."""
-        if len(self.lines) >= _LINES_MAX:
-            idle = next((other for other, line in self.lines.items() if not line), None)
+        if len(self._lines) >= _LINES_MAX:
+            self.tidy()
+            idle = next((other for other, line in self._lines.items() if not line), None)
             if idle is None:
                 return None
-            del self.lines[idle]
-        line = self.lines[timeout] = OrderedDict()
+            del self._lines[idle]
+        line = self._lines[timeout] = deque()
         return line
+
+
+def _stands(lease: Lease) -> bool:
+    """Whether a lease is where its line has it."""
+    return lease.deadline != 0 and lease.timeout != UNUSUAL

@@ -121,7 +121,6 @@ class Queue:
         "lanes",
         "leases",
         "lined_up",
-        "lines",
         "mask",
         "name",
         "returned",
@@ -136,19 +135,21 @@ class Queue:
         self.settings = settings
         self.dead_letters: Queue | None = None
         self.sources: list[Queue] = []  # the queues whose dead letters come here
+        self.lanes: defaultdict[int, deque[Record | Group]] = defaultdict(deque)
+        self.leases = Leases()
         self.empty()
 
     def empty(self) -> None:
         """The state of a queue that holds nothing and remembers nothing."""
-        self.lanes: defaultdict[int, deque[Record | Group]] = defaultdict(deque)
+        for lane in self.lanes.values():
+            lane.clear()
+        self.leases.clear()
         self.returned: dict[int, deque[Record]] = {}  # redelivery="original": sorted by place
         self.mask = 0  # bit p is set while lane p has something to deliver
         self.groups: dict[str, Group] = {}
         self.grouped = 0  # messages that wait in groups
         self.lined_up = 0  # groups that stand in a lane
         self.schedule = Timers()
-        self.leases = Leases()
-        self.lines = self.leases.lines  # for the hot path, and for nobody else
         # (group or None, deduplication id) -> (key of the first, when to forget it)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
         self.wake_at = NEVER  # no timer is due before this

@@ -34,6 +34,17 @@ class Timers:
         """All entries in the order of their times."""
         return iter(sorted(self._live.values()))
 
+    def soonest(self) -> Iterator[Entry]:
+        """The same, found one by one: for whoever wants the first few of very many."""
+        heap = self._heap
+        found = [(heap[0], 0)] if heap else []
+        while found:
+            entry, at = heappop(found)
+            if self._live.get(entry[1]) is entry:
+                yield entry
+            for branch in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                heappush(found, (heap[branch], branch))
+
     def add(self, at: int, record: Record) -> None:
         entry = (at, record.key, record)
         self._live[record.key] = entry

@@ -91,8 +91,10 @@ class Desk:
             now = self._now()
             if now >= queue.wake_at:
                 self.settle(now)
+            first = now >> 1
+            if first <= store.last_key:
+                first = store.last_key + 1
             # `range` makes ints of the small form, which arithmetic does not.
-            first = max(now >> 1, store.last_key + 1)
             keys = range(first, first + len(bodies))
             records = _records(keys, bodies, priority, attributes, extra)
             fresh = decide.send(queue, records, now)
@@ -114,6 +116,25 @@ class Desk:
                 accepted = [decide.original(queue, record, now) for record in records]
         self._confirm(written)
         return accepted
+
+    def send_one(self, body: Any) -> int:
+        """`send` for one message that is nothing but its body; there must be no capacity."""
+        queue, store, lock = self.queue, self.store, self._lock
+        lock.acquire()
+        try:
+            now = self._now()
+            if now >= queue.wake_at:
+                self.settle(now)
+            key = now >> 1
+            if key <= store.last_key:
+                key = store.last_key + 1
+            store.last_key = key
+            apply.lined_up(queue, (Record(key, body),), 0)
+            if self.waiters:
+                self.serve(now)
+        finally:
+            lock.release()
+        return key
 
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
         """Lease what is there; else block until something is, or the time is up."""
@@ -210,7 +231,19 @@ class Desk:
             waiter.wake()
 
     def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
-        return self._settle_leases(leases, lambda living, now: [Acknowledged(list(living))])
+        queue = self.queue
+        with self._lock:
+            now = self._now()
+            if now >= queue.wake_at:
+                self.settle(now)
+            answers = decide.live(leases, now)
+            living = list(compress(leases, answers))
+            written = self._write([Acknowledged(living)])
+            apply.acknowledged(queue, living)
+            if self.waiters:
+                self.serve(now)
+        self._confirm(written)
+        return answers
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(
@@ -271,17 +304,18 @@ class Desk:
         self._confirm(written)
         return len(event.records)
 
-    def look(self, state: str, count: int | None) -> list[tuple[Record, int]]:
+    def look(self, state: str, count: int | None, skip: int = 0) -> list[tuple[Record, int]]:
         """Messages in a state, in order, and how often each was delivered; all stays as it is."""
         queue = self.queue
+        end = None if count is None else skip + count
         with self._lock:
             self._settle_all(self._now())
             if state == "in_flight":
-                leases = sorted(queue.leases, key=lambda lease: lease.deadline)[:count]
+                leases = islice(queue.leases.soonest(), skip, end)
                 return [(lease.record, lease.number) for lease in leases]
-            scheduled = (record for _, _, record in queue.schedule)
+            scheduled = (record for _, _, record in queue.schedule.soonest())
             records = waiting(queue) if state == "ready" else scheduled
-            return [(record, record.deliveries) for record in islice(records, count)]
+            return [(record, record.deliveries) for record in islice(records, skip, end)]
 
     def counts(self) -> tuple[int, int, int, int, int | None]:
         """Ready, scheduled, in flight, dead, and the age of the oldest in line."""

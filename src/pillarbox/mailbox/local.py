@@ -1,47 +1,29 @@
 """Typed mailboxes on a store of this process: the same face for memory and for disk.
 
-A body is encoded before the store's lock is taken and decoded after it was given back. One
-that does not decode is never lost: it is logged, and dead-lettered where there is a policy.
+A body is encoded before the store's lock is taken; `reading` is how it comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
-from itertools import repeat
-from operator import attrgetter
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, get_args
 
 from pillarbox import notebook
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
-from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings, record_of
-from pillarbox.logger import logger
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
+from pillarbox.core.queue import Extra, Lease, Redelivery, Settings
 from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.message import (
-    DeadLetter,
-    Delivered,
-    Details,
-    FailedDelivery,
-    Message,
-    Undecodable,
-    as_datetime,
-)
+from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
+from pillarbox.mailbox.reading import IN_REPLY_TO, REPLY_TO, Reader
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
 _CAPACITY_MAX = 1 << 40
 _STATES = ("ready", "scheduled", "in_flight")
-_RESERVED = limits.RESERVED_PREFIX
-_REPLY_TO = "pillarbox.reply_to"
-_IN_REPLY_TO = "pillarbox.in_reply_to"
-_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
-
-_number_of = attrgetter("number")
 
 
 class LocalOptions(TypedDict, total=False):
@@ -74,7 +56,7 @@ def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     return desk
 
 
-class LocalMailbox(Generic[T]):
+class LocalMailbox(Reader[T], Generic[T]):
     """A mailbox whose queue lives in this process."""
 
     def __init__(
@@ -90,6 +72,7 @@ class LocalMailbox(Generic[T]):
         self._open_reply = open_reply
         self._max_body_bytes = max_body_bytes
         self._closed = False
+        self._face: Any = self  # what those messages ask things of
         self._use(codec_for(body_type))
 
     def _use(self, codec: Codec[T]) -> None:
@@ -137,14 +120,18 @@ class LocalMailbox(Generic[T]):
         deduplication_id: str | None = None,
     ) -> str:
         """Put a message in; its unique id. It can't be received before its delay is over."""
-        self._refuse_if_closed()
+        if self._closed:
+            self._refuse()
         data = self._encode(body)
-        limits.body_bytes(data, self._max_body_bytes)
+        if len(data) > self._max_body_bytes:
+            limits.body_bytes(data, self._max_body_bytes)
         noted = None
         if attributes is not None or reply_to is not None:
             noted = self._checked_attributes(attributes, reply_to, len(data))
-        extra = self._extra(group, deduplication_id)
-        delay = self._delay(delay_seconds)
+        extra = None
+        if group is not None or deduplication_id is not None:
+            extra = self._extra(group, deduplication_id)
+        delay = limits.seconds("delay_seconds", delay_seconds, limits.DELAY_SECONDS_MAX)
         (key,) = self._desk.send((data,), limits.priority(priority), delay, noted, extra)
         return self._store.message_id(key)
 
@@ -164,8 +151,8 @@ class LocalMailbox(Generic[T]):
         noted = None
         if attributes is not None or reply_to is not None:
             noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
-        delay = self._delay(delay_seconds)
-        extra = self._extra(group, None)
+        delay = limits.seconds("delay_seconds", delay_seconds, limits.DELAY_SECONDS_MAX)
+        extra = None if group is None else self._extra(group, None)
         keys = self._desk.send(data, limits.priority(priority), delay, noted, extra)
         return self._store.message_ids(keys)
 
@@ -185,7 +172,7 @@ class LocalMailbox(Generic[T]):
         until = self._store.clock.now() + wait if wait else 0
         while True:
             leases = self._desk.receive(self, count, timeout, wait)
-            messages = self._open(leases, Message, self)
+            messages = self._open(leases, self._kind, self._face)
             if messages or not leases:
                 return messages
             wait = max(0, until - self._store.clock.now()) if wait else 0
@@ -313,42 +300,10 @@ class LocalMailbox(Generic[T]):
         """Send `body` as the answer to a message, in the form that this mailbox's owner reads."""
         data = (self._desk.codec or self._codec).encode(body)
         limits.body_bytes(data, self._max_body_bytes)
-        (key,) = self._desk.send((data,), attributes={_IN_REPLY_TO: in_reply_to})
+        (key,) = self._desk.send((data,), attributes={IN_REPLY_TO: in_reply_to})
         return self._store.message_id(key)
 
-    def _message_id(self, lease: Lease) -> str:
-        return self._store.message_id(lease.record.key)
-
-    def _receipt_handle(self, lease: Lease) -> str:
-        return self._store.handle(self._desk.queue, lease) if lease.leased_at else ""
-
-    def _details(self, lease: Lease) -> Details:
-        record = lease.record
-        noted = record.attributes
-        return Details(
-            enqueued_at=self._time(record.key << 1),
-            attributes=_plain(noted) if noted else _NO_ATTRIBUTES,
-            priority=record.priority,
-            group=lease.extra.group if lease.extra is not None else None,
-            reply_to=noted.get(_REPLY_TO) if noted else None,
-            in_reply_to=noted.get(_IN_REPLY_TO) if noted else None,
-            dead_letter=self._dead_letter(lease.extra) if lease.extra is not None else None,
-        )
-
-    def _dead_letter(self, extra: Extra) -> DeadLetter | None:
-        if extra.death is None:
-            return None
-        history = (
-            FailedDelivery(self._time(a.leased_at), self._time(a.ended_at), a.outcome)
-            for a in extra.attempts
-        )
-        died_at = self._time(extra.death.died_at)
-        return DeadLetter(extra.death.source, extra.death.reason, died_at, tuple(history))
-
     # The rest is how the verbs above check and convert.
-
-    def _time(self, nanoseconds: int) -> datetime:
-        return as_datetime(nanoseconds + self._store.clock.epoch_ns)
 
     def _beside(self, desk: Desk) -> LocalMailbox[T]:
         """A mailbox of the same type on another queue of the store."""
@@ -381,52 +336,11 @@ class LocalMailbox(Generic[T]):
         limits.body_bytes(max(data, key=len, default=b""), self._max_body_bytes)
         return data
 
-    def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
-        """The messages of these leases; those that don't decode are seen to and left out."""
-        bodies: list[Any] = self._desk.bodies(list(map(record_of, leases)))
-        numbers = map(_number_of, leases)
-        try:
-            return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
-        except QUICK_ERRORS:  # some body does not decode: one by one, then
-            messages = []
-        for lease, data in zip(leases, bodies, strict=True):
-            try:
-                body = self._decoded(data)
-            except SerializationError as error:
-                self._bury_undecodable(lease, error)
-            else:
-                messages.append(kind(body, lease.number, lease, backend))
-        return messages
-
-    def _decoded(self, data: bytes | None) -> T:
-        if data is None:
-            raise SerializationError("the body was lost to damage of the disk")
-        return self._decode(data)
-
-    def _bury_undecodable(self, lease: Lease, error: SerializationError) -> None:
-        logger.error(
-            "message body does not decode",
-            mailbox=self.name,
-            message_id=self._message_id(lease),
-            error=str(error),
-            dead_lettered=self._desk.dead is not None,
-        )
-        if self._desk.dead is not None:
-            self._desk.reject((lease,), f"undecodable: {error}")
-
-    def _seen(self, record: Record, count: int, kind: Any, backend: object) -> Any:
-        """A message that is looked at, not held: its receipt has ended before it began."""
-        (data,) = self._desk.bodies([record])
-        try:
-            body: T | Undecodable = self._decoded(data)
-        except SerializationError as error:
-            body = Undecodable(data or b"", str(error))
-        return kind(body, count, Lease(record, count, 0, 0, 0, record.extra), backend)
-
     def _leases(self, messages: Iterable[Any]) -> list[Lease]:
         chosen = list(messages)
         try:
-            leases = [message._delivery for message in chosen if message._mailbox is self]
+            face = self._face
+            leases = [message._delivery for message in chosen if message._mailbox is face]
             if len(leases) == len(chosen):
                 return leases
         except AttributeError:  # something is no message: find out which
@@ -452,22 +366,17 @@ class LocalMailbox(Generic[T]):
         """What travels beside a body of this size: the attributes, and where to answer."""
         checked = limits.user_attributes(attributes)
         if reply_to is not None:
-            checked[_REPLY_TO] = limits.text("reply_to", reply_to)
+            checked[REPLY_TO] = limits.text("reply_to", reply_to)
         parameter = "attributes" if attributes else "reply_to"
         limits.message_bytes(parameter, body_bytes, checked, self._max_body_bytes)
         return checked
 
-    def _extra(self, group: str | None, deduplication_id: str | None) -> Callable[[], Extra] | None:
-        if group is None and deduplication_id is None:
-            return None
+    def _extra(self, group: str | None, deduplication_id: str | None) -> Callable[[], Extra]:
         if group is not None:
             limits.token("group", group)
         if deduplication_id is not None:
             limits.token("deduplication_id", deduplication_id)
         return lambda: Extra(group=group, deduplication=deduplication_id)
-
-    def _delay(self, value: float) -> int:
-        return limits.seconds("delay_seconds", value, limits.DELAY_SECONDS_MAX)
 
     def _timeout(self, value: float, parameter: str = "visibility_timeout") -> int:
         return limits.seconds(parameter, value, limits.VISIBILITY_SECONDS_MAX)
@@ -480,9 +389,3 @@ class LocalMailbox(Generic[T]):
         raise MailboxClosedError(
             f"mailbox {self.name!r} was closed: open it again to send or receive"
         )
-
-
-def _plain(attributes: dict[str, str]) -> Mapping[str, str]:
-    return MappingProxyType(
-        {name: text for name, text in attributes.items() if not name.startswith(_RESERVED)}
-    )

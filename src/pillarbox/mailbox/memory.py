@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
@@ -12,8 +12,13 @@ from pillarbox.core import limits
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
-from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions
+from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
+from pillarbox.mailbox.protocol import (
+    BatchOptions,
+    ReceiveOptions,
+    SendOptions,
+    SpecialForm,
+)
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
@@ -32,24 +37,41 @@ class MemoryOptions(LocalOptions, total=False):
 _OPTIONS = tuple(MemoryOptions.__annotations__)
 
 
+def _acknowledge(message: Delivered[Any], strict: bool = False) -> bool:
+    """The work is done: delete the message."""
+    lease: Lease = message._delivery
+    acquire, release, clock, queue, lines, box = message._mailbox._settling
+    acquire()
+    try:
+        if lease.deadline > clock() and not queue.groups:
+            line = lines[lease.timeout]
+            lease.deadline = 0
+            if line[0] is lease:
+                line.popleft()
+            else:
+                queue.leases.pass_over()
+            return True
+    except KeyError:  # it stands in no line
+        pass
+    finally:
+        release()
+    answer: bool = box._acknowledge(lease)
+    return message._strictly(answer, "acknowledge") if strict else answer
+
+
 class MemoryMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
     """A message from memory: the quick way to acknowledge it."""
 
-    def acknowledge(self, strict: bool = False) -> bool:
+    acknowledge = _acknowledge
+
+
+class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=False):
+    """The same for asyncio."""
+
+    async def acknowledge(self, *, strict: bool = False) -> bool:
         """The work is done: delete the message."""
-        lease: Lease = self._delivery
-        acquire, release, clock, queue = self._mailbox._settling
-        acquire()
-        try:
-            if lease.deadline > clock() and not queue.groups:
-                line = queue.lines.get(lease.timeout)
-                if line is not None:
-                    del line[lease.record.key]
-                    lease.deadline = 0
-                    return True
-        finally:
-            release()
-        return super().acknowledge(strict)
+        self._mailbox._here()
+        return _acknowledge(self, strict)
 
 
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):
@@ -67,14 +89,16 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     """
 
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
-    @overload
     def __init__(
-        self: InMemoryMailbox[T],
-        name: str = "mailbox",
-        body_type: Any = Any,
+        self: InMemoryMailbox[Any],
+        name: str,
+        body_type: SpecialForm,
         **options: Unpack[MemoryOptions],
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str = "mailbox", **options: Unpack[MemoryOptions]) -> None: ...
     def __init__(
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
@@ -85,16 +109,24 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         super().__init__(
             desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
         )
+        self._kind = MemoryMessage
+        self._equip()
+
+    def _equip(self) -> None:
+        """What the quick verbs need, in one tuple each: that is quicker than as attributes."""
+        desk, store, queue = self._desk, self._store, self._desk.queue
         acquire: Callable[[], object] = store.lock.acquire
-        self._tools = acquire, store.lock.release, store.clock.now, desk.queue, desk, store
-        self._settling = store.lock.acquire, store.lock.release, store.clock.now, desk.queue
+        release, clock = store.lock.release, store.clock.now
+        lane, lines = queue.lanes[0], queue.leases.lines
+        self._tools = acquire, release, clock, queue, desk, store, lane, lines
+        self._settling = acquire, release, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for one plain message, in one
     # frame a verb (tests/unit/test_hot_path.py holds them to it). Plain means no option, no
     # group, no policy. What is called is a local name first: CPython calls those much faster.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        acquire, release, clock, queue, desk, store = self._tools
+        acquire, release, clock, queue, desk, store, lane, _ = self._tools
         if options or not desk.plain:
             return super().send(body, **options)
         try:
@@ -112,7 +144,6 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
-            lane = queue.lanes[0]
             if not lane:
                 queue.mask |= 1
             lane.append(Record(key, data))
@@ -122,6 +153,30 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             release()
         return store.prefix + str(key)
 
+    def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+        acquire, release, clock, queue, desk, store, lane, _ = self._tools
+        if options or not desk.plain:
+            return super().send_many(bodies, **options)
+        data = self._packed(list(bodies))
+        acquire()
+        try:
+            now = clock()
+            if now >= queue.wake_at:
+                desk.settle(now)
+            first = now >> 1
+            if first <= store.last_key:
+                first = store.last_key + 1
+            keys = range(first, first + len(data))
+            store.last_key = keys.stop - 1
+            lane.extend(map(Record, keys, data))
+            if lane:
+                queue.mask |= 1
+            if desk.waiters:
+                desk.serve(now)
+        finally:
+            release()
+        return store.message_ids(keys)
+
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         count, timeout, wait = 1, _VISIBILITY_NS, 0
         if options:
@@ -130,24 +185,26 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 wait = seconds * limits.SECOND_NS
             else:
                 count, timeout, wait = self._receive_options(**options)
-        acquire, release, clock, queue, desk, _ = self._tools
+        acquire, release, clock, queue, desk, _, lane, lines = self._tools
         if count == 1 and desk.plain:
             acquire()
             try:
                 now = clock()
                 if now >= queue.wake_at:
                     desk.settle(now)
-                lane = queue.lanes[0]
-                line = queue.lines.get(timeout)
+                mask = queue.mask
+                line = lines.get(timeout)
                 lease = None
-                if queue.mask == 1 and line is not None and not queue.groups:
+                if mask and line is not None and not queue.groups:
+                    if mask != 1:
+                        lane = queue.lanes[mask.bit_length() - 1]
                     record: Record = lane.popleft()  # type: ignore[assignment]
                     if not lane:
-                        queue.mask = 0
+                        queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
                     deadline = now + timeout
                     number = record.deliveries + 1
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
-                    line[record.key] = lease
+                    line.append(lease)
                     if deadline < queue.wake_at:
                         queue.wake_at = deadline
             finally:
@@ -155,7 +212,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if lease is not None:
                 try:
                     body = self._unpack(record.body)  # type: ignore[possibly-undefined]
-                    return [MemoryMessage(body, number, lease, self)]  # type: ignore[possibly-undefined]
+                    return [self._kind(body, number, lease, self._face)]  # type: ignore[possibly-undefined]
                 except QUICK_ERRORS:
                     self._open([lease], Message, self)
         self._refuse_if_closed()
@@ -168,6 +225,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)
+        send_many = update_wrapper(_quick_send_many, LocalMailbox.send_many)
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
 
     def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
@@ -181,18 +239,39 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
     """`InMemoryMailbox` for asyncio: the same arguments, and verbs to await."""
 
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
-    @overload
     def __init__(
-        self: AsyncInMemoryMailbox[T],
-        name: str = "mailbox",
-        body_type: Any = Any,
+        self: AsyncInMemoryMailbox[Any],
+        name: str,
+        body_type: SpecialForm,
         **options: Unpack[MemoryOptions],
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str = "mailbox", **options: Unpack[MemoryOptions]) -> None: ...
     def __init__(
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
-        super().__init__(InMemoryMailbox(name, body_type, **options))
+        box: InMemoryMailbox[T] = InMemoryMailbox(name, body_type, **options)
+        super().__init__(box)
+        box._kind, box._face = AsyncMemoryMessage, self
+        self._settling = box._settling
+
+    async def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
+        return self._here().send(body, **options)
+
+    async def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
+        wait = options.pop("wait_time_seconds", 0)
+        limits.seconds("wait_time_seconds", wait, _WAIT_MAX)
+        messages: Any = self._here().receive(**options)  # of the kind that was set above
+        if messages or not wait:
+            return messages  # type: ignore[no-any-return]
+        options["wait_time_seconds"] = wait
+        return await super().receive(**options)
+
+    if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
+        send = update_wrapper(_quick_send, AsyncLocalMailbox.send)
+        receive = update_wrapper(_quick_receive, AsyncLocalMailbox.receive)
 
     def __set_type__(self, alias: Any) -> None:
         """`AsyncInMemoryMailbox[Order]("orders")`: the type in brackets is the body's type."""

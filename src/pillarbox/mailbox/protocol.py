@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Literal, Protocol, Self, TypedDict, TypeVar, runtime_checkable
+from types import TracebackType, UnionType
+from typing import Literal, Protocol, Self, TypedDict, TypeVar, _SpecialForm, runtime_checkable
 
 from msgspec import Struct
 
@@ -16,6 +16,9 @@ from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
 T = TypeVar("T")
 
 State = Literal["ready", "scheduled", "in_flight"]
+
+# A body type that is no class: a union, `Any`, `Literal[...]`. What it stands for is not checked.
+SpecialForm = UnionType | _SpecialForm
 
 __all__ = ["AsyncMailbox", "DeadLetterPolicy", "Mailbox", "Redelivery", "State", "Stats"]
 
@@ -51,14 +54,19 @@ class DeadLetterPolicy(Struct, frozen=True):
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
 
 
-class SendOptions(TypedDict, total=False):
-    """What may be said of a message when it is sent; see `Mailbox.send`."""
+class BatchOptions(TypedDict, total=False):
+    """What may be said of messages that are sent together; see `Mailbox.send_many`."""
 
     delay_seconds: float
     priority: int
     attributes: Mapping[str, str] | None
     reply_to: str | None
     group: str | None
+
+
+class SendOptions(BatchOptions, total=False):
+    """What may be said of a message when it is sent; see `Mailbox.send`."""
+
     deduplication_id: str | None
 
 
