@@ -86,7 +86,10 @@ def test_R31_a_repetition_is_confirmed_only_when_what_it_repeats_is() -> None:
         plain.send(b"a", deduplication_id="x")
     with plain._store.holding() as second:
         plain.send(b"a", deduplication_id="x")
-    assert first[0] is second[0]
+    (sent,), (repeated,) = first, second
+    assert not repeated.done()
+    sent.wait()
+    assert repeated.done()
 
 
 def test_R58_bodies_stay_on_disk_once_they_are_no_longer_new(

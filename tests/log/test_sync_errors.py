@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -74,17 +74,17 @@ def test_R58_an_error_at_call_k_poisons_for_good(operation: str) -> None:
 def test_R58_control_a_retried_sync_confirms_what_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = Writer._write_records
+    original = Writer._sync
 
-    def retry(self: Writer, segment: SegmentWriter, records: Sequence[bytes]) -> None:
+    def retry(self: Writer, segment: SegmentWriter) -> None:
         try:
-            original(self, segment, records)
+            original(self, segment)
         except LogPoisonedError:
             self.poisoned = self.stopped = None
             segment.sync()
             self.synced_index = self.end_index = segment.end_index
 
-    monkeypatch.setattr(Writer, "_write_records", retry)
+    monkeypatch.setattr(Writer, "_sync", retry)
     lost = 0
     for k in range(5, 60):
         disk = new_disk(before=fail_at("fdatasync", k))

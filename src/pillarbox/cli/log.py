@@ -18,7 +18,7 @@ from rich.text import Text
 from pillarbox.cli import damage, output
 from pillarbox.cli.entries import line
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.place import Place, bytes_on_disk, place_of
+from pillarbox.cli.place import bytes_on_disk, place_of
 from pillarbox.cli.replica import replica_of
 from pillarbox.cli.segments import durability_of, identity_of, list_segments, usual_bytes
 from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
@@ -27,6 +27,7 @@ from pillarbox.core.queue import Queue
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Report, Retention, repair
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.place import Place
 
 app = App(
     name="log",

@@ -1,9 +1,10 @@
 """Group commit: many submitters, one leader, one frame and one sync for each group.
 
 While a leader writes and syncs one group, the next one fills. When it is done it hands its
-place to a waiter of the next group (no thread races for it), then wakes its own. A writer
-that waits alone leads at once: no thread hop. Callbacks, awaits and records that nobody waits
-for are led by a background thread, started on first need. Groups complete in index order.
+place to a waiter of the next group (no thread races for it), then wakes two of its own, each
+of whom wakes the next: a crowd that wakes at once fights for the interpreter. A writer that
+waits alone leads at once: no thread hop. Callbacks, awaits and records that nobody waits for
+are led by a background thread, started on first need. Groups complete in index order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-from pillarbox.log.segment import SegmentWriter
+from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
 
 _logger = logging.getLogger("pillarbox.log")
 
@@ -121,8 +122,9 @@ class GroupCommit:
         self._lock = lock
         self._write = write
         self.groups: deque[Group] = deque()
-        self._parked_for_write: list[threading.Lock] = []
         self.leading = False
+        #: What the leader writes, if it is a group, or someone has asked for it.
+        self.under_way: Group | None = None
         self._thread: threading.Thread | None = None
         self._call = threading.Semaphore(0)
         self._called = False
@@ -149,13 +151,20 @@ class GroupCommit:
         parked.acquire()
         group.waiters.append(parked)
         lock.release()
-        if not parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            with lock:
-                if not group.decided() and parked in group.waiters:
-                    group.waiters.remove(parked)
-                    raise TimeoutError("the records are not confirmed yet")
-            # Between the time-out and the lock someone decided it, or made us the leader.
-        if not group.decided():
+        woken = False
+        try:
+            woken = parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:  # also if it was interrupted: it may have been given a part to play
+            if woken or not _left(group, parked):
+                self._woken(group)
+        if not (woken or group.decided()):
+            raise TimeoutError("the records are not confirmed yet")
+
+    def _woken(self, group: Group) -> None:
+        """Go on as the one that was woken: wake the next, or lead."""
+        if group.decided():
+            _wake_one(group)
+        else:
             self._lead(group)
 
     def when_done(self, group: Group, callback: Callable[[], object]) -> None:
@@ -201,23 +210,28 @@ class GroupCommit:
 
     # -- leading ---------------------------------------------------------------------------
 
-    def lead_alone_is_over(self, error: Exception | None) -> None:
-        """End a lead that was taken without a group (see `Writer.append`)."""
+    def take_unwanted(self, segment: SegmentWriter, cost: int) -> bool:
+        """Lock held: what nobody waits for is `under_way` from now on, unless it can't be."""
+        group = self.groups[0]
+        small = group.payload_bytes + cost <= JOIN_BYTES_MAX
+        if len(self.groups) > 1 or group.wanted or group.segment is not segment or not small:
+            return False
+        self.under_way = self.groups.popleft()
+        return True
+
+    def lead_is_over(self, error: Exception | None) -> None:
+        """End a lead that was taken for what never was in a group (see `Writer.lead`)."""
         with self._lock:
-            self._write_is_over()
-            decided = list(self.groups) if error is not None else []
-            if decided:
-                self.groups.clear()
-                _decide(decided, error)
-            self._hand_over()
-        for each in decided:
-            _tell(each)
+            if error is None and self.under_way is None and not self.groups:
+                self.leading = False
+                return
+        self._finish(error, release=True)
 
     def _lead(self, target: Group | None) -> None:
         """Write groups in order until `target` (or every one) is done, then hand over."""
         while True:
             with self._lock:
-                group = self.groups.popleft()
+                group = self.under_way = self.groups.popleft()
             error: Exception | None = None
             try:
                 self._write(group)
@@ -225,18 +239,18 @@ class GroupCommit:
                 error = failure
             except BaseException as failure:
                 # An interrupt inside a write leaves a frame in an unknown state: it failed.
-                self._finish(group, RuntimeError(f"interrupted by {failure!r}"), release=True)
+                self._finish(RuntimeError(f"interrupted by {failure!r}"), release=True)
                 raise
             last = group is target if target is not None else not self.groups
-            self._finish(group, error, release=last)
+            self._finish(error, release=last)
             if last or error is not None:
                 return
 
-    def _finish(self, group: Group, error: Exception | None, *, release: bool) -> None:
-        """Decide a group and everyone behind it that shares its fate; pass the lead on first."""
-        decided = [group]
+    def _finish(self, error: Exception | None, *, release: bool) -> None:
+        """Decide what was under way, with all that shares its fate; pass the lead on first."""
         with self._lock:
-            self._write_is_over()
+            decided = [] if self.under_way is None else [self.under_way]
+            self.under_way = None
             if error is not None:
                 decided.extend(self.groups)
                 self.groups.clear()
@@ -245,11 +259,6 @@ class GroupCommit:
                 self._hand_over()
         for each in decided:
             _tell(each)
-
-    def _write_is_over(self) -> None:
-        """Lock held: wake those who wait for the write under way, whosever it is."""
-        while self._parked_for_write:
-            self._parked_for_write.pop().release()
 
     def _hand_over(self) -> None:
         """Lock held: make a waiter of the next groups the leader, or leave the place free."""
@@ -261,20 +270,18 @@ class GroupCommit:
         if self.groups and any(group.wanted for group in self.groups):
             self._call_thread()
 
+    def newest(self) -> Group:
+        """What was submitted last and is not decided yet; if all is, something that is."""
+        with self._lock:
+            if self.groups:
+                return self.groups[-1]
+            if self.leading and self.under_way is None:
+                self.under_way = Group(0, None)
+            return self.under_way or _CONFIRMED
+
     def drain(self) -> None:
         """Return once everything submitted so far is decided."""
-        with self._lock:
-            group = self.groups[-1] if self.groups else None
-            if group is None and self.leading:
-                parked = threading.Lock()
-                parked.acquire()
-                self._parked_for_write.append(parked)
-            else:
-                parked = None
-        if group is not None:
-            self.wait(group)
-        elif parked is not None:
-            parked.acquire()
+        self.wait(self.newest())
 
     # -- the background thread -------------------------------------------------------------
 
@@ -323,10 +330,28 @@ def _nothing() -> None:
     """A callback that only says that the group is wanted."""
 
 
+def _left(group: Group, parked: threading.Lock) -> bool:
+    """A waiter leaves unless it was woken just now; then it has to act as one that was."""
+    try:
+        group.waiters.remove(parked)
+    except ValueError:
+        return False
+    return True
+
+
+def _wake_one(group: Group) -> None:
+    """Wake one waiter of a decided group, who wakes the next."""
+    try:
+        parked = group.waiters.pop()
+    except IndexError:
+        return
+    parked.release()
+
+
 def _tell(group: Group) -> None:
-    """Wake everyone who asked about a decided group."""
-    for parked in group.waiters:
-        parked.release()
+    """Let everyone know who asked about a decided group."""
+    _wake_one(group)
+    _wake_one(group)
     for callback in group.callbacks:
         try:
             callback()

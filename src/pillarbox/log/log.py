@@ -77,6 +77,13 @@ class Log(ReadableLog):
             rolled=self._on_rolled,
         )
         self._word.set(self._writer.end_index)
+        self.syncs = self._writer.syncs
+        # For the hot path: write one record now, if nobody else writes, and give its index;
+        # else None, and it has to be submitted. Where the log `syncs`, `sync` must follow: it
+        # confirms the record, and others wait till then. At level memory all are submitted.
+        self.lead: Callable[[bytes], int | None]
+        self.lead = self._writer.lead_one if durability != MEMORY else _never
+        self.sync = self._writer.sync
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -181,10 +188,6 @@ class Log(ReadableLog):
 
     def append(self, record: bytes) -> int:
         """Append one record; its index, once it is confirmed."""
-        if self.durability == OS:
-            return self._writer.write_single(record, urgent=False)
-        if self.durability != MEMORY:
-            return self._writer.append((record,))
         return self.append_many((record,))
 
     def append_many(self, records: Sequence[bytes]) -> int:
@@ -208,17 +211,19 @@ class Log(ReadableLog):
         """
         if not records:
             raise LogError("there is nothing to submit; give at least one record")
-        if self.durability == OS:  # no sync to share with others: a write is all there is to it
-            if len(records) == 1:
-                first_index = self._writer.write_single(records[0], urgent=urgent)
-            else:
-                first_index = self._writer.append(records, urgent=urgent)
+        if self.durability == OS:  # no sync to share: a write is all there is to it
+            first_index = self._writer.append(records, urgent=urgent)
             return confirmed_ticket(self._writer.commit, first_index, len(records))
         ticket = self._writer.submit(records, lazy=lazy, urgent=urgent)
         if self.durability == MEMORY:
             self._buffered(ticket)
             return ticket.already_confirmed()
         return ticket
+
+    def newest(self) -> Ticket:
+        """A promise for everything that was submitted so far."""
+        writer = self._writer
+        return Ticket(writer.commit, writer.commit.newest(), writer.next_index, 0)
 
     def _buffered(self, ticket: Ticket) -> None:
         self._writer.commit.buffered(ticket)
@@ -334,6 +339,10 @@ class Log(ReadableLog):
         if index >= self.end_index and index < self.next_index:
             raise LogIndexError(self.path, index, self.first_index, self.end_index)
         return super().get(index)
+
+
+def _never(record: bytes) -> None:
+    """Nobody leads."""
 
 
 def make_log_directory(disk: Disk, directory: str) -> None:

@@ -74,6 +74,7 @@ class SegmentWriter:
         "_footer_bytes",
         "_handle",
         "_index_at",
+        "_reserved",
         "_seed",
         "_urgent_bytes",
         "base_index",
@@ -86,9 +87,9 @@ class SegmentWriter:
         "max_time_ns",
         "min_time_ns",
         "name",
+        "plain_end",
         "planned",
         "position",
-        "reserved",
     )
 
     def __init__(
@@ -125,8 +126,8 @@ class SegmentWriter:
 
     def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
         """Whether the reserved room can take `cost_bytes` more."""
-        kept = self._footer_bytes if urgent else self._footer_bytes + self._urgent_bytes
-        return self.planned + cost_bytes + kept <= self.reserved
+        end = self.plain_end + self._urgent_bytes if urgent else self.plain_end
+        return self.planned + cost_bytes <= end
 
     def grow(self, cost_bytes: int) -> bool:
         """Reserve room for `cost_bytes`; False if the segment would become too long."""
@@ -150,8 +151,18 @@ class SegmentWriter:
             data_bytes=data_bytes,
         )
 
-    def write_single(self, record: bytes, time_ns: int, synced_index: int) -> None:
-        """`write_records` for one small record: this stands on the hot path."""
+    @property
+    def reserved(self) -> int:
+        """How much of the file has its room on disk."""
+        return self._reserved
+
+    @reserved.setter
+    def reserved(self, end: int) -> None:
+        self._reserved = end
+        self.plain_end = end - self._footer_bytes - self._urgent_bytes
+
+    def write_single(self, record: bytes, time_ns: int, synced_index: int) -> int:
+        """`write_records` for one small record; the index after it. On the hot path."""
         position, index = self.position, self.end_index
         frame = encode_single(
             self._seed, self.epoch, position, index, time_ns, synced_index, record
@@ -169,7 +180,8 @@ class SegmentWriter:
         self.max_time_ns = time_ns
         self.frames += 1
         self.position = position + len(frame)
-        self.end_index = index + 1
+        self.end_index = index = index + 1
+        return index
 
     def write_frame(
         self,

@@ -44,6 +44,7 @@ from pillarbox.log.space import SpareFiles
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 GROUP_BYTES_MAX = 8 << 20
+_SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -65,7 +66,8 @@ class Writer:
         rolled: Callable[[], None],
     ) -> None:
         self.disk, self.directory, self._catalog = disk, directory, catalog
-        self._log_id, self._durability = log_id, durability
+        self._log_id = log_id
+        self.syncs = durability == FSYNC
         self._segment_bytes = segment_bytes
         self._confirmed, self._rolled = confirmed, rolled
         self._tail = recovered.tail
@@ -111,61 +113,84 @@ class Writer:
 
     def append(self, records: Sequence[bytes], *, urgent: bool = False) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
-        cost = cost_of(records)
+        first_index = self.lead(records)
+        if first_index is None:
+            return self.submit(records, lazy=False, urgent=urgent).wait()
+        if self.syncs:
+            self.sync()
+        return first_index
+
+    def lead(self, records: Sequence[bytes]) -> int | None:
+        """Write these now, if nobody else writes and there is room; the first index, or None.
+
+        What nobody waits for goes with them, in the same frame. At level fsync the caller leads
+        from then on, and must call `sync`; else they are confirmed.
+        """
+        cost = cost_of(records) if len(records) > 1 else _SINGLE_BYTES + len(records[0])
         commit, lock = self.commit, self._lock
+        leads = False
         lock.acquire()
-        segment = self._filling
+        try:
+            segment, groups = self._active, commit.groups
+            if (
+                commit.leading
+                or segment is None
+                or segment is not self._filling
+                or self.stopped is not None
+                or cost > GROUP_BYTES_MAX
+                or not segment.fits(cost)
+                or (groups and not commit.take_unwanted(segment, cost))
+            ):
+                lock.release()
+                return None
+            lazy = commit.under_way
+            first_index = self.next_index
+            self.next_index = first_index + len(records)
+            segment.planned += cost
+            leads = commit.leading = True
+            self._write_frame(segment, records if lazy is None else [*lazy.records, *records])
+            leads = self.syncs or lazy is not None
+            commit.leading = leads
+        except BaseException:
+            lock.release()
+            if leads:
+                commit.lead_is_over(self.poisoned)
+            raise
+        lock.release()
+        if leads and not self.syncs:
+            commit.lead_is_over(None)
+        return first_index
+
+    def lead_one(self, record: bytes) -> int | None:
+        """`lead` for one small record with nothing pending: this stands on the hot path."""
+        cost = _SINGLE_BYTES + len(record)
+        commit, lock, segment = self.commit, self._lock, self._active
+        if segment is None or cost > JOIN_BYTES_MAX:
+            return self.lead((record,))
+        lock.acquire()
         if (
             commit.leading
             or commit.groups
+            or segment is not self._filling
             or self.stopped is not None
-            or segment is None
-            or cost > GROUP_BYTES_MAX
-            or not segment.fits(cost)
+            or segment.planned + cost > segment.plain_end
         ):
             lock.release()
-            return self.submit(records, lazy=False, urgent=urgent).wait()
-        commit.leading = True
-        first_index = self.next_index
-        self.next_index = first_index + len(records)
+            return self.lead((record,))
         segment.planned += cost
-        lock.release()
-        failure: Exception | None = None
-        try:
-            self._write_records(segment, records)
-        except LogPoisonedError as error:
-            failure = error
-            raise
-        finally:
-            commit.lead_alone_is_over(failure or self.poisoned)
-        return first_index
-
-    def write_single(self, record: bytes, *, urgent: bool) -> int:
-        """Append one record at level os: no sync, so nobody to share it with, and no group."""
-        cost = FRAME_OVERHEAD_BYTES + 4 + len(record)
-        lock, commit = self._lock, self.commit
-        lock.acquire()
-        segment = self._filling
-        if (
-            segment is None
-            or segment is not self._active
-            or commit.leading
-            or commit.groups
-            or self.stopped is not None
-            or cost > JOIN_BYTES_MAX
-            or not segment.fits(cost)
-        ):
-            lock.release()
-            return self.append((record,), urgent=urgent)
+        commit.leading = leads = True
         try:
             now = time.time_ns()
             if now < self.last_time_ns:
                 now = self.last_time_ns
-            segment.write_single(record, now, self.synced_index)
-            segment.planned += cost
+            end = segment.write_single(record, now, self.synced_index)
             self.last_time_ns = now
-            self.next_index = self.end_index = end = segment.end_index
-            self._confirmed(end)
+            self.next_index = end
+            leads = self.syncs
+            if not leads:
+                commit.leading = False
+                self.end_index = end
+                self._confirmed(end)
             return end - 1
         except OSError as error:
             raise self.poison(error) from error
@@ -174,6 +199,17 @@ class Writer:
             raise
         finally:
             lock.release()
+            if self.poisoned is not None and leads:
+                commit.lead_is_over(self.poisoned)
+
+    def sync(self) -> None:
+        """Level fsync: confirm what `lead` wrote, and lead no more."""
+        try:
+            segment = self._active
+            assert segment is not None
+            self._sync(segment)
+        finally:
+            self.commit.lead_is_over(self.poisoned)
 
     def _make_room(self, cost: int, *, urgent: bool) -> SegmentWriter:
         """Lock held: a segment with reserved room for `cost`, found or made."""
@@ -251,40 +287,60 @@ class Writer:
 
     def _write(self, group: Group) -> None:
         """Write one group as one frame and make it as durable as the level says."""
-        assert group.segment is not None
-        self._write_records(group.segment, group.records)
-
-    def _write_records(self, segment: SegmentWriter, records: Sequence[bytes]) -> None:
+        segment = group.segment
+        assert segment is not None
         if self.poisoned is not None:
             raise self.poisoned
+        if segment is not self._active:
+            self._roll(segment)
+        self._write_frame(segment, group.records)
+        if self.syncs:
+            self._sync(segment)
+
+    def _write_frame(self, segment: SegmentWriter, records: Sequence[bytes]) -> None:
+        """Write the records as one frame; unless it has to be synced, that confirms them."""
         try:
-            if segment is not self._active:
-                self._roll(segment)
             now = max(time.time_ns(), self.last_time_ns)
             segment.write_records(records, now, self.synced_index)
-            if self._durability == FSYNC:
-                segment.sync()
-                self.synced_index = segment.end_index
         except OSError as error:
             raise self.poison(error) from error
         except BaseException as error:
             self.poison(error)
             raise
         self.last_time_ns = now
-        self.end_index = segment.end_index
+        if not self.syncs:
+            self.end_index = segment.end_index
+            self._confirmed(segment.end_index)
+
+    def _sync(self, segment: SegmentWriter) -> None:
+        try:
+            segment.sync()
+        except OSError as error:
+            raise self.poison(error) from error
+        except BaseException as error:
+            self.poison(error)
+            raise
+        self.synced_index = self.end_index = segment.end_index
         self._confirmed(segment.end_index)
 
     def _roll(self, segment: SegmentWriter) -> None:
         """Seal the segment that is full, and go on in the next."""
         full, self._active = self._active, segment
-        if full is not None:
+        if full is None:
+            return
+        try:
             self._seal(full)
-            self._rolled()
+        except OSError as error:
+            raise self.poison(error) from error
+        except BaseException as error:
+            self.poison(error)
+            raise
+        self._rolled()
 
     def _seal(self, writer: SegmentWriter) -> None:
         """Footer, then (level fsync) on disk before anything follows it."""
         footer = writer.seal(self.synced_index)
-        if self._durability == FSYNC:
+        if self.syncs:
             writer.sync()
             writer.close()
         else:
@@ -322,11 +378,8 @@ class Writer:
         if segment is None or not segment.fits(cost):
             segment = self._make_room(cost, urgent=False)
         segment.planned += cost
-        try:
-            if segment is not self._active:
-                self._roll(segment)
-        except OSError as error:
-            raise self.poison(error) from error
+        if segment is not self._active:
+            self._roll(segment)
         return segment
 
     def write_commit(
@@ -379,7 +432,7 @@ class Writer:
 
     def _sync_if_needed(self, segment: SegmentWriter) -> None:
         """Everything in the segment is on disk after this; at level fsync it mostly is before."""
-        if self._durability != FSYNC or self.synced_index < segment.end_index:
+        if not self.syncs or self.synced_index < segment.end_index:
             segment.sync()
             self.synced_index = segment.end_index
 

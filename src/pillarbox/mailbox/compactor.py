@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 SNAPSHOT_FILE = "snapshot"
 _MAGIC = b"PBXSNAP1"
-_ENTRIES_BETWEEN = 100_000  # what a recovery replays at the most, give or take
+_ENTRIES_BETWEEN = 100_000  # what a recovery replays at the most, give or take,
+_PART_BETWEEN = 4  # or, of a store that holds many messages, one in so many of these
 _SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
 _BATCH = 256  # messages that are written again in one step
 
@@ -40,6 +41,7 @@ class Compactor:
         self._store = store
         self._history = history
         self._entries = 0
+        self._enough = _ENTRIES_BETWEEN
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._busy = threading.Lock()
@@ -48,7 +50,7 @@ class Compactor:
     def grown(self, entries: int) -> None:
         """The log has grown; see to it when it has by much. The caller has the store's lock."""
         self._entries += entries
-        if self._entries < _ENTRIES_BETWEEN or self._stopping or self._thread is not None:
+        if self._entries < self._enough or self._stopping or self._thread is not None:
             return
         self._entries = 0
         self._thread = threading.Thread(target=self._run, name="pillarbox-compactor", daemon=True)
@@ -100,7 +102,9 @@ class Compactor:
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
         replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
         self.snapshot_index = index
-        return [record for queue in queues for record in snapshot.records_of(queue)]
+        live = [record for queue in queues for record in snapshot.records_of(queue)]
+        self._enough = max(_ENTRIES_BETWEEN, len(live) // _PART_BETWEEN)
+        return live
 
     def _rewrite(self, live: list[Record], progress: Callable[[int, int], None] | None) -> None:
         """Write what lives in the oldest segments again, until the log is small enough."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
@@ -21,7 +22,8 @@ from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
-from pillarbox.mailbox.protocol import SendOptions
+from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class DurableOptions(LocalOptions, total=False):
     disk: Disk | None
 
 
+_VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 _OPTIONS = tuple(DurableOptions.__annotations__)
 
 
@@ -87,11 +90,25 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         limits.body_bytes(data, self._max_body_bytes)
         return self._store.prefix + str(desk.send_one(data))
 
+    def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+        count, timeout, wait = 1, _VISIBILITY_NS, 0
+        if options or self._closed:
+            count, timeout, wait = self._receive_options(**options)
+        lease = self._durable.receive_one(timeout) if count == 1 else None
+        if lease is not None:
+            data: Any = self._durable.store.body(lease.record)
+            try:
+                return [Message(self._unpack(data), lease.number, lease, self)]
+            except QUICK_ERRORS:  # it does not decode, or was lost: see to that, and go on
+                self._open((lease,), Message, self)
+        return self._receive(count, timeout, wait)
+
     def _acknowledge(self, lease: Lease) -> bool:
         return self._durable.acknowledge_one(lease)
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)
+        receive = update_wrapper(_quick_receive, LocalMailbox.receive)
 
     def close(self) -> None:
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""

@@ -8,15 +8,15 @@ the queue is unchanged; if a sync fails, the store is read-only from then on and
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from pillarbox.clock import Clock, WallClock
-from pillarbox.core import apply, journal
+from pillarbox.core import apply, decide, journal
 from pillarbox.core.errors import (
     MailboxClosedError,
     MailboxError,
@@ -24,11 +24,10 @@ from pillarbox.core.errors import (
     MailboxStorageError,
 )
 from pillarbox.core.events import Acknowledged, Event, Scheduled, Sent
-from pillarbox.core.queue import NEVER, Lease, Queue, Record, Settings, waiting
+from pillarbox.core.queue import NEVER, Lease, Queue, Record, Settings
 from pillarbox.log import (
     Disk,
     Durability,
-    Frame,
     Log,
     LogClosedError,
     LogError,
@@ -46,6 +45,7 @@ from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.location import index_of, location
+from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.store import Store
 
 R = TypeVar("R")
@@ -85,53 +85,98 @@ class DurableDesk(Desk):
                     store.forget(event.leases)
         return ticket
 
-    # The hot path: `send` and `acknowledge` for one plain message, with the same steps in the
-    # same order (settle, write, apply, serve, confirm), and nothing made that is not needed.
+    # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same
+    # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
+    # not needed. Nobody else at work: what is written is not even put in a group.
 
     def send_one(self, body: bytes) -> int:
         queue, store = self.queue, self.store
-        lock = self._lock
-        lock.acquire()
+        lock, leads, ticket = self._lock, False, None
         try:
+            lock.acquire()
+            try:
+                now = self._now()
+                if now >= queue.wake_at:
+                    self.settle(now)
+                key = now >> 1
+                if key <= store.last_key:
+                    key = store.last_key + 1
+                entry = journal.sent_entry(self.number, key, body)
+                index = store.lead(entry)
+                if index is None:
+                    ticket = store.write((entry,), lazy=False, urgent=False)
+                    index = ticket.first_index
+                else:
+                    leads = store.syncs
+                store.last_key = key
+                record = Record(key, location(index, len(entry)))
+                store.keep_one(index, body)
+                apply.lined_up(queue, (record,), 0)
+                if self.waiters:
+                    self.serve(now)
+            finally:
+                lock.release()
+        finally:  # whatever happened, others wait for a leader to do its part
+            if leads:
+                store.sync()
+        if ticket is not None:
+            store.confirm(ticket)
+        return key
+
+    def receive_one(self, timeout: int) -> Lease | None:
+        """Lease the next message, if that needs no more than a look at the line."""
+        queue = self.queue
+        if self.dead is not None or queue.sources:
+            return None
+        with self._lock:
             now = self._now()
             if now >= queue.wake_at:
                 self.settle(now)
-            key = now >> 1
-            if key <= store.last_key:
-                key = store.last_key + 1
-            entry = journal.sent_entry(self.number, key, body)
-            ticket = store.write((entry,), lazy=False, urgent=False)
-            store.last_key = key
-            record = Record(key, body)
-            store.keep((record,), (entry,), ticket.first_index)
-            apply.lined_up(queue, (record,), 0)
-            if self.waiters:
-                self.serve(now)
-        finally:
-            lock.release()
-        store.confirm(ticket)
-        return key
+            if not queue.mask:
+                return None
+            leases = decide.receive(queue, 1, timeout, now)
+            entry = journal.leased_entry(self.number, leases[0])
+            store = self.store
+            if store.syncs or store.lead(entry) is None:
+                store.write((entry,), lazy=True, urgent=True)
+            apply.leased(queue, leases)
+            return leases[0]
 
     def acknowledge_one(self, lease: Lease) -> bool:
         queue, store = self.queue, self.store
-        lock = self._lock
-        lock.acquire()
+        lock, leads, ticket = self._lock, False, None
         try:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            if lease.deadline <= now:
-                return False
-            entry = journal.acknowledged_entry(self.number, lease)
-            ticket = store.write((entry,), lazy=False, urgent=True)
-            store.forget((lease,))
-            apply.acknowledged(queue, (lease,))
-            if self.waiters:
-                self.serve(now)
+            lock.acquire()
+            try:
+                now = self._now()
+                if now >= queue.wake_at:
+                    self.settle(now)
+                if lease.deadline <= now:
+                    return False
+                entry = journal.acknowledged_entry(self.number, lease)
+                if store.lead(entry) is None:
+                    ticket = store.write((entry,), lazy=False, urgent=True)
+                else:
+                    leads = store.syncs
+                store.forget((lease,))
+                apply.acknowledged(queue, (lease,))
+                if self.waiters:
+                    self.serve(now)
+            finally:
+                lock.release()
         finally:
-            lock.release()
-        store.confirm(ticket)
+            if leads:
+                store.sync()
+        if ticket is not None:
+            store.confirm(ticket)
         return True
+
+    def end(self) -> None:
+        super().end()
+        self.send_one = self._refuse_one  # type: ignore[method-assign]
+
+    def _refuse_one(self, body: bytes) -> NoReturn:
+        raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
     def configure(self, **changes: Any) -> None:
         super().configure(**changes)
@@ -147,6 +192,7 @@ class DurableStore(Store):
     """All queues of one directory. One process at a time may have it open."""
 
     waits = True
+    _foreign = False
 
     def __init__(
         self,
@@ -161,9 +207,8 @@ class DurableStore(Store):
         self.path = os.fspath(path)
         self.disk = disk if disk is not None else RealDisk()
         self.segment_bytes = segment_bytes
-        self.written: Ticket | None = None
-        self.opened_by = os.getpid()
-        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._opened_by = os.getpid()
+        self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
         with _translated(self.path):
             _make_directory(self.disk, self.path)
@@ -180,23 +225,57 @@ class DurableStore(Store):
         except BaseException:
             self.log.close()
             raise
+        self.syncs, self._lead = self.log.syncs, self.log.lead
         self.compactor = Compactor(self, history or Retention(bytes=0))
 
     # -- writing ---------------------------------------------------------------------------
 
+    @property
+    def written(self) -> Ticket:
+        """A promise for everything that was written so far."""
+        return self.log.newest()
+
     def write(self, entries: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
         """Put entries into the log, in order. Needs the lock."""
-        if os.getpid() != self.opened_by:
-            raise MailboxClosedError(
-                f"the store {self.path} belongs to process {self.opened_by}; after a fork only "
-                "that one may use it"
-            )
+        if self._foreign:
+            self._refuse_after_fork()
         try:
-            ticket = self.written = self.log.submit(entries, lazy=lazy, urgent=urgent)
+            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
         self.compactor.grown(len(entries))
         return ticket
+
+    def lead(self, entry: bytes) -> int | None:
+        """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
+        if self._foreign:
+            self._refuse_after_fork()
+        if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
+            return None
+        try:
+            index = self._lead(entry)
+        except (LogError, OSError) as error:
+            raise in_words_of_mailboxes(error, self.path) from error
+        if index is not None:
+            self.compactor.grown(1)
+        return index
+
+    def sync(self) -> None:
+        """Confirm what `lead` wrote."""
+        try:
+            self.log.sync()
+        except (LogError, OSError) as error:
+            raise in_words_of_mailboxes(error, self.path) from error
+
+    def restart_after_fork(self) -> None:
+        super().restart_after_fork()
+        self._foreign = True
+
+    def _refuse_after_fork(self) -> NoReturn:
+        raise MailboxClosedError(
+            f"the store {self.path} belongs to process {self._opened_by}; after a fork only "
+            "that one may use it"
+        )
 
     def confirm(self, written: Written) -> None:
         if isinstance(written, Ticket) and written.done() and written.exception() is None:
@@ -213,24 +292,29 @@ class DurableStore(Store):
     async def recorded(self) -> None:
         """Everything that was written so far, and nobody waited for, is confirmed."""
         with _translated(self.path):
-            if self.written is not None:
-                await self.written
+            await self.written
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
         """Bodies of new messages are in the log from now on; while new, also at hand."""
-        recent = self._recent
         index = first_index
         for record, entry in zip(records, entries, strict=True):
-            body: bytes = record.body
+            self.keep_one(index, record.body)
             record.body = location(index, len(entry))
-            recent[index] = body
-            self._recent_bytes += len(body)
             index += 1
-        while self._recent_bytes > _RECENT_BYTES_MAX:
-            oldest = next(iter(recent))
-            if oldest >= self.log.end_index:  # not confirmed, so nowhere else to be read
+
+    def keep_one(self, index: int, body: bytes) -> None:
+        self._recent[index] = body
+        self._recent_bytes += len(body)
+        if self._recent_bytes > _RECENT_BYTES_MAX:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Some at a time: the way to the first entry of a dict is long if many were removed."""
+        bodies, end = self._recent, self.log.end_index
+        for index in list(islice(bodies, 1 + len(bodies) // 8)):
+            if index >= end:  # not confirmed, so nowhere else to be read
                 break
-            self._recent_bytes -= len(recent.pop(oldest))
+            self._recent_bytes -= len(bodies.pop(index))
 
     def forget(self, leases: Sequence[Lease]) -> None:
         """The bodies of messages that are done need not be at hand any more. Needs the lock."""
@@ -262,8 +346,13 @@ class DurableStore(Store):
         entry = journal.entry_bytes(journal.DECLARED, desk.number, 0, details=details)
         self.write([entry], lazy=True, urgent=True)
 
+    def number_of(self, desk: Desk) -> int:
+        """The number that stands for a queue in the log."""
+        assert isinstance(desk, DurableDesk)
+        return desk.number
+
     def _new_desk(self, queue: Queue) -> Desk:
-        number = 1 + max((_number(desk) for desk in self.desks.values()), default=-1)
+        number = 1 + max((self.number_of(desk) for desk in self.desks.values()), default=-1)
         desk = DurableDesk(self, queue, number)
         self.declare(desk)
         return desk
@@ -271,7 +360,7 @@ class DurableStore(Store):
     def drop(self, name: str) -> None:
         with self.lock:
             desk = self.desks[name]
-            entry = journal.entry_bytes(journal.DROPPED, _number(desk), 0)
+            entry = journal.entry_bytes(journal.DROPPED, self.number_of(desk), 0)
             written = self.write([entry], lazy=False, urgent=True)
             self._drop(desk)
         self.confirm(written)
@@ -297,6 +386,8 @@ class DurableStore(Store):
 
     def close(self) -> None:
         """Write a last snapshot and let go of the directory."""
+        if self._foreign:  # what is open belongs to the process that this one was forked from
+            return
         self.compactor.stop()
         with _translated(self.path):
             if self.log.poisoned is None:
@@ -316,7 +407,7 @@ class DurableStore(Store):
                 f"the snapshot of the store {self.path} is missing or damaged, and its log no "
                 "longer goes back to the beginning; restore the store from a backup"
             )
-        replaying = _Replay(self, start)
+        replaying = Replay(self, start)
         for frame in self.log.frames(start):
             replaying.frame(frame)
         if replaying.skipped:
@@ -352,101 +443,6 @@ class DurableStore(Store):
     def _bury_again(self, source: str, target: str) -> None:
         self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
         self.desks[source].dead = self.desks[target]
-
-
-class _Replay:
-    """Lets the entries of a log happen to a store once more."""
-
-    def __init__(self, store: DurableStore, start: int) -> None:
-        self._store = store
-        self._next = start
-        self._has_gaps = False
-        self.skipped = 0
-        self._by_number = {
-            desk.number: desk.queue
-            for desk in store.desks.values()
-            if isinstance(desk, DurableDesk)
-        }
-        self._by_key: dict[int, Record] = {}
-        self.latest = 0
-
-    def frame(self, frame: Frame) -> None:
-        """One group of entries. Where a repair left a gap, what no longer fits is skipped."""
-        self._has_gaps = self._has_gaps or frame.first_index != self._next
-        self._next = frame.end_index
-        for i, data in enumerate(frame.records):
-            entry = journal.decode(data)
-            try:
-                self._entry(frame.first_index + i, data, entry)
-            except (journal.ReplayError, KeyError) as error:
-                if not self._has_gaps:
-                    raise MailboxStorageError(
-                        f"entry {frame.first_index + i} of the store {self._store.path} does not "
-                        f"fit what came before it ({error}); please report this"
-                    ) from error
-                self._skip(entry)
-
-    def _skip(self, entry: journal.Entry) -> None:
-        """What was acknowledged must not come back, even if its delivery was lost."""
-        self.skipped += 1
-        queue = self._by_number.get(entry.queue)
-        if entry.kind == journal.ACKNOWLEDGED and queue is not None:
-            apply.removed(queue, {entry.key})
-
-    def _entry(self, index: int, data: bytes, entry: journal.Entry) -> None:
-        if entry.kind == journal.IDENTITY:
-            self._store.prefix, self._store._secret = entry.details
-        elif entry.kind == journal.DECLARED:
-            self._declared(entry)
-        elif entry.kind == journal.NOTED:
-            self._desk(entry).notes = entry.details
-        elif entry.kind == journal.DROPPED:
-            self._store._drop(self._desk(entry))
-            del self._by_number[entry.queue]
-        elif entry.kind == journal.RESTATED:
-            self._restated(entry.key, location(index, len(data)))
-        else:
-            if entry.kind in (journal.SENT, journal.SCHEDULED):
-                self._store.last_key = max(self._store.last_key, entry.key)
-            elif entry.kind == journal.LEASED:
-                self.latest = max(self.latest, entry.at)
-            queue = self._by_number[entry.queue]
-            journal.replay(queue, entry, location(index, len(data)), self._find)
-
-    def _find(self, name: str) -> Queue:
-        return self._store.desks[name].queue
-
-    def _declared(self, entry: journal.Entry) -> None:
-        name, settings, dead = entry.details
-        desk = self._store._known_desk(entry.queue, name, msgspec.convert(settings, Settings))
-        self._by_number[entry.queue] = desk.queue
-        if dead is not None:
-            self._store._bury_again(name, dead)
-        else:
-            desk.queue.keep_dead_letters()
-            desk.dead = None
-
-    def _desk(self, entry: journal.Entry) -> Desk:
-        return self._store.desks[self._by_number[entry.queue].name]
-
-    def _restated(self, key: int, place: int) -> None:
-        if key not in self._by_key:
-            self._by_key = {record.key: record for record in all_records(self._store)}
-        if key in self._by_key:
-            self._by_key[key].body = place
-
-
-def all_records(store: Store) -> Iterator[Record]:
-    """Every message of a store, whatever its state."""
-    for desk in store.desks.values():
-        yield from waiting(desk.queue)
-        yield from (record for _, _, record in desk.queue.schedule)
-        yield from (lease.record for lease in desk.queue.leases)
-
-
-def _number(desk: Desk) -> int:
-    assert isinstance(desk, DurableDesk)
-    return desk.number
 
 
 def _make_directory(disk: Disk, path: str) -> None:

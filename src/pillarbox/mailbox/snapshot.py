@@ -141,7 +141,8 @@ def restore(state: QueueState, queue: Queue) -> None:
         group.held = held
         queue.grouped += len(group.waiting)
     for priority, (rows, groups) in state.lanes.items():
-        queue.lanes[priority].extend(_lane(queue, priority, _records(rows), groups))
+        records = _records(rows)
+        queue.lanes[priority].extend(_lane(queue, priority, records, groups) if groups else records)
         if queue.lanes[priority]:
             queue.mask |= 1 << priority
     for priority, rows in state.returned.items():

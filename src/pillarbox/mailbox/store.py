@@ -25,6 +25,12 @@ from pillarbox.mailbox.pulse import Pulse
 R = TypeVar("R")
 
 
+class _Held(threading.local):
+    """The confirmations that this thread has asked to be given, if it has."""
+
+    promises: list[Written] | None = None
+
+
 class Store:
     """Queues in memory."""
 
@@ -34,7 +40,7 @@ class Store:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.Lock()
         self.last_key = 0
-        self._held = threading.local()
+        self._held = _Held()
         self.desks: dict[str, Desk] = {}
         self._start()
         _stores.add(self)
@@ -98,7 +104,7 @@ class Store:
 
     def confirm(self, written: Written) -> None:
         """Wait for a confirmation, unless this thread has asked to be given it instead."""
-        held: list[Written] | None = getattr(self._held, "list", None)
+        held = self._held.promises
         if held is None:
             written.wait()
         else:
@@ -108,11 +114,11 @@ class Store:
     def holding(self) -> Iterator[list[Written]]:
         """Within this, the thread's confirmations are listed and not waited for: for asyncio."""
         held: list[Written] = []
-        self._held.list = held
+        self._held.promises = held
         try:
             yield held
         finally:
-            self._held.list = None
+            self._held.promises = None
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
         """What a verb answers, once it can't be lost any more; the event loop goes on meanwhile."""
@@ -162,7 +168,8 @@ class Store:
 
     def handle(self, queue: Queue, lease: Lease) -> str:
         """The receipt handle of one delivery."""
-        plain = ".".join(f"{part:x}" for part in _identity(lease))
+        key, number, leased_at, releases = _identity(lease)
+        plain = f"{key:x}.{number:x}.{leased_at:x}.{releases:x}"
         return f"{plain}.{self._sign(queue, plain)}"
 
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
@@ -178,7 +185,7 @@ class Store:
             signature.encode(errors="surrogatepass"), self._sign(queue, plain).encode()
         ):
             return None
-        return tuple(int(part, 16) for part in plain.split("."))
+        return tuple([int(part, 16) for part in plain.split(".")])
 
     def _sign(self, queue: Queue, plain: str) -> str:
         # A name has no slash, so what is signed can't be read as another queue's.

@@ -28,6 +28,7 @@ from pillarbox.mailbox.broker.mailbox import (
     declaration_of,
     redrives,
     remember,
+    reply_queue,
 )
 from pillarbox.mailbox.broker.outbox import Outbox
 from pillarbox.mailbox.broker.tries import ANSWER_SECONDS_MAX
@@ -380,7 +381,7 @@ class AsyncBrokerMailbox(Generic[T]):
     async def _open_by_name(self, name: str) -> AsyncBrokerMailbox[Any]:
         answers = self._replies.get(name)
         if answers is None:
-            answers = self._sibling(limits.queue_name(name, "reply_to"))
+            answers = self._sibling(reply_queue(name, self._desk))
             await answers._declare(Declare())
             remember(self._replies, name, answers)
         return answers

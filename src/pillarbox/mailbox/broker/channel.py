@@ -26,7 +26,7 @@ from pillarbox.mailbox.broker.tries import (
 from pillarbox.mailbox.broker.wire import Command, Failed
 from pillarbox.mailbox.waiters import open_gate
 
-_RECEIVE_BYTES = 262_144
+_RECEIVE_BYTES = 65_536  # a larger buffer would be mapped and unmapped for each answer
 
 
 class Parked:

@@ -31,6 +31,8 @@ _PAGE = 1_000  # messages that are looked at in one step
 _REPLIES_MAX = 100
 _PATIENCE_SECONDS_MAX = 3_600
 _IN_REPLY_TO = "pillarbox.in_reply_to"
+_FORM = "pillarbox.form"
+_TEXT = codec_for(str).content_type
 _KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
 
 
@@ -148,7 +150,7 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
         """Where a reply goes: a queue of the same broker."""
         answers = self._replies.get(name)
         if answers is None:
-            answers = self._sibling(limits.queue_name(name, "reply_to"), body_type)
+            answers = self._sibling(reply_queue(name, self._desk), body_type)
             answers._desk.declare(Declare())
             remember(self._replies, name, answers)
         return answers
@@ -218,6 +220,15 @@ def redrives(chosen: Sequence[str] | None, to: str | None) -> list[Redrive]:
     return [Redrive(list(chosen[i : i + most]), to) for i in range(0, len(chosen), most)]
 
 
+def reply_queue(reply_to: str, desk: ThreadDesk) -> str:
+    """The queue that an answer goes to: users of SQS's face may name it by its URL as well."""
+    if "://" in reply_to:
+        address, name = address_of(reply_to.removeprefix("sqs+"))
+        if address.authority == desk.channels.address.authority:
+            reply_to = name
+    return limits.queue_name(reply_to, "reply_to")
+
+
 def remember(replies: dict[str, Any], name: str, answers: Any) -> None:
     """Keep a mailbox for replies at hand, in the place of the oldest if there are many."""
     replies[name] = answers
@@ -232,4 +243,7 @@ def answer_to(in_reply_to: str, body: Any, desk: ThreadDesk) -> Send:
         codec = codec_for(_KINDS.get(desk.content_type, Any))
     data = codec.encode(body)
     limits.body_bytes(data, limits.BODY_BYTES_MAX)
-    return Send([data], attributes={_IN_REPLY_TO: in_reply_to})
+    noted = {_IN_REPLY_TO: in_reply_to}
+    if codec.content_type == _TEXT:  # a reader of JSON takes it as a str too
+        noted[_FORM] = "text"
+    return Send([data], attributes=noted)

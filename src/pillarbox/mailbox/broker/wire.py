@@ -139,6 +139,20 @@ class Survey(Struct, array_like=True, tag="survey", frozen=True):
     """Tell of every queue that the client may see; asked without a queue in the path."""
 
 
+class Outline(Struct, array_like=True, tag="outline", frozen=True):
+    """Where a queue's history lies, and where in it a time is; of all queues without a name."""
+
+    time_ns: int | None = None
+
+
+class Recall(Struct, array_like=True, tag="recall", frozen=True):
+    """Read a part of a queue's history: entries of these kinds, of all kinds if none is named."""
+
+    start: Annotated[int, Meta(ge=0)]
+    stop: Annotated[int, Meta(ge=0)]
+    kinds: Annotated[bytes, Meta(max_length=256)] = b""
+
+
 Command = (
     Send
     | Receive
@@ -156,8 +170,10 @@ Command = (
     | Drop
     | Survey
     | Hello
+    | Outline
+    | Recall
 )
-_REPEATABLE = (Receive, Tally, Peek, Declare, Survey, Hello)
+_REPEATABLE = (Receive, Tally, Peek, Declare, Survey, Hello, Outline, Recall)
 
 
 def repeatable(command: Command) -> bool:
@@ -292,6 +308,39 @@ class Surveyed(Struct, array_like=True, tag="surveyed", frozen=True):
     value: list[QueueLine]
 
 
+class Outlined(Struct, array_like=True, tag="outlined", frozen=True):
+    """From where to where, how many bytes lie before some indices, and what its entries mean."""
+
+    first: int
+    end: int
+    marks: list[tuple[int, int]]
+    prefix: str  # of message ids
+    names: dict[int, str]  # of queues, by the numbers that entries have
+    at: int | None  # the first entry at or after the time that was asked for
+
+    @property
+    def value(self) -> Outlined:
+        return self
+
+
+class Recalled(Struct, array_like=True, tag="recalled", frozen=True):
+    """Entries up to `end`: their indices and times (int64), and they, as the payload of a frame.
+
+    `first` is the oldest that is still kept. If that is past what was asked for, some are gone.
+    """
+
+    first: int
+    end: int
+    count: int
+    indices: bytes
+    times: bytes
+    records: bytes
+
+    @property
+    def value(self) -> Recalled:
+        return self
+
+
 class Failed(Struct, array_like=True, tag="failed", frozen=True):
     """Nothing was changed by this command; `code` is the name of an error's class."""
 
@@ -302,7 +351,19 @@ class Failed(Struct, array_like=True, tag="failed", frozen=True):
     allowed: str = ""
 
 
-Result = Sent | Delivered | Settled | Done | Tallied | Declared | Surveyed | Welcome | Failed
+Result = (
+    Sent
+    | Delivered
+    | Settled
+    | Done
+    | Tallied
+    | Declared
+    | Surveyed
+    | Welcome
+    | Outlined
+    | Recalled
+    | Failed
+)
 
 encode = Encoder().encode
 decode_request = Decoder(Request).decode

@@ -19,6 +19,7 @@ from pillarbox.mailbox.redis.async_mailbox import AsyncRedisMailbox
 from pillarbox.mailbox.redis.errors import NotReplicatedError, OutcomeUnknownError, RefusedError
 from pillarbox.mailbox.redis.mailbox import RedisMailbox
 from pillarbox.mailbox.redis.opening import RedisOptions, site_of_url
+from pillarbox.mailbox.redis.queues import delete_queue, list_queues
 
 __all__ = [
     "AsyncRedisMailbox",
@@ -27,6 +28,8 @@ __all__ = [
     "RedisMailbox",
     "RedisOptions",
     "RefusedError",
+    "delete_queue",
+    "list_queues",
     "open_async_url",
     "open_url",
 ]

@@ -153,14 +153,14 @@ class AsyncLink:
 
     async def _travel(self, wire: _Wire, trip: Trip) -> Any:
         connection = wire.connection
-        await connection.send_packed_command(trip.packed(connection), check_health=False)
+        await connection.send_packed_command(trip.packed(), check_health=False)
         trip.sent = True
         longer = {"timeout": trip.patience} if trip.call.replicas else {}
         while trip.expects():
             try:
                 trip.answered(await connection.read_response(disable_decoding=True, **longer))
             except e.NoScriptError:
-                text = trip.spelled_out(connection)
+                text = trip.spelled_out()
                 await connection.send_packed_command(text, check_health=False)
             except e.ResponseError as error:
                 trip.refused(error)
@@ -175,7 +175,7 @@ class AsyncLink:
         try:
             if call.stop is not None and call.stop():
                 return None
-            packed = trip.packed(wire.connection)
+            packed = trip.packed()
             await wire.connection.send_packed_command(packed, check_health=False)
             if trip.asking is not None:
                 await wire.connection.read_response()

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.message import AsyncMessage, Details, Undecodable
+from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.async_link import AsyncLink
+from pillarbox.mailbox.redis.face import Face
 from pillarbox.mailbox.redis.opening import Opening, RedisOptions
 from pillarbox.mailbox.redis.plan import Plan
-from pillarbox.mailbox.redis.queue import RedisQueue
-from pillarbox.mailbox.redis.verbs import Verbs
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncRedisMailbox(Generic[T]):
+class AsyncRedisMailbox(Face[T, AsyncLink], Generic[T]):
     """`RedisMailbox` for asyncio: the same arguments, and verbs to await.
 
     It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to
@@ -39,22 +36,10 @@ class AsyncRedisMailbox(Generic[T]):
         **options: Unpack[RedisOptions],
     ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
-        limits.queue_name(name)
         opening = Opening(options, asynchronous=True)
-        queue = RedisQueue(name, opening.scripts, opening.replicas, opening.replica_seconds)
-        self._verbs: Verbs[T] = Verbs(queue, body_type, opening.max_body_bytes)
-        self._link = AsyncLink(opening.site, opening.retry_seconds)
-        self._owns_link = True
+        self._set_up(name, body_type, opening, AsyncLink(opening.site, opening.retry_seconds))
         self._settings = opening.settings
         self._opened = False
-
-    def __set_type__(self, alias: Any) -> None:
-        """`AsyncRedisMailbox[Order]("orders", ...)`: the type in brackets is the body's type."""
-        (body_type,) = get_args(alias)
-        if not isinstance(body_type, TypeVar):
-            self._verbs.use(codec_for(body_type))
-
-    __orig_class__ = property(fset=__set_type__)
 
     async def open(self) -> Self:
         """Declare the queue, and read what holds for it."""
@@ -62,22 +47,6 @@ class AsyncRedisMailbox(Generic[T]):
             await self._link.run(self._verbs.open(**self._settings))
             self._opened = True
         return self
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._verbs.queue.name
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._verbs.closed
-
-    @property
-    def dead_letters(self) -> AsyncRedisMailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy."""
-        settings = self._verbs.settings
-        return None if settings is None or settings.dead is None else self._beside(settings.dead)
 
     async def send(
         self,
@@ -205,9 +174,6 @@ class AsyncRedisMailbox(Generic[T]):
     ) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     async def _run(self, plan: Plan[R]) -> R:
         if not self._opened:
             await self.open()
@@ -218,12 +184,8 @@ class AsyncRedisMailbox(Generic[T]):
     ) -> list[bool]:
         return await self._run(self._verbs.settle(script, argument, deliveries))
 
-    def _beside(self, name: str) -> AsyncRedisMailbox[Any]:
-        """A mailbox of the same type on another queue, over the same connections."""
-        other: AsyncRedisMailbox[Any] = object.__new__(type(self))
-        other._verbs = self._verbs.beside(name)
-        other._link = self._link
-        other._owns_link = False
+    def _beside(self, name: str) -> Self:
+        other = super()._beside(name)
         other._opened = True
         return other
 
@@ -249,18 +211,4 @@ class AsyncRedisMailbox(Generic[T]):
         return (await self._settle("reject", limits.text("reason", reason), [delivery]))[0]
 
     async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
-        if to is None:
-            raise InvalidParameterError(
-                "reply_to", to, "named by the sender of the message that is replied to"
-            )
-        answers = self._verbs.beside(limits.queue_name(to, "reply_to"))
-        return await self._run(answers.answer(in_reply_to, body))
-
-    def _message_id(self, delivery: wire.Delivery) -> str:
-        return delivery.id.decode()
-
-    def _receipt_handle(self, delivery: wire.Delivery) -> str:
-        return wire.handle(delivery)
-
-    def _details(self, delivery: wire.Delivery) -> Details:
-        return wire.details(delivery)
+        return await self._run(self._answers(to).answer(in_reply_to, body))

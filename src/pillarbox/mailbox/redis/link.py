@@ -128,14 +128,14 @@ class Link:
 
     def _travel(self, wire: _Wire, trip: Trip) -> Any:
         connection = wire.connection
-        connection.send_packed_command(trip.packed(connection), check_health=False)
+        connection.send_packed_command(trip.packed(), check_health=False)
         trip.sent = True
         longer = {"timeout": trip.patience} if trip.call.replicas else {}
         while trip.expects():
             try:
                 trip.answered(connection.read_response(disable_decoding=True, **longer))
             except e.NoScriptError:
-                connection.send_packed_command(trip.spelled_out(connection), check_health=False)
+                connection.send_packed_command(trip.spelled_out(), check_health=False)
             except e.ResponseError as error:
                 trip.refused(error)
         return trip.answer()
@@ -149,7 +149,7 @@ class Link:
         try:
             if call.stop is not None and call.stop():
                 return None
-            wire.connection.send_packed_command(trip.packed(wire.connection), check_health=False)
+            wire.connection.send_packed_command(trip.packed(), check_health=False)
             if trip.asking is not None:
                 wire.connection.read_response()
             return wire.connection.read_response(disable_decoding=True, timeout=trip.patience)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.message import Details, Message, Undecodable
+from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.face import Face
 from pillarbox.mailbox.redis.link import Link
 from pillarbox.mailbox.redis.opening import Opening, RedisOptions
-from pillarbox.mailbox.redis.queue import RedisQueue
-from pillarbox.mailbox.redis.verbs import Verbs
 
 T = TypeVar("T")
 
 
-class RedisMailbox(Generic[T]):
+class RedisMailbox(Face[T, Link], Generic[T]):
     """A mailbox on Redis, safe from any thread.
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
@@ -38,37 +35,9 @@ class RedisMailbox(Generic[T]):
         **options: Unpack[RedisOptions],
     ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
-        limits.queue_name(name)
         opening = Opening(options, asynchronous=False)
-        queue = RedisQueue(name, opening.scripts, opening.replicas, opening.replica_seconds)
-        self._verbs: Verbs[T] = Verbs(queue, body_type, opening.max_body_bytes)
-        self._link = Link(opening.site, opening.retry_seconds)
-        self._owns_link = True
+        self._set_up(name, body_type, opening, Link(opening.site, opening.retry_seconds))
         self._link.run(self._verbs.open(**opening.settings))
-
-    def __set_type__(self, alias: Any) -> None:
-        """`RedisMailbox[Order]("orders", ...)`: the type in brackets is the body's type."""
-        (body_type,) = get_args(alias)
-        if not isinstance(body_type, TypeVar):
-            self._verbs.use(codec_for(body_type))
-
-    __orig_class__ = property(fset=__set_type__)
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._verbs.queue.name
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._verbs.closed
-
-    @property
-    def dead_letters(self) -> RedisMailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy."""
-        settings = self._verbs.settings
-        return None if settings is None or settings.dead is None else self._beside(settings.dead)
 
     def send(
         self,
@@ -192,19 +161,8 @@ class RedisMailbox(Generic[T]):
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     def _settle(self, script: str, argument: Any, deliveries: list[wire.Delivery]) -> list[bool]:
         return self._link.run(self._verbs.settle(script, argument, deliveries))
-
-    def _beside(self, name: str) -> RedisMailbox[Any]:
-        """A mailbox of the same type on another queue, over the same connections."""
-        other: RedisMailbox[Any] = object.__new__(type(self))
-        other._verbs = self._verbs.beside(name)
-        other._link = self._link
-        other._owns_link = False
-        return other
 
     # What messages ask of the mailbox that delivered them.
 
@@ -224,18 +182,4 @@ class RedisMailbox(Generic[T]):
         return self._settle("reject", limits.text("reason", reason), [delivery])[0]
 
     def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
-        if to is None:
-            raise InvalidParameterError(
-                "reply_to", to, "named by the sender of the message that is replied to"
-            )
-        answers = self._verbs.beside(limits.queue_name(to, "reply_to"))
-        return self._link.run(answers.answer(in_reply_to, body))
-
-    def _message_id(self, delivery: wire.Delivery) -> str:
-        return delivery.id.decode()
-
-    def _receipt_handle(self, delivery: wire.Delivery) -> str:
-        return wire.handle(delivery)
-
-    def _details(self, delivery: wire.Delivery) -> Details:
-        return wire.details(delivery)
+        return self._link.run(self._answers(to).answer(in_reply_to, body))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from pillarbox.mailbox.redis.resp import Keys
 from pillarbox.mailbox.redis.scripts import Script
 
 R = TypeVar("R")
@@ -22,7 +23,9 @@ class Call(Struct, gc=False):
     queue: str
     slot: int
     script: Script | None
-    arguments: list[Any]  # of a script: the number of its keys, the keys, the rest
+    arguments: list[Any]  # of a script: keys of its own first, if it has any
+    keys: Keys | None = None  # of a script: those of its queues
+    own_keys: int = 0
     replicas: int = 0  # how many must confirm it
     replica_seconds: float = 0
     block_seconds: float = 0  # for how long the server may keep the answer back

@@ -14,6 +14,7 @@ from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.redis.errors import RefusedError
 from pillarbox.mailbox.redis.keys import DEAD, partner_of, place_of
 from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.resp import Keys
 from pillarbox.mailbox.redis.scripts import Scripts
 
 _OUTBOX_PAGE = 100
@@ -47,7 +48,7 @@ class RedisQueue:
         """Its own keys, and with them those of its dead letters, or of the queue whose it is."""
         self.paired = paired
         other = place_of(partner_of(self.name))
-        self._keys = self.place.keys + other.keys if paired else self.place.keys
+        self._keys = Keys(self.place.keys + other.keys if paired else self.place.keys)
         self._names = self.name.encode(), other.name.encode() if paired else b""
 
     def beside(self, name: str) -> RedisQueue:
@@ -55,12 +56,8 @@ class RedisQueue:
         return RedisQueue(name, self._scripts, self._replicas, self._replica_seconds)
 
     def call(self, script: str, *arguments: Any, keys: tuple[bytes, ...] = ()) -> Call:
-        if keys:
-            head = [len(self._keys) + len(keys), *self._keys, *keys, *self._names]
-        else:
-            head = [len(self._keys), *self._keys, *self._names]
-        head += arguments
-        return Call(self.name, self.place.slot, self._scripts[script], head)
+        words = [*keys, *self._names, *arguments]
+        return Call(self.name, self.place.slot, self._scripts[script], words, self._keys, len(keys))
 
     def confirmed(self, call: Call) -> Call:
         """The same, and replicas must have it, if that was asked for."""
@@ -74,11 +71,9 @@ class RedisQueue:
         except RefusedError as error:
             if error.code != "PAIR" or self.paired:
                 raise
-        own = len(self.place.keys)
-        extra = call.arguments[1 + own : 1 + call.arguments[0]]
-        rest = call.arguments[1 + call.arguments[0] + len(self._names) :]
         self._use_keys(paired=True)
-        call.arguments = [len(self._keys) + len(extra), *self._keys, *extra, *self._names, *rest]
+        call.keys = self._keys
+        call.arguments[call.own_keys : call.own_keys + len(self._names)] = self._names
         return (yield call)
 
     def command(self, *arguments: Any) -> Call:

@@ -33,6 +33,7 @@ _NOT_YET = (
 )
 _NOT_YET_CODES = ("UNBLOCKED", "NOREPLICAS", "BUSY", "LOADING", "MASTERDOWN", "CLUSTERDOWN")
 _HOPELESS = (e.AuthenticationError, e.AuthorizationError, e.NoPermissionError)
+_DISTRUST = "CERTIFICATE_VERIFY_FAILED"  # in the words of OpenSSL
 _LOST = (e.ConnectionError, e.TimeoutError, OSError)
 
 
@@ -53,7 +54,8 @@ class Attempts:
             return 0 if time.monotonic() < self._until else self._give_up(error)
         code = str(error).partition(" ")[0]
         if not isinstance(error, _NOT_YET) and code not in _NOT_YET_CODES:
-            if isinstance(error, _HOPELESS) or not isinstance(error, _LOST):
+            hopeless = isinstance(error, _HOPELESS) or _DISTRUST in str(error)
+            if hopeless or not isinstance(error, _LOST):
                 raise self._refusal(error) from error
             self._call.doubtful |= sent
         self.lost = not isinstance(error, e.TryAgainError)
@@ -91,5 +93,10 @@ class Attempts:
         if isinstance(error, _HOPELESS):
             return MailboxConnectionError(
                 f"mailbox {queue!r}: Redis lets us not in ({error}): check user and password"
+            )
+        if _DISTRUST in text:
+            return MailboxConnectionError(
+                f"mailbox {queue!r}: the server's certificate is not trusted ({error}): name who "
+                "vouches for it, with ssl_ca_certs=FILE behind the ? of the URL"
             )
         return RefusedError(queue, text)

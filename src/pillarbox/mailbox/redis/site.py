@@ -26,6 +26,10 @@ class Site:
         """Where this slot is; None if that must be asked."""
         return self.options.get("host", "localhost"), int(self.options.get("port", 6379))
 
+    def slots(self) -> list[int]:
+        """One slot of each server that has any, as far as is known."""
+        return [0]
+
     def learn(self, reply: Any, seed: Address) -> None:
         """Take in what a seed answered."""
 
@@ -63,6 +67,9 @@ class ClusterSite(Site):
                 if first <= slot <= last:
                     return self._slots.setdefault(slot, address)
         return found
+
+    def slots(self) -> list[int]:
+        return list({address: first for first, _, address in self._ranges}.values())
 
     def learn(self, reply: Any, seed: Address) -> None:
         seen: list[Address] = []

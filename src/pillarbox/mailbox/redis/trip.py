@@ -6,6 +6,7 @@ from typing import Any
 
 from redis import exceptions as e
 
+from pillarbox.mailbox.redis import resp
 from pillarbox.mailbox.redis.errors import NotReplicatedError
 from pillarbox.mailbox.redis.plan import Call
 from pillarbox.mailbox.redis.site import Address
@@ -33,31 +34,32 @@ class Trip:
         """For how long to wait for an answer, in seconds."""
         return self.call.block_seconds + self.call.replica_seconds + _PATIENCE_SECONDS
 
-    def packed(self, connection: Any) -> Any:
+    def packed(self) -> list[bytes]:
         call = self.call
-        script = call.script
-        if script is None:
-            return self._with_company(connection, call.arguments)
-        return self._with_company(connection, [b"EVALSHA", script.sha, *call.arguments])
+        if call.script is None:
+            return self._with_company(resp.pack(tuple(call.arguments)))
+        return self._with_company(self._call_of(call.script.by_sha))
 
-    def spelled_out(self, connection: Any) -> Any:
+    def spelled_out(self) -> list[bytes]:
         """The same, with the whole script: the server has forgotten it."""
         script = self.call.script
         assert script is not None, "only scripts are forgotten"
         self._missing += 1 + (self.call.replicas > 0) + (self.asking is not None)
         self._answers.append(None)
-        return self._with_company(connection, [b"EVAL", script.text, *self.call.arguments])
+        return self._with_company(self._call_of(resp.part((b"EVAL", script.text))))
 
-    def _with_company(self, connection: Any, command: list[Any]) -> Any:
+    def _call_of(self, script: bytes) -> bytes:
         call = self.call
-        if self.asking is None and not call.replicas:
-            return connection.pack_command(*command)
-        commands = [command]
+        assert call.keys is not None, "a script has keys"
+        return resp.script(script, call.keys, call.own_keys, call.arguments)
+
+    def _with_company(self, command: bytes) -> list[bytes]:
+        call = self.call
         if self.asking is not None:
-            commands.insert(0, [b"ASKING"])
+            command = resp.pack((b"ASKING",)) + command
         if call.replicas:
-            commands.append([b"WAIT", call.replicas, int(call.replica_seconds * 1_000)])
-        return connection.pack_commands(commands)
+            command += resp.pack((b"WAIT", call.replicas, int(call.replica_seconds * 1_000)))
+        return [command]
 
     def expects(self) -> bool:
         """Whether there are answers that have not come yet."""

@@ -59,10 +59,8 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         """Acknowledge, nack, extend, release or reject: an answer for each."""
         if not deliveries:
             return []
-        arguments = [] if argument is None else [argument]
-        for delivery in deliveries:
-            arguments += [delivery.id, delivery.token]
-        call = self.queue.call(script, *arguments)
+        pairs = [part for each in deliveries for part in (each.id, each.token)]
+        call = self.queue.call(script, *(() if argument is None else (argument,)), *pairs)
         reply = yield from self.queue.ask(call)
         answers, on_the_way = (reply, 0) if argument is None else reply
         result = [answer == _YES for answer in answers]
@@ -177,17 +175,22 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
     def deliveries(self, messages: Iterable[Any]) -> list[wire.Delivery]:
         """What these messages are known by; all must be of this queue."""
         deliveries = []
+        ours: object = None
         for message in messages:
-            if not isinstance(message, Delivered) or not self._is_ours(message):
-                raise InvalidParameterError(
-                    "messages", message, f"messages received from mailbox {self.queue.name!r}"
-                )
+            if not isinstance(message, Delivered) or message._mailbox is not ours:
+                ours = self._if_ours(message)
             deliveries.append(message._delivery)
         return deliveries
 
-    def _is_ours(self, message: Delivered[Any]) -> bool:
-        verbs = getattr(message._mailbox, "_verbs", None)
-        return isinstance(verbs, Verbs) and verbs.queue.name == self.queue.name
+    def _if_ours(self, message: Any) -> object:
+        """The mailbox that this message is from."""
+        mailbox = getattr(message, "_mailbox", None)
+        verbs = getattr(mailbox, "_verbs", None)
+        if isinstance(verbs, Verbs) and verbs.queue.name == self.queue.name:
+            return mailbox
+        raise InvalidParameterError(
+            "messages", message, f"messages received from mailbox {self.queue.name!r}"
+        )
 
     def known_ids(self, ids: Iterable[str]) -> list[bytes]:
         if isinstance(ids, str):

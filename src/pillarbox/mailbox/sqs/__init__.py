@@ -19,6 +19,7 @@ try:
         UnsupportedOperationError,
     )
     from pillarbox.mailbox.sqs.mailbox import SQSMailbox
+    from pillarbox.mailbox.sqs.queues import delete_queue, list_queues
 except ModuleNotFoundError as error:
     if (error.name or "").startswith("pillarbox"):
         raise
@@ -34,6 +35,8 @@ __all__ = [
     "PurgeInProgressError",
     "SQSMailbox",
     "UnsupportedOperationError",
+    "delete_queue",
+    "list_queues",
     "open_async_url",
     "open_url",
 ]

@@ -14,7 +14,7 @@ from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.sqs.clients import Poll, shared_client
 from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mailbox.sqs.receiving import Delivery
-from pillarbox.mailbox.sqs.steps import Call, Interrupted, Step, Verb
+from pillarbox.mailbox.sqs.steps import Call, Interrupted, Step, Verb, run
 from pillarbox.mailbox.sqs.verbs import SQSOptions, Verbs, verbs_for
 
 T = TypeVar("T")
@@ -244,19 +244,7 @@ class SQSMailbox(Generic[T]):
     # How the steps of a verb are run.
 
     def _run(self, verb: Verb[R]) -> R:
-        answer: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                step = verb.send(answer) if error is None else verb.throw(error)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            answer = error = None
-            try:
-                answer = self._do(step)
-            except (MailboxError, Interrupted) as raised:
-                error = raised
+        return run(verb, self._do)
 
     def _do(self, step: Step) -> Any:
         if not isinstance(step, Call):

@@ -18,7 +18,8 @@ from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
 from pillarbox.mailbox.sqs.receiving import Delivery, acknowledge, give_back, take
 from pillarbox.mailbox.sqs.sending import send_one
 from pillarbox.mailbox.sqs.steps import Pause, Verb, ask
-from pillarbox.mailbox.sqs.wire import ALONE, BATCH_MESSAGES_MAX, attributes_again
+from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, attributes_again
+from pillarbox.mailbox.sqs_form import ALONE
 
 _LEASE_SECONDS = 120
 _LOOKS_MAX = 5  # a short poll may be empty though messages are there

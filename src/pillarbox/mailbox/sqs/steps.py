@@ -7,12 +7,12 @@ A verb is a generator: it yields steps, and is sent what each came to. So a verb
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from pillarbox.core.errors import MailboxConnectionError, MailboxFullError
+from pillarbox.core.errors import MailboxConnectionError, MailboxError, MailboxFullError
 
 R = TypeVar("R")
 
@@ -40,6 +40,23 @@ class Interrupted(Exception):
 
 Step = Call | Pause
 Verb = Generator[Step, Any, R]
+
+
+def run(verb: Verb[R], do: Callable[[Step], Any]) -> R:
+    """What the verb answers, when each of its steps is done like this."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = verb.send(answer) if error is None else verb.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        answer = error = None
+        try:
+            answer = do(step)
+        except (MailboxError, Interrupted) as raised:
+            error = raised
 
 
 def ask(operation: str, *, parked: bool = False, **params: Any) -> Verb[Any]:

@@ -14,6 +14,7 @@ from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
 from pillarbox.logger import logger
+from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.message import Delivered, Details, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.sqs import receiving, wire
@@ -111,9 +112,9 @@ class Verbs(Generic[T]):
         answers = self.beside(SqsQueue(place))
         yield from answers.queue.find()
         codec: Codec[Any] = codec_for(type(body))
-        own = {wire.IN_REPLY_TO: in_reply_to}
+        own = {sqs_form.IN_REPLY_TO: in_reply_to}
         if codec.content_type == _TEXT:
-            own[wire.FORM] = "text"
+            own[sqs_form.FORM] = "text"
         entry, _ = wire.Beside(None, own).entry(codec.encode(body))
         options = answers._options(0, None, None)
         return (yield from send_one(answers.queue, {**entry, **options()}))
@@ -232,9 +233,9 @@ class Verbs(Generic[T]):
     def _own(self, priority: int, reply_to: str | None) -> dict[str, str]:
         own = {}
         if limits.priority(priority):
-            own[wire.PRIORITY] = str(priority)
+            own[sqs_form.PRIORITY] = str(priority)
         if reply_to is not None:
-            own[wire.REPLY_TO] = limits.text("reply_to", reply_to)
+            own[sqs_form.REPLY_TO] = limits.text("reply_to", reply_to)
         return own
 
     def _options(
@@ -257,7 +258,7 @@ class Verbs(Generic[T]):
             allowed = "0 on a FIFO queue of SQS: only the queue as a whole can have a delay"
             raise InvalidParameterError("delay_seconds", delay_seconds, allowed)
         return lambda: {  # an id of its own, so that a call that is tried again sends it once
-            "MessageGroupId": group or wire.ALONE + uuid4().hex,
+            "MessageGroupId": group or sqs_form.ALONE + uuid4().hex,
             "MessageDeduplicationId": deduplication_id or uuid4().hex,
         }
 

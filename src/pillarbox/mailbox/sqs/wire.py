@@ -1,16 +1,12 @@
-"""How a message travels through SQS, whose bodies and attributes are text.
+"""Messages as SQS's API takes and gives them; their form is that of `mailbox.sqs_form`.
 
-A body that SQS can carry as text travels as it is, so that other consumers can read it; any other
-is base64 and says so in an attribute. So are attributes that SQS has no room or no characters
-for: they share one attribute, as JSON. What others wrote beside a body is shown as text.
+Everything is checked against SQS's limits before it is asked. What others wrote beside a body
+is shown as text.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-import json
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -18,26 +14,28 @@ from typing import Any
 import msgspec
 
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, SerializationError
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import DeadLetter, Details, as_datetime
 from pillarbox.mailbox.sqs.place import from_arn
+from pillarbox.mailbox.sqs_form import (
+    ALONE,
+    FORM,
+    IN_REPLY_TO,
+    PRIORITY,
+    REPLY_TO,
+    REST,
+    beside,
+    body_data,
+    body_text,
+    rest_of,
+)
 
-PRIORITY = "Pillarbox.Priority"
-REPLY_TO = "Pillarbox.ReplyTo"
-IN_REPLY_TO = "Pillarbox.InReplyTo"
-FORM = "Pillarbox.Encoding"  # of the body: base64, empty, text (which is no JSON), or two of these
-REST = "Pillarbox.Attributes"  # those that don't fit, as JSON
 RESERVED = limits.RESERVED_PREFIX
-ALONE = "pillarbox-alone-"  # begins the group of a message that was sent without one
 
 MESSAGE_BYTES_MAX = 1_048_576
 BATCH_BYTES_MAX = 1_048_576
 BATCH_MESSAGES_MAX = 10
-ATTRIBUTES_MAX = 10  # of SQS; we take more
-EMPTY = "(empty)"  # SQS takes no body without a character
 
-_UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NAME = re.compile(r"(?!aws\.|amazon\.)[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 Entry = dict[str, Any]
@@ -77,32 +75,11 @@ class Beside:
         )
 
 
-def body_text(data: bytes) -> tuple[str, str | None]:
-    """A body as text, and the name of its form if that is not the text itself."""
-    if not data:
-        return EMPTY, "empty"
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        pass
-    else:
-        if not _UNFIT.search(text):
-            return text, None
-    return base64.b64encode(data).decode(), "base64"
-
-
 def body_bytes(message: Entry, *, as_json: bool) -> bytes:
     """The body as it was sent; text is put in quotes for a reader of JSON."""
-    forms = (_text(message.get("MessageAttributes", {}).get(FORM, {})) or "").split("+")
-    data: bytes = message["Body"].encode()
-    if "empty" in forms:
-        data = b""
-    elif "base64" in forms:
-        try:
-            data = base64.b64decode(data, validate=True)
-        except binascii.Error as error:
-            raise SerializationError(f"the body is said to be base64 and is not: {error}") from None
-    return msgspec.json.encode(data.decode()) if as_json and "text" in forms else data
+    form = _text(message.get("MessageAttributes", {}).get(FORM, {})) or ""
+    data = body_data(message["Body"], form)
+    return msgspec.json.encode(data.decode()) if as_json and "text" in form.split("+") else data
 
 
 def details(message: Entry) -> Details:
@@ -129,14 +106,7 @@ def attributes_again(message: Entry) -> Entry:
 
 
 def _attributes(users: Mapping[str, str], own: Mapping[str, str]) -> tuple[Entry, int]:
-    fit = [name for name, value in users.items() if _fits(name, value)]
-    room = ATTRIBUTES_MAX - len(own)
-    if len(fit) > room or len(fit) < len(users):
-        fit = fit[: room - 1]
-        rest = {name: value for name, value in users.items() if name not in fit}
-        packed = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
-        own = {**own, REST: _UNFIT.sub(_escaped, packed)}
-    sent = {**{name: users[name] for name in fit}, **own}
+    sent = beside(users, own)
     if not sent:
         return {}, 0
     noted = {name: _typed(name, value) for name, value in sent.items()}
@@ -145,14 +115,6 @@ def _attributes(users: Mapping[str, str], own: Mapping[str, str]) -> tuple[Entry
         for name, each in noted.items()
     )
     return {"MessageAttributes": noted}, size
-
-
-def _fits(name: str, value: str) -> bool:
-    return bool(_NAME.fullmatch(name) and value and not _UNFIT.search(value))
-
-
-def _escaped(unfit: re.Match[str]) -> str:
-    return f"\\u{ord(unfit[0]):04x}"
 
 
 def _typed(name: str, value: str) -> dict[str, str]:
@@ -175,10 +137,8 @@ def _users(noted: Mapping[str, Any]) -> Mapping[str, str]:
             found[name] = text
     rest = _text(noted.get(REST, {}))
     if rest is not None:
-        try:
-            found.update(msgspec.json.decode(rest, type=dict[str, str]))
-        except msgspec.DecodeError:  # not written by us: shown as it is
-            found[REST] = rest
+        known = rest_of(rest)
+        found.update({REST: rest} if known is None else known)
     return MappingProxyType(found)
 
 

@@ -12,6 +12,8 @@ import threading
 from importlib.resources import files
 from typing import NamedTuple
 
+from pillarbox.mailbox.redis.resp import part
+
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--(?!@).*\n|\s+-- .*$", re.MULTILINE)
 
@@ -22,6 +24,12 @@ class Script(NamedTuple):
     name: str
     sha: bytes
     text: bytes
+    by_sha: bytes  # the first words of its call
+
+
+def script_of(name: str, text: bytes) -> Script:
+    sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    return Script(name, sha, text, part((b"EVALSHA", sha)))
 
 
 class Scripts(dict[str, Script]):
@@ -34,9 +42,8 @@ class Scripts(dict[str, Script]):
 
     def __missing__(self, name: str) -> Script:
         with self._lock:
-            text = _INCLUDE.sub(lambda found: self._piece(found[1]), _read(name)).encode()
-            sha = hashlib.sha1(text, usedforsecurity=False).hexdigest()
-            self[name] = script = Script(name, sha.encode(), text)
+            text = _INCLUDE.sub(lambda found: self._piece(found[1]), _read(name))
+            self[name] = script = script_of(name, text.encode())
         return script
 
     def replace(self, **pieces: str) -> None:

@@ -11,8 +11,14 @@ local ids, tokens = {}, {}
 for i = 3, #ARGV, 2 do
   ids[#ids + 1], tokens[#tokens + 1] = ARGV[i], ARGV[i + 1]
 end
+-- What is due comes before what an acknowledgement frees: another group may have been first.
+local function settle_first()
+--@include fate
+  settle_all()
+end
+
 local states = for_many("HMGET", own.states, ids)
-local done, answers, seen = {}, {}, {}
+local done, answers, seen, grouped = {}, {}, {}, false
 for i, id in ipairs(ids) do
   local raw = states[i]
   local live = raw and not seen[id] and string.sub(raw, TOKEN_AT, TOKEN_AT + 15) == tokens[i]
@@ -21,9 +27,11 @@ for i, id in ipairs(ids) do
   if live then
     seen[id] = true
     done[#done + 1] = id
+    grouped = grouped or string.byte(raw, STATE_BYTES + 1) ~= 0
   end
 end
 if #done > 0 then
+  if grouped then settle_first() end
   for_many("ZREM", own.leases, done)
   for_many("HDEL", own.bodies, done)
   for_many("HDEL", own.states, done)
@@ -36,5 +44,6 @@ if #done > 0 then
     end
   end
   wake(own)
+  if other then wake(other) end
 end
 return table.concat(answers)

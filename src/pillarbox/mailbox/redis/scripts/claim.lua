@@ -48,6 +48,7 @@ end
 
 local function lease(taken)
   local ids = {}
+  local until_ = string.format("%.0f", deadline)  -- once: a call writes each number out anew
   for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
   local bodies = for_many("HMGET", own.bodies, ids)
   local states = for_many("HMGET", own.states, ids)
@@ -70,10 +71,10 @@ local function lease(taken)
         end
       end
       held[#held + 1], held[#held + 2] = id, state
-      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = deadline, id
+      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = until_, id
       if own.journals then
         local number = unpack_state(state).deliveries + 1
-        journal(own, "leased", id, "number", number, "deadline", string.format("%.0f", deadline))
+        journal(own, "leased", id, "number", number, "deadline", until_)
       end
     else  -- its body is gone: the caller reports it
       local s = unpack_state(states[i])

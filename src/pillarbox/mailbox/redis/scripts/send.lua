@@ -58,6 +58,7 @@ local state = not plain and pack(fresh(priority, group))
 local base = score(priority, MIDDLE)
 local bodies, places, states = {}, {}, {}
 local prefix = stamp .. "-"
+local of_group_too = group ~= "" and {"group", group} or {}
 for i = 1, count do
   local id = prefix .. string.format("%011x", first + i - 1) .. ending
   local value = ARGV[8 + i]
@@ -76,7 +77,7 @@ for i = 1, count do
     local attributes, body = parts(value)
     local kind = delay > 0 and "scheduled" or "sent"
     journal(own, kind, id, "body", body, "attributes", attributes, "priority", ARGV[5],
-            "due", string.format("%.0f", due))
+            "due", string.format("%.0f", due), unpack(of_group_too))
   end
 end
 for_many("HSET", own.bodies, bodies)

@@ -1,0 +1,87 @@
+"""How a message of ours looks where SQS's words are spoken: by `SQSMailbox`, and by the broker.
+
+A body that SQS can carry as text travels as it is, so that other consumers can read it; any other
+is base64 and says so in an attribute. So are attributes that SQS has no room or no characters
+for: they share one attribute, as JSON. What a message says of itself has names of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pillarbox.core.errors import SerializationError
+
+PRIORITY: Final = "Pillarbox.Priority"
+REPLY_TO: Final = "Pillarbox.ReplyTo"
+IN_REPLY_TO: Final = "Pillarbox.InReplyTo"
+# Of the body: base64, empty, text (which is no JSON), or two of these.
+FORM: Final = "Pillarbox.Encoding"
+REST: Final = "Pillarbox.Attributes"  # those that don't fit, as JSON
+ALONE: Final = "pillarbox-alone-"  # begins the group of a message that was sent without one
+EMPTY: Final = "(empty)"  # SQS takes no body without a character
+ATTRIBUTES_MAX: Final = 10  # of SQS; we take more
+
+UNFIT: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NAME = re.compile(r"(?!aws\.|amazon\.)[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
+
+
+def body_text(data: bytes) -> tuple[str, str | None]:
+    """A body as text, and the name of its form if that is not the text itself."""
+    if not data:
+        return EMPTY, "empty"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        pass
+    else:
+        if (text.isascii() and text.isprintable()) or not UNFIT.search(text):
+            return text, None
+    return base64.b64encode(data).decode(), "base64"
+
+
+def body_data(text: str, form: str) -> bytes:
+    """The body that was written in this form."""
+    forms = form.split("+")
+    if "empty" in forms:
+        return b""
+    if "base64" not in forms:
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SerializationError(f"the body is said to be base64 and is not: {error}") from None
+
+
+def beside(users: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """All attributes of a message, with those that don't fit in one."""
+    fit = [name for name, value in users.items() if _fits(name, value)]
+    room = ATTRIBUTES_MAX - len(own)
+    if len(fit) > room or len(fit) < len(users):
+        fit = fit[: room - 1]
+        rest = {name: value for name, value in users.items() if name not in fit}
+        packed = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+        own = {**own, REST: UNFIT.sub(_escaped, packed)}
+    return {**{name: users[name] for name in fit}, **own}
+
+
+def rest_of(text: str) -> dict[str, str] | None:
+    """The attributes that share one; None if it was not written by us."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        return None
+
+
+def _fits(name: str, value: str) -> bool:
+    return bool(_NAME.fullmatch(name) and value and not UNFIT.search(value))
+
+
+def _escaped(unfit: re.Match[str]) -> str:
+    return f"\\u{ord(unfit[0]):04x}"
