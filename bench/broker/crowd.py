@@ -1,24 +1,29 @@
 """Many keep-alive connections that each send the same request again and again.
 
 As a program it is the load: a process of its own, that does so many requests for each number
-it reads, and says when they are answered. Nothing is parsed but where an answer ends.
+it reads, and answers with the CPU time that it took. It is as lean as a client in Python can
+be, so that it does not measure itself: no event loop, and nothing is parsed but where an
+answer ends.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+import select
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import uvloop
 
 from bench.harness import Run
 
 BODY = "an order for two pillar boxes, red. ".ljust(100, ".")
 _END = b"\r\n\r\n"
+_LENGTH = b"content-length:"
+_OK = b"HTTP/1.1 200"
+_READ_BYTES = 16_384
 
 
 def request(url: str, queue: str, batch: int) -> bytes:
@@ -37,103 +42,105 @@ def request(url: str, queue: str, batch: int) -> bytes:
     return head.encode() + body
 
 
-class _Sender(asyncio.Protocol):
-    def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
-        self._rest = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._rest += data
-        head, end, body = self._rest.partition(_END)
-        if not end:
-            return
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        if len(body) < length:
-            return
-        self._rest = body[length:]
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"refused: {body!r}")
-        self._crowd.answered(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.broken()
+def whole(data: bytes) -> bool:
+    """Whether an answer is all here."""
+    head, end, body = data.partition(_END)
+    length = head.lower().partition(_LENGTH)[2].partition(b"\r\n")[0]
+    return bool(end) and len(body) >= int(length)
 
 
 class Crowd:
-    """Connections that share a number of requests."""
+    """Connections that share a number of requests, and have one under way each."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, host: str, port: int, count: int, data: bytes) -> None:
         self._data = data
-        self._left = 0
-        self._open = 0
-        self._senders: list[_Sender] = []
+        self._sockets = [socket.create_connection((host, port)) for _ in range(count)]
+        self._by_number = {each.fileno(): (each.recv, each.send) for each in self._sockets}
+        self._epoll = select.epoll()
+        self._size = 0  # of an answer: all are alike
+        for each in self._sockets:
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._epoll.register(each.fileno(), select.EPOLLIN)
 
-    async def connect(self, host: str, port: int, count: int) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(count):
-            _, sender = await loop.create_connection(lambda: _Sender(self), host, port)
-            self._senders.append(sender)
+    def run(self, requests: int) -> None:
+        data, by_number, poll = self._data, self._by_number, self._epoll.poll
+        started = self._sockets[:requests]
+        for each in started:
+            each.send(data)
+        left, under_way = requests - len(started), len(started)
+        while under_way:
+            for number, _ in poll():
+                receive, send = by_number[number]
+                answer = receive(_READ_BYTES)
+                if len(answer) != self._size or not answer.startswith(_OK):
+                    self._look_closer(answer, number)
+                if left:
+                    left -= 1
+                    send(data)
+                else:
+                    under_way -= 1
 
-    async def run(self, requests: int) -> None:
-        self._done = asyncio.get_running_loop().create_future()
-        self._left, self._open = requests, 0
-        for sender in self._senders[:requests]:
-            self._next(sender)
-        await self._done
+    def _look_closer(self, answer: bytes, number: int) -> None:
+        """An answer of another size than the last: read the rest of it, if there is more."""
+        receive, _ = self._by_number[number]
+        while not whole(answer):
+            more = receive(_READ_BYTES)
+            if not more:
+                raise SystemExit(f"the server hung up after {answer!r}")
+            answer += more
+        if not answer.startswith(_OK):
+            raise SystemExit(f"refused: {answer!r}")
+        self._size = len(answer)
 
-    def _next(self, sender: _Sender) -> None:
-        self._left -= 1
-        self._open += 1
-        sender.transport.write(self._data)  # type: ignore[attr-defined]
 
-    def answered(self, sender: _Sender) -> None:
-        self._open -= 1
-        if self._left > 0:
-            self._next(sender)
-        elif self._open == 0 and not self._done.done():
-            self._done.set_result(None)
+class Load:
+    """The program, as whoever starts it sees it."""
 
-    def broken(self) -> None:
-        raise SystemExit("the server hung up")
+    def __init__(self, url: str, queue: str, connections: int, batch: int = 1) -> None:
+        arguments = [url, queue, str(connections), str(batch)]
+        command = [sys.executable, "-m", "bench.broker.crowd", *arguments]
+        pipe = subprocess.PIPE
+        self._program = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self._batch = batch
+        self.cpu_seconds = 0.0  # that the last run took
+        self._read()
+
+    def _read(self) -> str:
+        assert self._program.stdout is not None
+        line = self._program.stdout.readline()
+        if not line:
+            raise RuntimeError("the load ended: its words are above")
+        return line
+
+    def run(self, messages: int) -> None:
+        """Send so many messages, and return when all are answered."""
+        assert self._program.stdin is not None
+        print(max(1, messages // self._batch), file=self._program.stdin, flush=True)
+        self.cpu_seconds = float(self._read())
+
+    def close(self) -> None:
+        self._program.communicate()
 
 
 @contextmanager
 def load(url: str, queue: str, connections: int, batch: int = 1) -> Iterator[Run]:
     """Does so many messages; the program is started and connected before it is timed."""
-    arguments = [url, queue, str(connections), str(batch)]
-    command = [sys.executable, "-m", "bench.broker.crowd", *arguments]
-    program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "ready\n"
-
-    def run(messages: int) -> None:
-        print(max(1, messages // batch), file=program.stdin, flush=True)
-        assert program.stdout is not None
-        assert program.stdout.readline() == "done\n"
-
+    program = Load(url, queue, connections, batch)
     try:
-        yield run
+        yield program.run
     finally:
-        program.stdin.close()
-        program.stdout.close()
-        program.terminate()
-        program.wait()
+        program.close()
 
 
-async def _main(url: str, queue: str, connections: int, batch: int) -> None:
+def main(url: str, queue: str, connections: int, batch: int) -> None:
     host, _, port = url.removeprefix("http://").partition(":")
-    crowd = Crowd(request(url, queue, batch))
-    await crowd.connect(host, int(port), connections)
+    crowd = Crowd(host, int(port), connections, request(url, queue, batch))
     print("ready", flush=True)
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        await crowd.run(int(line))
-        print("done", flush=True)
+    for line in sys.stdin:
+        before = time.process_time()
+        crowd.run(int(line))
+        print(time.process_time() - before, flush=True)
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

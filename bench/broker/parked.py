@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from bench.broker.effort import cpu_seconds
 from bench.broker.servers import QUEUE, broker
 from bench.harness import Figure, Probe, Sized
 
@@ -68,9 +69,9 @@ async def _measure(url: str, pid: int, count: int, seconds: int, sends: int) -> 
     for _ in range(count):
         await loop.create_connection(lambda: _Poll(ask, woken), host, int(port))
     await asyncio.sleep(1)
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     await asyncio.sleep(seconds)
-    idle = (_cpu_seconds(pid) - before) / seconds
+    idle = (cpu_seconds(pid) - before) / seconds
     memory = _resident_bytes(pid)
     reader, writer = await asyncio.open_connection(host, int(port))
     times = []
@@ -87,11 +88,6 @@ async def _measure(url: str, pid: int, count: int, seconds: int, sends: int) -> 
         "wake_p99_ms": worst * 1e3,
         "resident_mb": memory / 1e6,
     }
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_bytes(pid: int) -> int:

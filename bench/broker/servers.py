@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -51,8 +50,11 @@ def create(url: str, name: str = QUEUE) -> None:
 
 
 @contextmanager
-def redis(path: Path, *, synced: bool) -> Iterator[int]:
-    """A Redis server, with an append-only file that is synced always, or without; its port."""
+def redis(path: Path, *, synced: bool) -> Iterator[tuple[int, int]]:
+    """A Redis server, with an append-only file that is synced always, or without.
+
+    Its port and process.
+    """
     program = shutil.which("redis-server")
     if program is None or shutil.which("redis-benchmark") is None:
         raise UnavailableError("redis-server and redis-benchmark are not installed")
@@ -65,7 +67,7 @@ def redis(path: Path, *, synced: bool) -> Iterator[int]:
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         wait_for(port)
-        yield port
+        yield port, server.pid
     finally:
         server.terminate()
         server.wait()
@@ -76,8 +78,7 @@ def moto() -> Iterator[str]:
     """moto's server with the queue; its URL."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(command, env={**os.environ}, **quiet)
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(port)
         url = f"http://127.0.0.1:{port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from pillarbox.testing.broker import running_broker
 from tests.broker.support import Client, Refused, World
+
+NOWHERE = "arn:aws:sqs:us-east-1:000000000000:nowhere"
 
 
 def _policy(sqs: Client, target: str, count: Any = 2) -> str:
@@ -250,9 +253,9 @@ def test_R55_a_move_keeps_to_its_rate_and_can_be_cancelled(world: World) -> None
     handle = sqs("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=2)[
         "TaskHandle"
     ]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused, match="There is already a task running") as refused:
         sqs("StartMessageMoveTask", SourceArn=arn)
-    assert refused.value.code == "AWS.SimpleQueueService.UnsupportedOperation"
+    assert (refused.value.status, refused.value.code) == (400, "InvalidParameterValue")
     while (task := sqs("ListMessageMoveTasks", SourceArn=arn)["Results"][0]) and (
         task["ApproximateNumberOfMessagesMoved"] < 2
     ):
@@ -273,6 +276,30 @@ def test_R55_a_move_keeps_to_its_rate_and_can_be_cancelled(world: World) -> None
     assert (refused.value.status, refused.value.code) == (404, "ResourceNotFoundException")
 
 
+def test_R55_a_move_fails_if_its_destination_is_deleted(world: World) -> None:
+    sqs = world.sqs
+    _, dead = _dead_letters(world, *"abc")
+    elsewhere = sqs.create()
+    ask = {"SourceArn": sqs.arn(dead), "DestinationArn": sqs.arn(elsewhere)}
+    sqs("StartMessageMoveTask", MaxNumberOfMessagesPerSecond=1, **ask)
+    while sqs.counts(elsewhere)[0] == 0:
+        pass
+    sqs("DeleteQueue", QueueUrl=elsewhere)
+    world.clock.advance(1.1)
+    task = _finished(sqs, sqs.arn(dead))
+    assert task["Status"] == "FAILED"
+    assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
+    assert sqs.counts(dead)[0] == 2
+
+
+def test_R55_a_task_to_cancel_belongs_to_a_queue_that_exists(sqs: Client) -> None:
+    for source, says in ((NOWHERE, "SourceArn parameter"), (sqs.arn(sqs.create()), "Task does")):
+        known = json.dumps({"taskId": "x", "sourceArn": source}).encode()
+        with pytest.raises(Refused, match=says) as refused:
+            sqs("CancelMessageMoveTask", TaskHandle=base64.b64encode(known).decode())
+        assert (refused.value.status, refused.value.code) == (404, "ResourceNotFoundException")
+
+
 def test_R55_only_the_latest_task_is_listed_unless_more_are_asked_for(world: World) -> None:
     sqs = world.sqs
     _, dead = _dead_letters(world, "a")
@@ -284,9 +311,6 @@ def test_R55_only_the_latest_task_is_listed_unless_more_are_asked_for(world: Wor
     assert len(sqs("ListMessageMoveTasks", SourceArn=arn)["Results"]) == 1
     tasks = sqs("ListMessageMoveTasks", SourceArn=arn, MaxResults=10)["Results"]
     assert [task["ApproximateNumberOfMessagesMoved"] for task in tasks] == [0, 0, 1]
-
-
-NOWHERE = "arn:aws:sqs:us-east-1:000000000000:nowhere"
 
 
 def test_R55_what_a_move_can_not_do(world: World) -> None:

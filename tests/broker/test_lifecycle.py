@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.broker.config import load
+from pillarbox.broker.config import DeclaredQueue, load
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.log import RealDisk
 from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import running_broker
 from tests.broker.server_process import Server
 from tests.broker.support import Client, Refused, text
@@ -216,6 +217,40 @@ def test_R59_queues_of_the_file_exist_from_the_start(tmp_path: Path) -> None:
         sqs.send("orders", "default")
         assert sqs.bodies("orders") == ["default", "low"]
         sqs.close()
+
+
+def test_R59_a_start_changes_only_the_queues_whose_declaration_changed(store: str) -> None:
+    arn = "arn:aws:sqs:us-east-1:000000000000:graves"
+
+    def declared(count: int) -> dict[str, DeclaredQueue]:
+        policy = {"deadLetterTargetArn": arn, "maxReceiveCount": count}
+        return {
+            "orders": DeclaredQueue(attributes={"RedrivePolicy": policy}, tags={"team": "post"}),
+            "graves": DeclaredQueue(attributes={"DelaySeconds": 1}),
+        }
+
+    def modified(count: int, clock: FakeClock) -> list[str]:
+        with running_broker(store, queues=declared(count), clock=clock) as url, Client(url) as sqs:
+            known = [sqs.attributes(name) for name in ("orders", "graves")]
+            assert f'"maxReceiveCount":{count}' in known[0]["RedrivePolicy"]
+            return [each["LastModifiedTimestamp"] for each in known]
+
+    clock = FakeClock()
+    first = modified(3, clock)
+    clock.advance(10)
+    assert modified(3, clock) == first
+    clock.advance(10)
+    orders, graves = modified(4, clock)
+    assert (int(orders) - int(first[0]), graves) == (20, first[1])
+
+
+def test_R59_a_queue_that_SQS_would_refuse_is_told_by_its_name() -> None:
+    wrong = {"orders": DeclaredQueue(attributes={"DelaySeconds": 901})}
+    with (
+        pytest.raises(InvalidParameterError, match=r"parameter DelaySeconds.*'orders'"),
+        running_broker(queues=wrong),
+    ):
+        pass
 
 
 def test_R59_environment_goes_before_the_file_and_flags_before_both(tmp_path: Path) -> None:

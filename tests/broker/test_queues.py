@@ -110,6 +110,9 @@ def test_R55_times_of_creation_and_of_the_last_change_are_told(world: World) -> 
     assert known["LastModifiedTimestamp"] == str(int(made) + 100)
 
 
+POLICY = '{"Version":"2012-10-17","Statement":[{"Sid":"a"}]}'
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -123,7 +126,8 @@ def test_R55_times_of_creation_and_of_the_last_change_are_told(world: World) -> 
         ("KmsMasterKeyId", "alias/aws/sqs"),
         ("KmsDataKeyReusePeriodSeconds", "86400"),
         ("SqsManagedSseEnabled", "false"),
-        ("Policy", '{"Version":"2012-10-17","Statement":[]}'),
+        ("Policy", '{"Version":"2012-10-17","Statement":{"Sid":"a","Effect":"Allow"}}'),
+        ("Policy", '{"Id":"i","Version":"2008-10-17","Statement":[{"Action":["sqs:*"]}]}'),
         ("RedriveAllowPolicy", '{"redrivePermission":"denyAll"}'),
     ],
 )
@@ -142,7 +146,7 @@ def test_R55_setting_one_attribute_keeps_the_others(sqs: Client) -> None:
 
 @pytest.mark.parametrize("name", ["Policy", "RedriveAllowPolicy"])
 def test_R55_an_empty_policy_deletes_it(sqs: Client, name: str) -> None:
-    value = '{"redrivePermission":"denyAll"}' if name != "Policy" else '{"Version":"x"}'
+    value = '{"redrivePermission":"denyAll"}' if name != "Policy" else POLICY
     queue = sqs.create(**{name: value})
     assert name in sqs.attributes(queue)
     sqs("SetQueueAttributes", QueueUrl=queue, Attributes={name: ""})
@@ -290,8 +294,35 @@ def test_R55_permissions_are_statements_of_the_policy(sqs: Client) -> None:
     assert policy["Statement"][0]["Action"] == ["SQS:SendMessage", "SQS:ReceiveMessage"]
     assert policy["Statement"][0]["Principal"] == {"AWS": "arn:aws:iam::123456789012:root"}
     assert policy["Statement"][0]["Resource"] == sqs.arn(queue)
+    assert policy["Version"] == "2008-10-17"
+    assert policy["Id"] == f"{sqs.arn(queue)}/SQSDefaultPolicy"
+    sqs("AddPermission", QueueUrl=queue, Label="friends", **ask)  # once more is no change
+    assert json.loads(sqs.attributes(queue)["Policy"]) == policy
     with pytest.raises(Refused, match="Already exists"):
-        sqs("AddPermission", QueueUrl=queue, Label="friends", **ask)
+        sqs("AddPermission", QueueUrl=queue, Label="friends", **{**ask, "Actions": ["*"]})
+    with pytest.raises(Refused, match="can't find label on existing policy"):
+        sqs("RemovePermission", QueueUrl=queue, Label="none")
     sqs("RemovePermission", QueueUrl=queue, Label="friends")
     sqs("RemovePermission", QueueUrl=queue, Label="all")
     assert "Policy" not in sqs.attributes(queue)
+
+
+def test_R55_a_policy_has_at_most_twenty_permissions(sqs: Client) -> None:
+    queue = sqs.create()
+    ask = {"QueueUrl": queue, "AWSAccountIds": ["123456789012"], "Actions": ["SendMessage"]}
+    for number in range(20):
+        sqs("AddPermission", Label=f"l{number}", **ask)
+    with pytest.raises(Refused, match="21 Statements were found, maximum allowed is 20") as refused:
+        sqs("AddPermission", Label="more", **ask)
+    assert (refused.value.status, refused.value.code) == (403, "OverLimit")
+
+
+def test_R55_a_key_of_KMS_takes_the_place_of_SQS_s_own_encryption(sqs: Client) -> None:
+    queue = sqs.create(SqsManagedSseEnabled="true")
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"KmsMasterKeyId": "key"})
+    names = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "SqsManagedSseEnabled")
+    assert sqs.attributes(queue, *names) == dict(zip(names, ("key", "300", "false"), strict=True))
+    with pytest.raises(Refused, match="You can use one type of server-side encryption"):
+        sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"SqsManagedSseEnabled": "true"})
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"KmsMasterKeyId": ""})
+    assert sqs.attributes(queue, *names) == {"SqsManagedSseEnabled": "true"}

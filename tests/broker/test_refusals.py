@@ -39,6 +39,11 @@ def _set(name: str, value: str, code: str, says: str, /, fifo: bool = False) -> 
 
 
 INVALID = "InvalidParameterValue"
+RESERVED = "You can't use message attribute names beginning with 'AWS.' or 'Amazon'."
+UNSUPPORTED = (
+    "Invalid value for the parameter RedriveAllowPolicy. Reason: Amazon SQS can't create the "
+    "redrive allow policy, as it\u2019s in an unsupported format."
+)
 NOT_FOR_TYPE = "not valid for this queue type"
 CHARACTERS = "can only include alphanumeric and punctuation characters"
 
@@ -64,7 +69,7 @@ RULES = {
         "n", text("x", "string"), "supported type prefixes"
     ),
     "a type has at most 256 characters": _attribute(
-        "n", text("x", "String." + LONG), "supported type prefixes"
+        "n", text("x", "String." + LONG), "attribute type must be shorter than 256 bytes."
     ),
     "an attribute has a value": _attribute("n", {"DataType": "String"}, "non-empty value"),
     "an attribute's value is not empty": _attribute("n", text(""), "non-empty value"),
@@ -78,26 +83,52 @@ RULES = {
         "n", {"DataType": "String", "BinaryValue": "AAAA"}, "must use field 'String'"
     ),
     "only one of the values is given": _attribute(
-        "n", {"DataType": "String", "StringValue": "x", "BinaryValue": "AAAA"}, "non-empty value"
+        "n",
+        {"DataType": "String", "StringValue": "x", "BinaryValue": "AAAA"},
+        "Message (user) attribute 'n' must have a single value.",
     ),
     "an attribute's name has at most 256 characters": _attribute(
-        LONG, text("x"), "Length of message attribute name"
+        LONG, text("x"), "Message (user) attribute name must be shorter than 256 bytes."
     ),
-    "an attribute's name has no blanks": _attribute("a b", text("x"), "Attribute name can contain"),
-    "an attribute's name is ASCII": _attribute("é", text("x"), "Attribute name can contain"),
-    "AWS. is reserved": _attribute("AWS.n", text("x"), "can't start with AWS. or Amazon."),
-    "aws. is reserved in any case": _attribute(
-        "aWs.n", text("x"), "can't start with AWS. or Amazon."
+    "an attribute's name has no blanks": _attribute(
+        "a b",
+        text("x"),
+        "Invalid non-alphanumeric character was found in the message attribute name",
     ),
-    "Amazon. is reserved": _attribute("amazon.n", text("x"), "can't start with AWS. or Amazon."),
-    "a name does not start with a dot": _attribute(".n", text("x"), "period"),
-    "a name does not end with a dot": _attribute("n.", text("x"), "period"),
-    "a name has no two dots in a row": _attribute("n..m", text("x"), "period"),
-    "an attribute's text has allowed characters": _send(
-        "InvalidMessageContents", "#x1", MessageAttributes={"n": text("\x01")}
+    "an attribute's name is ASCII": _attribute(
+        "é", text("x"), "Invalid non-alphanumeric character was found in the message attribute name"
+    ),
+    "AWS. is reserved": _attribute("AWS.n", text("x"), RESERVED),
+    "aws. is reserved in any case": _attribute("aWs.n", text("x"), RESERVED),
+    "Amazon. is reserved": _attribute("amazon.n", text("x"), RESERVED),
+    "a name does not start with a dot": _attribute(
+        ".n", text("x"), "Message (user) attribute name must not begin with character '.'."
+    ),
+    "a name does not end with a dot": _attribute(
+        "n.", text("x"), "Message (user) attribute name must not end with character '.'."
+    ),
+    "a name has no two dots in a row": _attribute(
+        "n..m", text("x"), "Message (user) attribute name must not have successive '.' characters."
+    ),
+    "an attribute's text has allowed characters": _attribute(
+        "n",
+        text("\x01"),
+        "Invalid binary character '#x1' was found in the message attribute 'n' value, the set of "
+        "allowed characters is #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to "
+        "#x10FFFF",
+    ),
+    "a body has allowed characters": _send(
+        "InvalidMessageContents",
+        "Invalid binary character '#x1' was found in the message body",
+        MessageBody="\x01",
+    ),
+    "an attribute has a name": _attribute(
+        "", text("x"), "The request must contain non-empty message (user) attribute names."
     ),
     "only one system attribute may be set": _send(
-        INVALID, "AWSTraceHeader", MessageSystemAttributes={"SenderId": text("x")}
+        INVALID,
+        "Message system attribute name 'SenderId' is invalid.",
+        MessageSystemAttributes={"SenderId": text("x")},
     ),
     "the trace header is a string": _send(
         INVALID,
@@ -151,7 +182,7 @@ RULES = {
         INVALID, "VisibilityTimeout", VisibilityTimeout=-1
     ),
     "a visibility timeout is at most 12 hours": _receive(
-        INVALID, "VisibilityTimeout", VisibilityTimeout=43_201
+        INVALID, "Reason: Must be >= 0 and <= 43200, if provided.", VisibilityTimeout=43_201
     ),
     "system attributes are known": _receive(
         "InvalidAttributeName", "Unknown Attribute Weight.", AttributeNames=["Weight"]
@@ -180,7 +211,8 @@ RULES = {
         "ChangeMessageVisibility",
         {"ReceiptHandle": "x", "VisibilityTimeout": 43_201},
         INVALID,
-        "VisibilityTimeout",
+        "Value 43201 for parameter VisibilityTimeout is invalid. Reason: VisibilityTimeout must be "
+        "an integer between 0 and 43200.",
     ),
     "attributes to get are known": Rule(
         "GetQueueAttributes",
@@ -244,12 +276,70 @@ RULES = {
     ),
     "a policy is JSON": _set("Policy", "{", "InvalidAttributeValue", "Policy"),
     "a policy is a JSON object": _set("Policy", "[]", "InvalidAttributeValue", "Policy"),
-    "a redrive policy is JSON": _set("RedrivePolicy", "{", INVALID, "RedrivePolicy"),
+    "a policy has a known version": _set(
+        "Policy", '{"Version": "4532-10-17", "Statement": [{}]}', "InvalidAttributeValue", "Policy"
+    ),
+    "a policy has a statement": _set(
+        "Policy", '{"Version": "2012-10-17", "Statement": []}', "InvalidAttributeValue", "Policy"
+    ),
+    "a policy has known fields": _set(
+        "Policy",
+        '{"Version": "2012-10-17", "Statement": [{}], "Colour": "red"}',
+        "InvalidAttributeValue",
+        "Policy",
+    ),
+    "a statement of a policy has known fields": _set(
+        "Policy",
+        '{"Version": "2012-10-17", "Statement": [{"Colour": "red"}]}',
+        "InvalidAttributeValue",
+        "Policy",
+    ),
+    "a policy has at most twenty statements": _set(
+        "Policy",
+        json.dumps({"Version": "2012-10-17", "Statement": [{"Sid": str(i)} for i in range(22)]}),
+        "OverLimit",
+        "22 statements were found in the submitted policy, max allowed is 20",
+    ),
+    "there is one kind of encryption": Rule(
+        "SetQueueAttributes",
+        {"Attributes": {"SqsManagedSseEnabled": "true", "KmsMasterKeyId": "alias/aws/sqs"}},
+        "InvalidAttributeName",
+        "You can use one type of server-side encryption (SSE) at one time. You can either enable "
+        "KMS SSE or SQS SSE.",
+    ),
+    "FifoQueue is not for a standard queue": _set(
+        "FifoQueue", "true", "InvalidAttributeName", "Unknown Attribute FifoQueue."
+    ),
+    "a redrive policy is JSON": _set(
+        "RedrivePolicy",
+        "{",
+        "InvalidAttributeValue",
+        "Invalid value for the parameter RedrivePolicy. Reason: Redrive policy is not a valid JSON "
+        "map.",
+    ),
     "a redrive policy has a target": _set(
         "RedrivePolicy", '{"maxReceiveCount": 3}', INVALID, "deadLetterTargetArn"
     ),
     "a redrive policy has a count": _set(
         "RedrivePolicy", '{"deadLetterTargetArn": "x"}', INVALID, "maxReceiveCount"
+    ),
+    "a redrive policy has nothing else": _set(
+        "RedrivePolicy",
+        '{"deadLetterTargetArn": "x", "maxReceiveCount": 1, "colour": "red"}',
+        INVALID,
+        "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn].",
+    ),
+    "a dead-letter queue is named by an ARN": _set(
+        "RedrivePolicy",
+        '{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}',
+        INVALID,
+        "Reason: Invalid value for deadLetterTargetArn.",
+    ),
+    "dead letters go to a queue, not to a topic": _set(
+        "RedrivePolicy",
+        '{"deadLetterTargetArn": "arn:aws:sns:us-east-1:000000000000:t", "maxReceiveCount": 1}',
+        INVALID,
+        "Only SQS queues are valid resources for deadLetterTargetArn.",
     ),
     "a redrive count is at least 1": _set(
         "RedrivePolicy",
@@ -276,25 +366,32 @@ RULES = {
         "Dead letter target does not exist.",
     ),
     "a redrive allow policy names a permission": _set(
-        "RedriveAllowPolicy", "{}", INVALID, "redrivePermission"
+        "RedriveAllowPolicy", "{}", "InvalidAttributeValue", UNSUPPORTED
     ),
     "a redrive permission is known": _set(
-        "RedriveAllowPolicy", '{"redrivePermission": "some"}', INVALID, "redrivePermission"
+        "RedriveAllowPolicy",
+        '{"redrivePermission": "some"}',
+        "InvalidAttributeValue",
+        UNSUPPORTED,
     ),
     "byQueue names queues": _set(
-        "RedriveAllowPolicy", '{"redrivePermission": "byQueue"}', INVALID, "sourceQueueArns"
+        "RedriveAllowPolicy",
+        '{"redrivePermission": "byQueue"}',
+        INVALID,
+        "When you specify the byQueue permission type, you must also specify one or more "
+        "sourceQueueArns values.",
     ),
     "only byQueue names queues": _set(
         "RedriveAllowPolicy",
         '{"redrivePermission": "allowAll", "sourceQueueArns": ["x"]}',
         INVALID,
-        "sourceQueueArns",
+        "you must set redrivePermission to byQueue.",
     ),
     "at most ten sources are named": _set(
         "RedriveAllowPolicy",
         json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": ["x"] * 11}),
         INVALID,
-        "sourceQueueArns",
+        "The maximum number of source queue ARNs you can specify is 10.",
     ),
     "ContentBasedDeduplication is for FIFO queues": _set(
         "ContentBasedDeduplication",
@@ -315,7 +412,11 @@ RULES = {
         "FifoThroughputLimit", "none", "InvalidAttributeValue", "FifoThroughputLimit", fifo=True
     ),
     "FIFO: FifoQueue can't be turned off": _set(
-        "FifoQueue", "false", "InvalidAttributeValue", "FifoQueue", fifo=True
+        "FifoQueue",
+        "false",
+        "InvalidAttributeValue",
+        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.",
+        fifo=True,
     ),
     "tags are named": Rule("TagQueue", {"Tags": {}}, "MissingParameter", "Tags"),
     "a tag's key has at most 128 characters": Rule(
@@ -357,13 +458,19 @@ RULES = {
         "AddPermission",
         {"Label": "l", "AWSAccountIds": ["123456789012"]},
         "MissingParameter",
-        "Actions",
+        "ActionName",
     ),
     "only some actions can be granted": Rule(
         "AddPermission",
         {"Label": "l", "AWSAccountIds": ["123456789012"], "Actions": ["CreateQueue"]},
         INVALID,
         "Only the queue owner",
+    ),
+    "actions that are granted are known": Rule(
+        "AddPermission",
+        {"Label": "l", "AWSAccountIds": ["123456789012"], "Actions": ["SendMessageBatch"]},
+        INVALID,
+        "Please refer to the appropriate WSDL for a list of valid actions.",
     ),
     "at most seven actions are granted at once": Rule(
         "AddPermission",
@@ -373,7 +480,10 @@ RULES = {
     ),
     "a permission to remove has a label": Rule("RemovePermission", {}, "MissingParameter", "Label"),
     "a permission to remove exists": Rule(
-        "RemovePermission", {"Label": "none"}, INVALID, "can't find label"
+        "RemovePermission",
+        {"Label": "none"},
+        INVALID,
+        "Value none for parameter Label is invalid. Reason: can't find label.",
     ),
     "a page of sources has at most 1000": Rule(
         "ListDeadLetterSourceQueues", {"MaxResults": 1_001}, INVALID, "MaxResults"
@@ -394,6 +504,12 @@ def test_R55_what_AWS_refuses_is_refused(sqs: Client, rule: Rule) -> None:
 
 WITHOUT_QUEUE = {
     "a queue has a name": ("CreateQueue", {}, "MissingParameter", "QueueName"),
+    "a queue's name is not empty": (
+        "CreateQueue",
+        {"QueueName": ""},
+        INVALID,
+        "Queue name cannot be empty",
+    ),
     "a name has allowed characters": ("CreateQueue", {"QueueName": "a b"}, INVALID, "alphanumeric"),
     "a name is no path": ("CreateQueue", {"QueueName": "../../etc"}, INVALID, "alphanumeric"),
     "a name has no dots": ("CreateQueue", {"QueueName": "a.b"}, INVALID, "alphanumeric"),
@@ -418,8 +534,8 @@ WITHOUT_QUEUE = {
     "FifoQueue is not false": (
         "CreateQueue",
         {"QueueName": "x.fifo", "Attributes": {"FifoQueue": "false"}},
-        "InvalidAttributeValue",
-        "FifoQueue",
+        "InvalidAttributeName",
+        "Unknown Attribute FifoQueue.",
     ),
     "attributes are known when it is made": (
         "CreateQueue",
@@ -446,7 +562,7 @@ WITHOUT_QUEUE = {
         "ListQueues",
         {"MaxResults": 1, "NextToken": "%%%"},
         INVALID,
-        "NextToken",
+        "Invalid or expired next token.",
     ),
     "a move has a source": ("StartMessageMoveTask", {}, "MissingParameter", "SourceArn"),
     "a cancel has a handle": ("CancelMessageMoveTask", {}, "MissingParameter", "TaskHandle"),
@@ -454,7 +570,7 @@ WITHOUT_QUEUE = {
         "CancelMessageMoveTask",
         {"TaskHandle": "%"},
         INVALID,
-        "TaskHandle",
+        "Value for parameter TaskHandle is invalid.",
     ),
     "moves are listed by their source": (
         "ListMessageMoveTasks",

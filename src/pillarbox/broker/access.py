@@ -91,19 +91,21 @@ class Access:
         verify(request, signature, key.secret, now_seconds, self._skew_seconds)
         return self._principals[key.id]
 
+    def known(self, request: Request, now_seconds: float) -> Principal:
+        """Whoever signed this request, or gave a key's id and secret with it."""
+        return self._by_password(request) or self.principal(request, now_seconds)
+
     def refuse(self, request: Request, now_seconds: float) -> Response | None:
         """For what is not SQS: None for a key that may do everything, else why not.
 
         Clients sign as for SQS, or send the key's id and secret as HTTP's Basic credentials.
         """
-        principal = self._by_password(request)
-        if principal is None and "authorization" in request.headers:
-            try:
-                principal = self.principal(request, now_seconds)
-            except SqsError as error:
-                return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
-        if principal is None:
+        if "authorization" not in request.headers:
             return Response(401, b"a key is needed: its id and secret, or a signature\n", _ASK)
+        try:
+            principal = self.known(request, now_seconds)
+        except SqsError as error:
+            return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
         if not principal.is_unlimited:
             return Response(403, b"this key may only be used through SQS\n")
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -29,8 +29,16 @@ _CHOICES = {
 FIFO_ONLY: Final = frozenset(
     ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
 )
-_DOCUMENTS = frozenset(("Policy", "RedrivePolicy", "RedriveAllowPolicy"))
-SETTABLE: Final = frozenset(RANGES) | frozenset(_CHOICES) | _DOCUMENTS | {"KmsMasterKeyId"}
+SETTABLE: Final = (
+    frozenset(RANGES)
+    | frozenset(_CHOICES)
+    | {
+        "Policy",
+        "RedrivePolicy",
+        "RedriveAllowPolicy",
+        "KmsMasterKeyId",
+    }
+)
 COMPUTED: Final = (
     "QueueArn",
     "ApproximateNumberOfMessages",
@@ -54,38 +62,93 @@ FIFO_DEFAULTS: Final = {
 }
 
 
+STATEMENTS_MAX: Final = 20  # of a policy
+SOURCES_MAX: Final = 10  # of a redrive allow policy
+_KMS: Final = {"KmsDataKeyReusePeriodSeconds": "300", "SqsManagedSseEnabled": "false"}
+_POLICY = frozenset(("Version", "Id", "Statement"))
+_STATEMENT = frozenset(
+    (
+        "Sid",
+        "Effect",
+        "Principal",
+        "NotPrincipal",
+        "Action",
+        "NotAction",
+        "Resource",
+        "NotResource",
+        "Condition",
+    )
+)
+_VERSIONS = ("2008-10-17", "2012-10-17")
+_ALLOW = "Amazon SQS can't create the redrive allow policy"
+
+
 class RedrivePolicy(Struct):
     """Where dead letters go, and after how many receives."""
 
     deadLetterTargetArn: str
-    maxReceiveCount: int | str
-
-    @property
-    def most(self) -> int:
-        return int(self.maxReceiveCount)
+    most: int
 
 
-class RedriveAllowPolicy(Struct):
+class RedriveAllowPolicy(Struct, forbid_unknown_fields=True):
     """Which queues may send their dead letters here."""
 
-    redrivePermission: str
+    redrivePermission: Literal["allowAll", "denyAll", "byQueue"]
     sourceQueueArns: list[str] | None = None
+
+
+def with_defaults(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
+    """All that can be set, with the defaults of what was not."""
+    kms = _KMS if given.get("KmsMasterKeyId") else {}
+    special = {"FifoQueue": "true", **FIFO_DEFAULTS} if fifo else {}
+    known = {**DEFAULTS, **special, **kms, **given}
+    return {name: value for name, value in known.items() if value != ""}
 
 
 def check(attributes: Mapping[str, str], *, fifo: bool) -> None:
     """Raise for an attribute that is unknown, or whose value is."""
     for name, value in attributes.items():
         if name not in SETTABLE or (name in FIFO_ONLY and not fifo):
-            raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+            raise unknown(name)
+        if name == "FifoQueue" and value.lower() == "false":
+            raise unknown(name)
         if name in RANGES:
             _check_number(name, value)
         elif name in _CHOICES and value.lower() not in map(str.lower, _CHOICES[name]):
             raise bad_value(name)
         elif name in _DOCUMENTS and value:
-            _check_document(name, value)
+            _DOCUMENTS[name](value)
     scope = attributes.get("DeduplicationScope", "messageGroup")
     if attributes.get("FifoThroughputLimit") == "perMessageGroupId" and scope != "messageGroup":
         raise bad_value("DeduplicationScope")
+
+
+def check_encryption(attributes: Mapping[str, str]) -> None:
+    managed = attributes.get("SqsManagedSseEnabled", "").lower() == "true"
+    if managed and attributes.get("KmsMasterKeyId"):
+        raise SqsError(
+            "InvalidAttributeName",
+            "You can use one type of server-side encryption (SSE) at one time. You can either "
+            "enable KMS SSE or SQS SSE.",
+        )
+
+
+def merged(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """The attributes after a change; an empty value deletes one."""
+    found = {**given, **changes}
+    if changes.get("KmsMasterKeyId") and "SqsManagedSseEnabled" not in changes:
+        found.pop("SqsManagedSseEnabled", None)  # one kind of encryption takes the other's place
+    check_encryption(found)
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def unknown(name: str) -> SqsError:
+    return SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+
+
+def bad_value(name: str, reason: str = "") -> SqsError:
+    because = f" Reason: {reason}" if reason else ""
+    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.{because}")
 
 
 def _check_number(name: str, value: str) -> None:
@@ -94,62 +157,83 @@ def _check_number(name: str, value: str) -> None:
         raise bad_value(name)
 
 
-def _check_document(name: str, value: str) -> None:
-    try:
-        document = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        if name == "Policy":
-            raise bad_value(name)
-        raise invalid_value(name, value, f"{name} is not valid JSON.")
-    if name == "RedrivePolicy":
-        redrive_policy(value)
-    elif name == "RedriveAllowPolicy":
-        allow_policy(value)
-
-
-def bad_value(name: str) -> SqsError:
-    return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+def check_policy(value: str) -> None:
+    """An access policy is kept for those who read it; the broker's keys do the guarding."""
+    policy = _map(value)
+    if policy is None or policy.keys() - _POLICY or policy.get("Version") not in _VERSIONS:
+        raise bad_value("Policy")
+    statements = policy.get("Statement")
+    statements = statements if isinstance(statements, list) else [statements]
+    if not all(isinstance(each, dict) and not each.keys() - _STATEMENT for each in statements):
+        raise bad_value("Policy")
+    if not statements:
+        raise bad_value("Policy")
+    if len(statements) > STATEMENTS_MAX:
+        raise SqsError(
+            "OverLimit",
+            f"{len(statements)} statements were found in the submitted policy, max allowed is "
+            f"{STATEMENTS_MAX}",
+        )
 
 
 def redrive_policy(value: str) -> RedrivePolicy:
     """A redrive policy; its count may be a text, as many tools write it."""
-    name = "RedrivePolicy"
-    known = _document(value)
-    for field in ("deadLetterTargetArn", "maxReceiveCount"):
+    known = _map(value)
+    if known is None:
+        raise bad_value("RedrivePolicy", "Redrive policy is not a valid JSON map.")
+    problem = _problem_of_redrive(known)
+    if problem is not None:
+        raise invalid_value("RedrivePolicy", value, problem)
+    return RedrivePolicy(known["deadLetterTargetArn"], int(known["maxReceiveCount"]))
+
+
+def _problem_of_redrive(known: dict[str, Any]) -> str | None:
+    for field in ("maxReceiveCount", "deadLetterTargetArn"):
         if field not in known:
-            reason = f"Redrive policy does not contain mandatory attribute: {field}."
-            raise invalid_value(name, value, reason)
+            return f"Redrive policy does not contain mandatory attribute: {field}."
+    if len(known) > 2:
+        return "Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn]."
     count = known["maxReceiveCount"]
     text = str(count) if type(count) in (int, str) else ""
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= DELIVERIES_MAX:
-        reason = f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive."  # fmt: skip  # noqa: E501
-        raise invalid_value(name, value, reason)
-    if not isinstance(known["deadLetterTargetArn"], str):
-        raise invalid_value(name, value, "Invalid value for deadLetterTargetArn.")
-    return RedrivePolicy(known["deadLetterTargetArn"], int(text))
+        return f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to 1000 both inclusive."  # fmt: skip  # noqa: E501
+    parts = str(known["deadLetterTargetArn"]).split(":")
+    if len(parts) != 6 or parts[0] != "arn":
+        return "Invalid value for deadLetterTargetArn."
+    if parts[2] != "sqs":
+        return "Only SQS queues are valid resources for deadLetterTargetArn."
+    return None
 
 
 def allow_policy(value: str) -> RedriveAllowPolicy:
     name = "RedriveAllowPolicy"
     try:
         policy = msgspec.json.decode(value, type=RedriveAllowPolicy)
-    except msgspec.DecodeError:
-        reason = "Redrive allow policy does not contain mandatory attribute: redrivePermission."
-        raise invalid_value(name, value, reason) from None
-    if policy.redrivePermission not in ("allowAll", "denyAll", "byQueue"):
-        raise invalid_value(name, value, "redrivePermission must be allowAll, denyAll or byQueue.")
+    except (msgspec.DecodeError, RecursionError):
+        raise bad_value(name, f"{_ALLOW}, as it\u2019s in an unsupported format.") from None
     sources = policy.sourceQueueArns
-    if (policy.redrivePermission == "byQueue") != (sources is not None):
-        raise invalid_value(
-            name, value, "sourceQueueArns must be given for byQueue, and only then."
-        )
-    if sources is not None and not 1 <= len(sources) <= 10:
-        raise invalid_value(name, value, "sourceQueueArns must have 1 to 10 entries.")
+    if policy.redrivePermission == "byQueue" and not sources:
+        reason = f"{_ALLOW}. When you specify the byQueue permission type, you must also specify one or more sourceQueueArns values."  # fmt: skip  # noqa: E501
+        raise invalid_value(name, value, reason)
+    if policy.redrivePermission != "byQueue" and sources is not None:
+        reason = f"{_ALLOW}. To specify one or more source queue ARNs, you must set redrivePermission to byQueue."  # fmt: skip  # noqa: E501
+        raise invalid_value(name, value, reason)
+    if sources is not None and len(sources) > SOURCES_MAX:
+        reason = f"{_ALLOW}. The maximum number of source queue ARNs you can specify is {SOURCES_MAX}."  # fmt: skip  # noqa: E501
+        raise invalid_value(name, value, reason)
     return policy
 
 
-def _document(value: str) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(value)
-    return found
+def _map(value: str) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+_DOCUMENTS: Final[dict[str, Callable[[str], object]]] = {
+    "Policy": check_policy,
+    "RedrivePolicy": redrive_policy,
+    "RedriveAllowPolicy": allow_policy,
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from pillarbox.broker.access import Principal
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, of_mailbox
@@ -24,20 +26,14 @@ class Wire(Protocol):
     def error(self, error: SqsError, request_id: str) -> Response: ...
 
 
-class Call:
+class Call(Struct, eq=False, gc=False):
     """A request on its way through an action."""
 
-    __slots__ = ("action", "broker", "principal", "request", "request_id", "wire")
-
-    def __init__(
-        self, broker: Broker, request: Request, wire: Wire, action: str, principal: Principal
-    ) -> None:
-        self.broker = broker
-        self.request = request
-        self.wire = wire
-        self.action = action
-        self.principal = principal
-        self.request_id = broker.next_request_id()
+    broker: Broker
+    request: Request
+    wire: Wire
+    action: str
+    principal: Principal
 
     def queue(self, url: str | None) -> BrokerQueue:
         """The queue that this request is about, if whoever asks may ask this of it."""
@@ -52,10 +48,11 @@ class Call:
 
     def answer(self, result: Result, unsent: Callable[[], object] | None = None) -> Response:
         """The answer, held back until all that was written for it is confirmed."""
-        response = self.wire.result(self.action, result, self.request_id)
+        broker = self.broker
+        response = self.wire.result(self.action, result, broker.next_request_id())
         response.unsent = unsent
-        if self.broker.written:
-            self.broker.confirmed(response)
+        if broker.written:
+            broker.confirmed(response)
             response.otherwise = self.unconfirmed
         return response
 
@@ -66,4 +63,4 @@ class Call:
         return self.fail(known or SqsError("ServiceUnavailable", str(error)))
 
     def fail(self, error: SqsError) -> Response:
-        return self.wire.error(error, self.request_id)
+        return self.wire.error(error, self.broker.next_request_id())

@@ -8,19 +8,20 @@ SQS's defaults, and the broker's own dead-letter policy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pillarbox.broker.attempts import Attempts
 from pillarbox.broker.attributes import (
-    DEFAULTS,
-    FIFO_DEFAULTS,
     allow_policy,
     check,
     redrive_policy,
+    with_defaults,
 )
 from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_queue
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import SECOND_NS, queue_name
 from pillarbox.core.queue import NEVER, Settings
 from pillarbox.mailbox.desk import Desk
@@ -65,9 +66,7 @@ class BrokerQueue:
 
     def attributes(self) -> dict[str, str]:
         """All that can be set, with the defaults of what was not."""
-        fifo = {"FifoQueue": "true", **FIFO_DEFAULTS} if self.fifo else {}
-        known = {**DEFAULTS, **fifo, **self.given}
-        return {name: value for name, value in known.items() if value != ""}
+        return with_defaults(self.given, fifo=self.fifo)
 
 
 class Catalogue:
@@ -148,24 +147,34 @@ class Catalogue:
             policy = wanted.attributes.get("RedrivePolicy")
             if policy is not None:
                 policies[name] = _text(policy)
+                with _told_of(name):
+                    target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
                 self._store.desk(name, Settings(dead_on_receive=True))
-                target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
                 if target in declared:  # it gets none of its own
                     self._store.desk(target)
         for name, wanted in declared.items():
-            given = {key: _text(value) for key, value in wanted.attributes.items()}
-            if name.endswith(FIFO_SUFFIX):
-                given["FifoQueue"] = "true"
-            check(given, fifo=name.endswith(FIFO_SUFFIX))
-            queue = BrokerQueue(self.open(name))
-            kept = {**queue.given, **given}
-            kept.pop("RedrivePolicy", None)
-            changes = {"attributes": kept, "tags": wanted.tags, "priority": wanted.priority}
-            self.change(queue, now_seconds, **changes)
-        for name, value in policies.items():
+            with _told_of(name):
+                self._declare(name, wanted, now_seconds)
+        for name, value in policies.items():  # once all of them are there
             queue = self.get(name)
-            given = {**queue.given, "RedrivePolicy": value}
-            self.change(queue, now_seconds, attributes=given)
+            if queue.given.get("RedrivePolicy") != value or queue.desk.dead is None:
+                given = {**queue.given, "RedrivePolicy": value}
+                with _told_of(name):
+                    self.change(queue, now_seconds, attributes=given)
+
+    def _declare(self, name: str, wanted: DeclaredQueue, now_seconds: int) -> None:
+        given = {key: _text(value) for key, value in wanted.attributes.items()}
+        if name.endswith(FIFO_SUFFIX):
+            given["FifoQueue"] = "true"
+        check(given, fifo=name.endswith(FIFO_SUFFIX))
+        given.pop("RedrivePolicy", None)
+        queue = BrokerQueue(self.open(name))
+        kept = {**queue.given, **given}
+        if queue.desk.dead is None:  # where its dead letters went is not there any more
+            kept.pop("RedrivePolicy", None)
+        changes = {"attributes": kept, "tags": wanted.tags, "priority": wanted.priority}
+        if changes != {each: queue.desk.notes.get(each) for each in changes}:
+            self.change(queue, now_seconds, **changes)
 
     def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
         """A new queue, made as SQS makes it."""
@@ -261,6 +270,16 @@ class Catalogue:
                     self._link(queue.desk, self._policy(queue.name, queue.given))
                 except SqsError:  # it still is, or may not be used
                     continue
+
+
+@contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """What SQS would refuse is told as a fault of the configuration."""
+    try:
+        yield
+    except SqsError as error:
+        wrong = f"declared as SQS has it ({error.message})"
+        raise InvalidParameterError("queues", name, wrong) from error
 
 
 def _text(value: str | int | bool | dict[str, Any]) -> str:

@@ -101,7 +101,9 @@ def load(path: str | None, flags: Mapping[str, Any]) -> Config:
     try:
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:
-        raise InvalidParameterError("configuration", path or CONFIG_FILE, str(error)) from error
+        raise InvalidParameterError(
+            "configuration", path or CONFIG_FILE, f"valid ({error})"
+        ) from error
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
 from pillarbox.broker import limits
 from pillarbox.broker.http import Request, Response, StreamingResponse
+from pillarbox.broker.parsing import END, Head, Parser
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
     from pillarbox.broker.site import Site
 
 NEVER: Final = float("inf")
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Callback = Callable[[], object]
 
@@ -30,12 +33,13 @@ Callback = Callable[[], object]
 class _Exchange:
     """A request whose answer is not written yet. Answers leave in the order of requests."""
 
-    __slots__ = ("keep_alive", "only_head", "pending", "ready", "response")
+    __slots__ = ("keep_alive", "only_head", "pending", "ready", "response", "stream")
 
-    def __init__(self, *, keep_alive: bool, only_head: bool) -> None:
+    def __init__(self, keep_alive: bool, only_head: bool) -> None:
         self.keep_alive = keep_alive
         self.only_head = only_head
         self.response: Response | None = None
+        self.stream: StreamingResponse | None = None
         self.ready = False
         self.pending: asyncio.Future[Response] | None = None
 
@@ -43,10 +47,31 @@ class _Exchange:
 class Connection(asyncio.Protocol):
     """A connection, from accept to close."""
 
+    __slots__ = (
+        "_clogged",
+        "_closing",
+        "_exchanges",
+        "_handle",
+        "_heads",
+        "_out",
+        "_parser",
+        "_peer",
+        "_reading",
+        "_secure",
+        "_site",
+        "_streaming",
+        "_transport",
+        "_unflushed",
+        "_unread",
+        "_write",
+        "deadline",
+    )
+
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._loop = site.loop
-        self._parser = httptools.HttpRequestParser(self)
+        self._handle = site.handle
+        self._heads = site.heads
+        self._parser = Parser(site.heads, self._take, site.loop.time)
         self._exchanges: deque[_Exchange] = deque()
         self._out: list[bytes] = []
         self._unflushed: list[Callback] = []  # of answers that are not out of this process yet
@@ -56,23 +81,12 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._streaming: asyncio.Task[None] | None = None
         self.deadline = NEVER
-        self._began = 0.0  # when the first byte of the request under way came; 0 if none is
-        self._in_body = False
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._url = b""
-        self._headers: dict[str, str] = {}
-        self._fields = 0
-        self._head_bytes = 0
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._in_body = False
 
     # -- what the transport says -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._write = self._transport.write
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else "local"
         self._secure = transport.get_extra_info("sslcontext") is not None
@@ -81,7 +95,7 @@ class Connection(asyncio.Protocol):
         if not self._site.admit(self):
             self.refuse(503, "ServiceUnavailable", "Too many connections.")
             return
-        self.deadline = self._loop.time() + self._site.idle_seconds
+        self.deadline = self._site.idle_until
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever the client did not get goes back where it came from.
@@ -105,123 +119,81 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._clogged = True
-        self.deadline = self._loop.time() + limits.WRITE_SECONDS_MAX
+        self.deadline = self._site.loop.time() + limits.WRITE_SECONDS_MAX
         self._read_on()
 
     def resume_writing(self) -> None:
         self._clogged = False
         self._flushed()
         self._rest()
-        self._flush()
+        self.flush()
         self._read_on()
 
     def data_received(self, data: bytes) -> None:
+        if self._unread:
+            self._unread = []  # it goes on, so it has read what it waited for
+        end = data.find(END) + 4
+        head = self._heads.get(data[:end])
+        if head is None or len(data) - end != head.length or self._parser.began or self._closing:
+            self._parse(data)
+            return
+        # One whole request, and its head is known: so it goes mostly.
+        self._take(head, data[end:], True)
+        if self._out:
+            self._site.flush_soon(self)
+        if self._exchanges or self._clogged:
+            self._rest()
+            self._read_on()
+
+    def _parse(self, data: bytes) -> None:
         if self._closing:
             return
-        self._unread = []  # it goes on, so it has read what it waited for
-        if not self._began:
-            self._began = self._loop.time()
+        parser = self._parser
         try:
-            self._parser.feed_data(data)
+            parser.feed(data)
         except httptools.HttpParserUpgrade:
             self._closing = True  # the request was answered as if nothing had been offered
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            if isinstance(cause, limits.LimitError):
-                self.refuse(*cause.args)
-            else:
-                self.refuse(400, "MalformedHttpRequest", f"Bad HTTP request: {error}.")
+            self.refuse(400, "MalformedHttpRequest", f"Bad HTTP request: {error}.")
             return
-        if self._began and not self._in_body and not self._closing:
-            self._head_bytes += len(data)
-            if self._head_bytes > 2 * limits.HEAD_BYTES_MAX:  # one field that does not end
-                self.refuse(*limits.head_too_large().args)
-                return
-        self._flush()
-        if self._began:
+        except limits.LimitError as error:
+            self.refuse(*error.args)
+            return
+        if parser.proceed:
+            parser.proceed = False
+            self._out.append(_CONTINUE)
+        self.flush()
+        if parser.began or self._exchanges or self._clogged:
             self._rest()
-        if self._exchanges or self._clogged:
             self._read_on()
-
-    # -- what the parser says ----------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._start_over()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-        self._head_bytes += len(url)
-        if self._head_bytes > limits.HEAD_BYTES_MAX:
-            raise limits.head_too_large()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:
-            return  # a trailer changes nothing
-        self._fields += 1
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > limits.HEAD_BYTES_MAX or self._fields > limits.FIELDS_MAX:
-            raise limits.head_too_large()
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        if key in self._headers:
-            if key == "host":
-                raise limits.LimitError(400, "MalformedHttpRequest", "More than one Host field.")
-            text = f"{self._headers[key]},{text}"
-        self._headers[key] = text
-
-    def on_headers_complete(self) -> None:
-        self._in_body = True
-        headers = self._headers
-        length = headers.get("content-length")
-        if length is not None and int(length) > limits.BODY_BYTES_MAX:
-            raise limits.LimitError(413, "RequestEntityTooLarge", "The request body is too large.")
-        if "expect" in headers and headers["expect"].lower() == "100-continue":
-            self._out.append(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._began = self._loop.time()
-
-    def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
-        if self._body_bytes > limits.BODY_BYTES_MAX:
-            raise limits.LimitError(413, "RequestEntityTooLarge", "The request body is too large.")
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._closing:
-            return
-        path, _, query = self._url.partition(b"?")
-        if not path.startswith(b"/"):
-            path = httptools.parse_url(self._url).path or b"/"
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        request = Request(
-            self._parser.get_method().decode("latin-1"),
-            path.decode("latin-1"),
-            query.decode("latin-1"),
-            self._headers,
-            body,
-            peer=self._peer,
-            secure=self._secure,
-        )
-        self._began = 0.0
-        self._in_body = False
-        self._answer(request, keep_alive=self._parser.should_keep_alive())
 
     # -- answering ---------------------------------------------------------------------------
 
-    def _answer(self, request: Request, *, keep_alive: bool) -> None:
+    def _take(self, head: Head, body: bytes, keep_alive: bool) -> None:
+        """A request is here: have it answered, now or later."""
+        if self._closing:
+            return
+        method, path, query, headers, _ = head
+        request = Request(method, path, query, headers, body, self._peer, self._secure)
         try:
-            answer = self._site.handle(request)
+            answer = self._handle(request)
         except Exception:  # noqa: BLE001 - a fault of ours must not end the server
             logger.exception("a request failed", path=request.path)
             answer = self._site.broken()
-        only_head = request.method == "HEAD"
-        plain = answer.__class__ is Response
-        if plain and answer.after is None and not self._exchanges and not self._clogged:  # type: ignore[union-attr]
-            self._put(cast("Response", answer), keep_alive=keep_alive, only_head=only_head)
-            return
-        exchange = _Exchange(keep_alive=keep_alive, only_head=only_head)
-        self._exchanges.append(exchange)
+        only_head = method == "HEAD"
         if isinstance(answer, Response):
+            if answer.after is None and not self._exchanges and not self._clogged:
+                self._put(answer, keep_alive, only_head)
+                return
+            exchange = _Exchange(keep_alive, only_head)
+            self._exchanges.append(exchange)
             self._hold(exchange, answer)
+            return
+        exchange = _Exchange(keep_alive, only_head)
+        self._exchanges.append(exchange)
+        if isinstance(answer, StreamingResponse):
+            exchange.stream = answer
+            exchange.ready = True
         else:
             self._await(exchange, answer)
 
@@ -241,7 +213,7 @@ class Connection(asyncio.Protocol):
                     response.unsent()
                 return
             self._hold(exchange, response)
-            self._flush()
+            self.flush()
             self._read_on()
 
         future.add_done_callback(arrived)
@@ -249,32 +221,24 @@ class Connection(asyncio.Protocol):
     def _hold(self, exchange: _Exchange, response: Response) -> None:
         """Write it once what it waits for is confirmed, and it is its turn."""
         exchange.response = response
-        if response.after is None:
-            exchange.ready = True
-            return
-        steps = response.after.__await__()
-        self._step(exchange, steps)
+        gate = response.after
+        if gate is None or gate.is_open:
+            self._ready(exchange)
+        else:
+            gate.hold(partial(self._passed, exchange))
 
-    def _step(self, exchange: _Exchange, steps: Generator[Any, None, Any]) -> None:
-        """Run what is awaited up to its next future: a task of its own would cost more."""
-        response = exchange.response
-        assert response is not None
-        try:
-            future = next(steps)
-        except StopIteration:
-            exchange.ready = True
-            return
-        except Exception as error:  # noqa: BLE001 - it becomes the answer
-            exchange.response = self._failure(response, error)
-            exchange.ready = True
-            return
-
-        def go_on(_: object) -> None:
-            self._step(exchange, steps)
-            self._flush()
+    def _passed(self, exchange: _Exchange) -> None:
+        """The gate that it waited at is open."""
+        self._ready(exchange)
+        self.flush()
+        if not self._reading:
             self._read_on()
 
-        future.add_done_callback(go_on)
+    def _ready(self, exchange: _Exchange) -> None:
+        response = exchange.response
+        if response is not None and response.after is not None and response.after.error is not None:
+            exchange.response = self._failure(response, response.after.error)
+        exchange.ready = True
 
     def _failure(self, response: Response, error: Exception) -> Response:
         if response.otherwise is not None:
@@ -282,47 +246,59 @@ class Connection(asyncio.Protocol):
         logger.error("a request could not be confirmed", error=str(error))
         return self._site.broken()
 
-    def _put(self, response: Response, *, keep_alive: bool, only_head: bool) -> None:
+    def _put(self, response: Response, keep_alive: bool, only_head: bool) -> None:
         body = response.body
-        keep_alive = keep_alive and not self._site.stopping
-        head = response.head(self._site.date, keep_alive=keep_alive, length=len(body))
+        site = self._site
+        if site.stopping:
+            keep_alive = False
+        head = response.head(site.date, keep_alive=keep_alive, length=len(body))
         self._out.append(head if only_head else head + body)
         if response.unsent is not None:
             self._unflushed.append(response.unsent)
         if not keep_alive:
             self._closing = True
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Write all answers whose turn it is."""
+        exchanges = self._exchanges
+        if exchanges:
+            self._put_ready()
+        out = self._out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            if self._transport.is_closing():
+                self._give_back()
+                return
+            self._write(data)
+            if self._unflushed and not self._clogged:
+                self._flushed()
+        if self._closing:
+            if self._streaming is None and (not exchanges or not exchanges[0].ready):
+                self._transport.close()
+        elif not exchanges and not self._parser.began and not self._clogged:
+            self.deadline = self._site.idle_until
+
+    def _put_ready(self) -> None:
         exchanges = self._exchanges
         while exchanges and exchanges[0].ready and not self._clogged:
             exchange = exchanges.popleft()
-            response = cast("Response", exchange.response)
-            if isinstance(response, StreamingResponse):
-                self._streaming = self._loop.create_task(self._stream(response))
-                break
-            self._put(response, keep_alive=exchange.keep_alive, only_head=exchange.only_head)
-            if self._closing:
-                break
-        if self._out:
-            data, self._out = b"".join(self._out), []
-            if self._transport.is_closing():
-                unsent, self._unflushed = self._unflushed, []
-                for give_back in unsent:
-                    give_back()
+            if exchange.stream is not None:
+                self._streaming = self._site.loop.create_task(self._stream(exchange.stream))
                 return
-            self._transport.write(data)
-            if not self._clogged:
-                self._flushed()
-        if self._closing and self._streaming is None and (not exchanges or not exchanges[0].ready):
-            self._transport.close()
-        elif not exchanges and not self._began:
-            self._rest()
+            self._put(cast("Response", exchange.response), exchange.keep_alive, exchange.only_head)
+            if self._closing:
+                return
+
+    def _give_back(self) -> None:
+        unsent, self._unflushed = self._unflushed, []
+        for give_back in unsent:
+            give_back()
 
     async def _stream(self, response: StreamingResponse) -> None:
         self._closing = True  # nothing follows a stream
         self.deadline = NEVER
-        self._transport.write(response.head(self._site.date, keep_alive=False, length=None))
+        self._write(response.start.head(self._site.date, keep_alive=False, length=None))
         try:
             async for chunk in response.chunks:
                 if self._transport.is_closing() or self._clogged:
@@ -344,18 +320,18 @@ class Connection(asyncio.Protocol):
 
     def _rest(self) -> None:
         """Set the deadline for what the client has to do next."""
-        now = self._loop.time()
         if self._clogged:
             return
+        parser = self._parser
         if self._exchanges or self._streaming is not None:
             self.deadline = NEVER  # it waits for us
-        elif not self._began:
-            self.deadline = now + self._site.idle_seconds
-        elif self._in_body:
-            grace = limits.BODY_SECONDS_GRACE + self._body_bytes / limits.BODY_RATE_MIN
-            self.deadline = self._began + grace
+        elif not parser.began:
+            self.deadline = self._site.idle_until
+        elif parser.in_body:
+            grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
+            self.deadline = parser.began + grace
         else:
-            self.deadline = self._began + limits.HEAD_SECONDS_MAX
+            self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
     def _read_on(self) -> None:
         """Read while there is room for more requests, and the client reads its answers."""
@@ -369,7 +345,7 @@ class Connection(asyncio.Protocol):
 
     def time_out(self) -> None:
         """The deadline has passed."""
-        if self._began and not self._clogged:
+        if self._parser.began and not self._clogged:
             self.refuse(408, "RequestTimeout", "The request was sent too slowly.")
         elif self._clogged:
             self._transport.abort()
@@ -378,16 +354,18 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, status: int, code: str, message: str) -> None:
         """Say why, and end the connection; answers before it are still awaited by nobody."""
+        self.flush()
         self._closing = True
         response = self._site.refusal(status, code, message)
         head = response.head(self._site.date, keep_alive=False, length=len(response.body))
         if not self._transport.is_closing():
-            self._transport.write(b"".join(self._out) + head + response.body)
+            self._write(head + response.body)
             self._transport.close()
 
     def stop(self) -> None:
         """The server ends: close now if nothing is under way, else after the last answer."""
         if not self._exchanges and self._streaming is None:
+            self.flush()
             self._transport.close()
         elif self._streaming is not None:
             self._streaming.cancel()

@@ -1,35 +1,21 @@
-"""What a message may say: characters, size, attributes, each refused in SQS's own words.
-
-A message's attributes are kept as plain texts, so that every mailbox can read them; what they
-are on the SQS wire (their types) is noted beside them under names that mailboxes reserve.
-"""
+"""What a message may say: characters, size, attributes, each refused in SQS's own words."""
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from pillarbox.broker.errors import SqsError, invalid
 from pillarbox.broker.shapes import Attribute
+from pillarbox.broker.translation import is_ours
 from pillarbox.core.limits import PRIORITY_MAX
+from pillarbox.mailbox.sqs_form import ATTRIBUTES_MAX, PRIORITY, UNFIT
 
 MESSAGE_BYTES_MAX: Final = 1_048_576
-ATTRIBUTES_MAX: Final = 10
-PRIORITY: Final = "Pillarbox.Priority"
 TRACE: Final = "AWSTraceHeader"
 
-# Beside the attributes that users see: their types, and what the system knows.
-TYPES_NOTE: Final = "pillarbox.types"
-TRACE_NOTE: Final = "pillarbox.trace"
-GROUP_NOTE: Final = "pillarbox.group"
-SENDER_NOTE: Final = "pillarbox.sender"
-
 _NAME_MAX = 256
-_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAME = re.compile(r"[A-Za-z0-9_\-.]+\Z")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _RESERVED = ("aws.", "amazon.")
@@ -37,24 +23,35 @@ _TYPES = ("String", "Number", "Binary")
 _ALLOWED = "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
 
 
-def check_characters(text: str, where: str) -> None:
-    """XML can't carry every character, so neither can SQS."""
-    if text.isprintable() and text.isascii():
-        return
-    found = _FORBIDDEN.search(text)
-    if found is not None:
-        raise SqsError(
-            "InvalidMessageContents",
-            f"Invalid binary character '#x{ord(found[0]):X}' was found in the {where}, the set of "
-            f"allowed characters is {_ALLOWED}",
-        )
+def check_characters(text: str) -> None:
+    """XML can't carry every character, so neither can the body of a message."""
+    unfit = unfit_character(text)
+    if unfit is not None:
+        raise SqsError("InvalidMessageContents", _unfit(unfit, "message body"))
+
+
+def unfit_character(text: str) -> str | None:
+    if text.isascii() and text.isprintable():
+        return None
+    found = UNFIT.search(text)
+    return None if found is None else found[0]
+
+
+def _unfit(character: str, where: str) -> str:
+    return (
+        f"Invalid binary character '#x{ord(character):X}' was found in the {where}, the set of "
+        f"allowed characters is {_ALLOWED}"
+    )
 
 
 def check_attributes(attributes: Mapping[str, Attribute]) -> int:
     """Raise unless every one is well-formed; how many bytes they take together."""
-    if len(attributes) > ATTRIBUTES_MAX:
+    count = len(attributes)
+    if count > ATTRIBUTES_MAX:  # those that say something about the message are not the user's
+        count = sum(not is_ours(name) for name in attributes)
+    if count > ATTRIBUTES_MAX:
         raise invalid(
-            f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum "
+            f"Number of message attributes [{count}] exceeds the allowed maximum "
             f"[{ATTRIBUTES_MAX}]."
         )
     return sum(_check(name, attribute) for name, attribute in attributes.items())
@@ -65,37 +62,41 @@ def _check(name: str, attribute: Attribute) -> int:
     kind = attribute.DataType or ""
     if not kind:
         raise invalid(
-            f"The message attribute '{name}' must contain a non-empty message attribute type."
+            f"The message (user) attribute '{name}' must contain a non-empty message attribute "
+            "type."
         )
     base = kind.partition(".")[0]
-    if base not in _TYPES or len(kind) > _NAME_MAX:
+    if base not in _TYPES:
         raise invalid(
             f"The type of message (user) attribute '{name}' is invalid. You must use only the "
             "following supported type prefixes: Binary, Number, String."
         )
+    if len(kind) > _NAME_MAX:
+        raise invalid(f"Message (user) attribute type must be shorter than {_NAME_MAX} bytes.")
     return len(name) + len(kind.encode()) + _check_value(name, base, attribute)
 
 
 def _check_name(name: str) -> None:
-    if not name or len(name) > _NAME_MAX:
-        raise invalid(
-            f"Length of message attribute name must be greater than 0 and at most {_NAME_MAX}."
-        )
+    if not name:
+        raise invalid("The request must contain non-empty message (user) attribute names.")
+    if len(name) > _NAME_MAX:
+        raise invalid(f"Message (user) attribute name must be shorter than {_NAME_MAX} bytes.")
     if not _NAME.match(name):
         raise invalid(
-            f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, "
-            "a-z, 0-9, underscore (_), hyphen (-), and period (.) characters."
+            "Invalid non-alphanumeric character was found in the message attribute name. Can only "
+            "include alphanumeric characters, hyphens, underscores, or dots."
         )
     if name.lower().startswith(_RESERVED):
         raise invalid(
-            f"The message attribute name '{name}' is invalid. Attribute name can't start with "
-            "AWS. or Amazon."
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon'. These "
+            "strings are reserved for internal use."
         )
-    if name[0] == "." or name[-1] == "." or ".." in name:
-        raise invalid(
-            f"The message attribute name '{name}' is invalid. Attribute name can't start or end "
-            "with a period, or have periods in succession."
-        )
+    if name[0] == ".":
+        raise invalid("Message (user) attribute name must not begin with character '.'.")
+    if name[-1] == ".":
+        raise invalid("Message (user) attribute name must not end with character '.'.")
+    if ".." in name:
+        raise invalid("Message (user) attribute name must not have successive '.' characters.")
 
 
 def _check_value(name: str, base: str, attribute: Attribute) -> int:
@@ -104,17 +105,21 @@ def _check_value(name: str, base: str, attribute: Attribute) -> int:
     other = attribute.StringValue if base == "Binary" else attribute.BinaryValue
     if value is None and other is not None:
         raise invalid(
-            f"The message attribute '{name}' with type '{attribute.DataType}' must use field "
+            f"Message (user) attribute '{name}' with type '{attribute.DataType}' must use field "
             f"'{wanted}'."
         )
-    if not value or other is not None:
+    if other is not None:
+        raise invalid(f"Message (user) attribute '{name}' must have a single value.")
+    if not value:
         raise invalid(
             f"Message (user) attribute '{name}' must contain a non-empty value of type "
             f"'{attribute.DataType}'."
         )
     if isinstance(value, bytes):
         return len(value)
-    check_characters(value, f"message attribute '{name}'")
+    unfit = unfit_character(value)
+    if unfit is not None:
+        raise invalid(_unfit(unfit, f"message attribute '{name}' value"))
     if base == "Number" and not _NUMBER.match(value):
         raise invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
     return len(value.encode())
@@ -123,13 +128,10 @@ def _check_value(name: str, base: str, attribute: Attribute) -> int:
 def check_system_attributes(attributes: Mapping[str, Attribute]) -> None:
     for name, attribute in attributes.items():
         if name != TRACE:
-            raise invalid(
-                f"Message system attribute name '{name}' is invalid. You can use only the "
-                f"following system attribute: {TRACE}."
-            )
+            raise invalid(f"Message system attribute name '{name}' is invalid.")
         if attribute.DataType != "String" or not attribute.StringValue:
             raise invalid(
-                f"Message (system) attribute '{name}' must contain a non-empty value of type "
+                f"Message system attribute '{name}' must contain a non-empty value of type "
                 "'String'."
             )
 
@@ -143,37 +145,3 @@ def priority_of(attributes: Mapping[str, Attribute], default: int) -> int:
     if not text.isdecimal() or not text.isascii() or int(text[:4]) > PRIORITY_MAX:
         raise invalid(f"The message attribute '{PRIORITY}' must be a number from 0 to 255.")
     return int(text)
-
-
-def pack(attributes: Mapping[str, Attribute]) -> dict[str, str]:
-    """Attributes as a message keeps them."""
-    kept: dict[str, str] = {}
-    types: dict[str, str] = {}
-    for name, attribute in attributes.items():
-        if attribute.BinaryValue is not None:
-            kept[name] = base64.b64encode(attribute.BinaryValue).decode()
-        else:
-            kept[name] = attribute.StringValue or ""
-        if attribute.DataType != "String":
-            types[name] = attribute.DataType or ""
-    if types:
-        kept[TYPES_NOTE] = msgspec.json.encode(types).decode()
-    return kept
-
-
-def unpack(kept: Mapping[str, str] | None) -> dict[str, Attribute]:
-    """The attributes of a message, as users of SQS know them."""
-    if not kept:
-        return {}
-    note = kept.get(TYPES_NOTE)
-    types: dict[str, str] = msgspec.json.decode(note) if note is not None else {}
-    found = {}
-    for name, text in kept.items():
-        if name.startswith("pillarbox."):
-            continue
-        kind = types.get(name, "String")
-        if kind.startswith("Binary"):
-            found[name] = Attribute(kind, None, base64.b64decode(text))
-        else:
-            found[name] = Attribute(kind, text)
-    return found

@@ -8,7 +8,8 @@ confirmed; `Response.unsent` is called if the client hung up before it was writt
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+
+from msgspec import Struct
 
 REASONS = {
     200: "OK",
@@ -34,29 +35,16 @@ REASONS = {
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-class Request:
+class Request(Struct, eq=False, gc=False):
     """One request, whole. Names of headers are in lower case; path and query are as sent."""
 
-    __slots__ = ("body", "headers", "method", "path", "peer", "query", "secure")
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        headers: Mapping[str, str] = _NO_HEADERS,
-        body: bytes = b"",
-        *,
-        peer: str = "",
-        secure: bool = False,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.peer = peer
-        self.secure = secure
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = _NO_HEADERS
+    body: bytes = b""
+    peer: str = ""
+    secure: bool = False
 
     @property
     def origin(self) -> str:
@@ -65,27 +53,38 @@ class Request:
         return f"{scheme}://{self.headers.get('host') or 'localhost'}"
 
 
-class Response:
+class Gate:
+    """What answers wait for together: closed until it is opened, once, for all of them."""
+
+    __slots__ = ("_held", "error", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.error: Exception | None = None  # why what they wait for will never be
+        self._held: list[Callable[[], object]] = []
+
+    def hold(self, pass_on: Callable[[], object]) -> None:
+        """Call this when the gate opens; it must not be open yet."""
+        self._held.append(pass_on)
+
+    def open(self, error: Exception | None = None) -> int:
+        """Let all of them pass, in order; how many there were."""
+        self.error, self.is_open = error, True
+        held, self._held = self._held, []
+        for pass_on in held:
+            pass_on()
+        return len(held)
+
+
+class Response(Struct, eq=False, gc=False):
     """An answer. `otherwise` makes the answer if what it waits for fails."""
 
-    __slots__ = ("after", "body", "headers", "otherwise", "status", "unsent")
-
-    def __init__(
-        self,
-        status: int = 200,
-        body: bytes = b"",
-        headers: Mapping[str, str] = _NO_HEADERS,
-        *,
-        after: Awaitable[Any] | None = None,
-        otherwise: Callable[[Exception], Response] | None = None,
-        unsent: Callable[[], object] | None = None,
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.headers = headers
-        self.after = after
-        self.otherwise = otherwise
-        self.unsent = unsent
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = _NO_HEADERS
+    after: Gate | None = None
+    otherwise: Callable[[Exception], Response] | None = None
+    unsent: Callable[[], object] | None = None
 
     def head(self, date: str, *, keep_alive: bool, length: int | None) -> bytes:
         """The status line and the fields; without a length the body comes in chunks."""
@@ -98,10 +97,10 @@ class Response:
         ).encode("latin-1")
 
 
-class StreamingResponse(Response):
+class StreamingResponse:
     """An answer that goes on for as long as its chunks do, as server-sent events do."""
 
-    __slots__ = ("chunks",)
+    __slots__ = ("chunks", "start")
 
     def __init__(
         self,
@@ -109,11 +108,11 @@ class StreamingResponse(Response):
         headers: Mapping[str, str] = _NO_HEADERS,
         status: int = 200,
     ) -> None:
-        super().__init__(status, b"", headers)
+        self.start = Response(status, b"", headers)
         self.chunks = chunks
 
 
-Answer = Response | Awaitable[Response]
+Answer = Response | StreamingResponse | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
 
@@ -141,3 +140,8 @@ class Routes:
             return self.everything
         segment = path[1:].partition("/")[0]
         return self._by_segment.get(segment, self.everything)
+
+    def handle(self, request: Request) -> Answer:
+        if request.method == "POST" and request.path == "/":  # so SQS clients ask, mostly
+            return self.everything(request)
+        return self.find(request)(request)

@@ -22,3 +22,7 @@ def head_too_large() -> LimitError:
     return LimitError(
         431, "RequestHeaderSectionTooLarge", "The header section of the request is too large."
     )
+
+
+def body_too_large() -> LimitError:
+    return LimitError(413, "RequestEntityTooLarge", "The request body is too large.")

@@ -8,9 +8,9 @@ this broker has started since, or had to forget; then nobody can know, and that 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from pillarbox.broker.http import Gate
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.errors import UnknownOutcomeError
 
@@ -23,7 +23,7 @@ class Last(NamedTuple):
 
     number: int
     body: bytes
-    after: Awaitable[Any] | None
+    after: Gate | None
     harmless: bool  # it may be done twice, so it may be forgotten
 
 
@@ -50,7 +50,7 @@ class Memory:
             "connection broke: look before you ask again, or send with a deduplication_id"
         )
 
-    def keep(self, asked: wire.Request, body: bytes, after: Awaitable[Any] | None = None) -> None:
+    def keep(self, asked: wire.Request, body: bytes, after: Gate | None = None) -> None:
         """This is the channel's last answer now."""
         self._drop(asked.channel)
         self._last[asked.channel] = Last(asked.number, body, after, _harmless(asked))

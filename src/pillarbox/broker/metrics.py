@@ -81,7 +81,6 @@ class Metrics:
         self.time_in_queue = Histogram(_SECONDS)
         self.confirm_seconds = Histogram(_SECONDS)
         self.confirm_batch = Histogram(_SIZES)
-        self._together = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -106,16 +105,10 @@ class Metrics:
     def _told(self, totals: Totals, events: Iterable[Event]) -> None:
         totals.dead += sum(isinstance(event, Died | DiedInLine) for event in events)
 
-    def confirmed(self, seconds: float) -> None:
-        """An answer was confirmed; those that leave together were confirmed by one sync."""
+    def confirmed(self, seconds: float, answers: int) -> None:
+        """So many answers were confirmed together, after so long."""
         self.confirm_seconds.add(seconds)
-        self._together += 1
-        if self._together == 1:
-            self._broker.loop.call_soon(self._count_batch)
-
-    def _count_batch(self) -> None:
-        self.confirm_batch.add(self._together)
-        self._together = 0
+        self.confirm_batch.add(answers)
 
     def handle(self, request: Request) -> Response:
         return Response(200, generate_latest(self._registry), {"Content-Type": _TYPE})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from pillarbox.broker.errors import KINDS
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
@@ -104,6 +105,9 @@ class Moves:
         desks = self._broker.store.desks
         source = desks.get(task.source)
         if source is None:
+            return False
+        if task.target is not None and task.target not in desks:
+            task.status, task.failure = "FAILED", KINDS["QueueDoesNotExist"].code
             return False
         by_target: dict[str, set[int]] = {}
         most = min(task.rate or _STEP, task.to_move - task.moved)  # not what came later

@@ -17,9 +17,12 @@ import msgspec
 
 from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError
+from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
 from pillarbox.broker.tokens import Tokens
+from pillarbox.broker.translation import as_read, group_of
+from pillarbox.broker.window import Window
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
@@ -53,9 +56,13 @@ class Native:
         self._tokens = Tokens(broker.access)
         self._instance = secrets.token_hex(8)
         self._memory = Memory(self._instance)
+        self._window = Window(broker)
+        self._history = History(broker.store)
 
     def handle(self, request: Request) -> Answer:
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
+        if version == "v1" and request.method == "GET":
+            return self._window.handle(request, name)
         if request.method != "POST" or version != "v1":
             return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
         if request.headers.get("content-type") != "application/msgpack":
@@ -80,6 +87,8 @@ class Native:
 
     def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
         first = asked.commands[0]
+        if isinstance(first, wire.Outline | wire.Recall) and len(asked.commands) == 1:
+            return self._recall(first, name, principal)
         if len(asked.commands) == 1 and type(first) is wire.Receive:
             try:
                 self._check(first, name, principal)
@@ -102,6 +111,15 @@ class Native:
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
             return _failure(error)
+
+    async def _recall(
+        self, command: wire.Outline | wire.Recall, name: str, principal: Principal
+    ) -> Response:
+        try:
+            self._check(command, name, principal)
+            return _response([await self._history.answer(command, name, principal)])
+        except (MailboxError, SqsError) as error:
+            return _response([_failure(error)])
 
     def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
         """May whoever asks do this? Keys are given in the words of SQS's actions."""
@@ -180,7 +198,7 @@ class Native:
 
     def _told(self, desk: Desk, lease: Lease, body: bytes | None) -> wire.Delivery:
         record, extra, store = lease.record, lease.extra, self._store
-        epoch = store.clock.epoch_ns
+        epoch, noted = store.clock.epoch_ns, record.attributes
         died = None
         if extra is not None and extra.death is not None:
             death = extra.death
@@ -191,12 +209,12 @@ class Native:
         return wire.Delivery(
             store.message_id(record.key),
             store.handle(desk.queue, lease) if lease.leased_at else "",
-            body,
+            body if noted is None else as_read(desk.codec, noted, body),
             lease.number,
             (record.key << 1) + epoch,
             record.priority,
-            record.attributes,
-            extra.group if extra is not None else None,
+            noted,
+            group_of(extra.group if extra is not None else None, noted),
             died,
         )
 
@@ -255,7 +273,11 @@ class Native:
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
-        return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
+        desk = self._desk(name)
+        spoken = desk.codec
+        box: LocalMailbox[bytes] = LocalMailbox(desk, bytes, open_reply=_nowhere)
+        desk.codec = spoken  # what its clients speak is not for us to say
+        return box
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
         store, policy = self._store, command.policy
@@ -295,8 +317,10 @@ def _line(desk: Desk) -> wire.QueueLine:
 
 
 def _not_alone() -> wire.Result:
-    """A receive may wait, and what comes with it would have to wait too."""
-    raise InvalidParameterError("commands", "a receive among others", "a receive alone")
+    """It may wait, or reads from disk, and what comes with it would have to wait too."""
+    raise InvalidParameterError(
+        "commands", "a receive or a look at the history among others", "one of these alone"
+    )
 
 
 def _nowhere(name: str, body_type: Any) -> Any:
@@ -323,6 +347,8 @@ def _unconfirmed(error: Exception) -> Response:
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
     wire.Receive: lambda n, c, q: _not_alone(),
+    wire.Outline: lambda n, c, q: _not_alone(),
+    wire.Recall: lambda n, c, q: _not_alone(),
     wire.Acknowledge: Native._acknowledge,
     wire.Nack: lambda n, c, q: n._settle(
         c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
@@ -361,4 +387,6 @@ _ACTIONS: dict[type[wire.Command], str] = {
     wire.Drop: "DeleteQueue",
     wire.Survey: "ListQueues",
     wire.Hello: "GetSessionToken",
+    wire.Outline: "ReceiveMessage",
+    wire.Recall: "ReceiveMessage",
 }

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from itertools import count
-from typing import Any, Final
+from itertools import product
+from typing import Final
 
 from pillarbox.broker.access import Access
 from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
-from pillarbox.broker.errors import SqsError
+from pillarbox.broker.confirmations import Confirmations
 from pillarbox.broker.health import Health
 from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
 from pillarbox.broker.metrics import Metrics
@@ -30,7 +30,6 @@ from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
 from pillarbox.clock import Clock
-from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.desk import Desk, Written
@@ -64,7 +63,7 @@ class Broker:
         self.port = 0
         self._rest: Callable[[], object] = lambda: None  # ends the housekeeping
         self.written: list[Written] = []  # what the request in hand has to be confirmed
-        self._request_ids = (f"{_REQUEST_PREFIX}{number:012x}" for number in count())
+        self.next_request_id: Callable[[], str] = map("".join, product(*_REQUEST_ID)).__next__
 
     @property
     def url(self) -> str:
@@ -77,16 +76,14 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._holding: AbstractContextManager[list[Written]] = self.store.holding()
         self.written = self._holding.__enter__()
+        self._confirmations = Confirmations(self.loop, self.metrics)
         self.site = Site(
-            self.handle,
+            self.routes.handle,
             refusal,
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,
         )
-        try:
-            self.catalogue.declare(self.config.queues, self.now_seconds())
-        except SqsError as error:
-            raise InvalidParameterError("queues", error.message, "as SQS has them") from error
+        self.catalogue.declare(self.config.queues, self.now_seconds())
         self.moves.resume()
         self.written.clear()
         context = self.tls.context if self.tls is not None else None
@@ -94,9 +91,6 @@ class Broker:
         self._keep_house()
         logger.info("the broker listens", url=self.url, data=self.config.data or "in memory")
         return self.url
-
-    def handle(self, request: Request) -> Answer:
-        return self.routes.find(request)(request)
 
     def guarded(self, handler: Handler) -> Handler:
         """The handler, for clients whose key may do everything; all clients if there are none."""
@@ -111,9 +105,6 @@ class Broker:
         """The desk of a queue for other clients than SQS's; made if it is not there."""
         return self.catalogue.open(name)
 
-    def next_request_id(self) -> str:
-        return next(self._request_ids)
-
     def now_seconds(self) -> int:
         """The time of day."""
         return (self.store.clock.now() + self.store.clock.epoch_ns) // SECOND_NS
@@ -124,7 +115,7 @@ class Broker:
         """Hold this answer back until all that was written for it can't be lost any more."""
         if self.written:
             # Confirmations come in the order of writing, so the last one is enough.
-            response.after = _Confirmation(self.written[-1], self.metrics)
+            response.after = self._confirmations.gate(self.written[-1])
             self.written.clear()
         return response
 
@@ -160,24 +151,11 @@ class Broker:
         logger.info("the broker has stopped", url=self.url)
 
 
-class _Confirmation:
-    """The wait for a confirmation, and how long it took."""
-
-    __slots__ = ("_metrics", "_started", "_written")
-
-    def __init__(self, written: Written, metrics: Metrics) -> None:
-        self._written = written
-        self._metrics = metrics
-        self._started = time.perf_counter()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from self._written.__await__()
-        self._metrics.confirmed(time.perf_counter() - self._started)
-
-
+_HEX: Final = [f"{number:03x}" for number in range(4_096)]
 _REQUEST_PREFIX: Final = "-".join(
     (secrets.token_hex(4), secrets.token_hex(2), "4" + secrets.token_hex(2)[:3], "a000-")
 )
+_REQUEST_ID: Final = ((_REQUEST_PREFIX,), _HEX, _HEX, _HEX, _HEX)  # what each part may be
 
 
 def _tls(config: Config) -> Tls | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Attribute(Struct):
+class Attribute(Struct, gc=False):
     """The value of a message attribute."""
 
     DataType: str | None = None
@@ -16,43 +16,43 @@ class Attribute(Struct):
     BinaryValue: bytes | None = None
 
 
-class OfQueue(Struct):
+class OfQueue(Struct, gc=False):
     """Actions on a queue name it by its URL; on a queue's own path they need not."""
 
     QueueUrl: str | None = None
 
 
-class CreateQueue(Struct):
+class CreateQueue(Struct, gc=False):
     QueueName: str | None = None
     Attributes: dict[str, str] | None = None
     tags: dict[str, str] | None = None
     Tags: dict[str, str] | None = None
 
 
-class DeleteQueue(OfQueue):
+class DeleteQueue(OfQueue, gc=False):
     pass
 
 
-class ListQueues(Struct):
+class ListQueues(Struct, gc=False):
     QueueNamePrefix: str | None = None
     NextToken: str | None = None
     MaxResults: int | None = None
 
 
-class GetQueueUrl(Struct):
+class GetQueueUrl(Struct, gc=False):
     QueueName: str | None = None
     QueueOwnerAWSAccountId: str | None = None
 
 
-class GetQueueAttributes(OfQueue):
+class GetQueueAttributes(OfQueue, gc=False):
     AttributeNames: list[str] | None = None
 
 
-class SetQueueAttributes(OfQueue):
+class SetQueueAttributes(OfQueue, gc=False):
     Attributes: dict[str, str] | None = None
 
 
-class SendMessage(OfQueue):
+class SendMessage(OfQueue, gc=False):
     MessageBody: str | None = None
     DelaySeconds: int | None = None
     MessageAttributes: dict[str, Attribute] | None = None
@@ -61,15 +61,15 @@ class SendMessage(OfQueue):
     MessageGroupId: str | None = None
 
 
-class SendEntry(SendMessage):
+class SendEntry(SendMessage, gc=False):
     Id: str | None = None
 
 
-class SendMessageBatch(OfQueue):
+class SendMessageBatch(OfQueue, gc=False):
     Entries: list[SendEntry] | None = None
 
 
-class ReceiveMessage(OfQueue):
+class ReceiveMessage(OfQueue, gc=False):
     AttributeNames: list[str] | None = None
     MessageSystemAttributeNames: list[str] | None = None
     MessageAttributeNames: list[str] | None = None
@@ -79,75 +79,75 @@ class ReceiveMessage(OfQueue):
     ReceiveRequestAttemptId: str | None = None
 
 
-class DeleteMessage(OfQueue):
+class DeleteMessage(OfQueue, gc=False):
     ReceiptHandle: str | None = None
 
 
-class DeleteEntry(Struct):
+class DeleteEntry(Struct, gc=False):
     Id: str | None = None
     ReceiptHandle: str | None = None
 
 
-class DeleteMessageBatch(OfQueue):
+class DeleteMessageBatch(OfQueue, gc=False):
     Entries: list[DeleteEntry] | None = None
 
 
-class ChangeMessageVisibility(OfQueue):
+class ChangeMessageVisibility(OfQueue, gc=False):
     ReceiptHandle: str | None = None
     VisibilityTimeout: int | None = None
 
 
-class ChangeEntry(Struct):
+class ChangeEntry(Struct, gc=False):
     Id: str | None = None
     ReceiptHandle: str | None = None
     VisibilityTimeout: int | None = None
 
 
-class ChangeMessageVisibilityBatch(OfQueue):
+class ChangeMessageVisibilityBatch(OfQueue, gc=False):
     Entries: list[ChangeEntry] | None = None
 
 
-class PurgeQueue(OfQueue):
+class PurgeQueue(OfQueue, gc=False):
     pass
 
 
-class TagQueue(OfQueue):
+class TagQueue(OfQueue, gc=False):
     Tags: dict[str, str] | None = None
 
 
-class UntagQueue(OfQueue):
+class UntagQueue(OfQueue, gc=False):
     TagKeys: list[str] | None = None
 
 
-class ListQueueTags(OfQueue):
+class ListQueueTags(OfQueue, gc=False):
     pass
 
 
-class AddPermission(OfQueue):
+class AddPermission(OfQueue, gc=False):
     Label: str | None = None
     AWSAccountIds: list[str] | None = None
     Actions: list[str] | None = None
 
 
-class RemovePermission(OfQueue):
+class RemovePermission(OfQueue, gc=False):
     Label: str | None = None
 
 
-class ListDeadLetterSourceQueues(OfQueue):
+class ListDeadLetterSourceQueues(OfQueue, gc=False):
     NextToken: str | None = None
     MaxResults: int | None = None
 
 
-class StartMessageMoveTask(Struct):
+class StartMessageMoveTask(Struct, gc=False):
     SourceArn: str | None = None
     DestinationArn: str | None = None
     MaxNumberOfMessagesPerSecond: int | None = None
 
 
-class CancelMessageMoveTask(Struct):
+class CancelMessageMoveTask(Struct, gc=False):
     TaskHandle: str | None = None
 
 
-class ListMessageMoveTasks(Struct):
+class ListMessageMoveTasks(Struct, gc=False):
     SourceArn: str | None = None
     MaxResults: int | None = None

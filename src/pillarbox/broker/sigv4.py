@@ -97,7 +97,7 @@ def verify(
         (_ALGORITHM, signature.time, signature.scope, hashlib.sha256(canonical).hexdigest())
     )
     key = _signing_key(secret, date, region, service)
-    expected = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+    expected = hmac.digest(key, to_sign.encode(), "sha256").hex()
     given = signature.value.encode("utf-8", "surrogateescape")
     if not hmac.compare_digest(expected.encode(), given):
         raise SqsError(
@@ -113,7 +113,7 @@ def _check_time(signature: Signature, now_seconds: float, skew_seconds: int) -> 
             "SignatureDoesNotMatch", "Date in Credential scope does not match that of the request."
         )
     try:
-        at = calendar.timegm(time.strptime(signature.time, "%Y%m%dT%H%M%SZ"))
+        at = _seconds(signature.time)
     except ValueError:
         raise _incomplete("Date must be in ISO-8601 'basic format'.") from None
     late = signature.presigned_seconds or skew_seconds
@@ -126,10 +126,16 @@ def _check_time(signature: Signature, now_seconds: float, skew_seconds: int) -> 
 
 
 @lru_cache(256)
+def _seconds(text: str) -> int:
+    """Many requests of one second say the same time."""
+    return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%SZ"))
+
+
+@lru_cache(256)
 def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        key = hmac.digest(key, part.encode(), "sha256")
     return key
 
 
@@ -140,11 +146,14 @@ def _canonical(request: Request, signature: Signature) -> bytes:
         value = request.headers.get(name)
         if value is None:
             raise SqsError("SignatureDoesNotMatch", f"Signed field '{name}' is missing.")
-        fields.append(f"{name}:{_SPACES.sub(' ', value.strip())}\n")
+        value = value.strip()
+        fields.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}\n")
     for name in request.headers:
         if name.startswith("x-amz-") and name not in signature.signed_fields:
             raise SqsError("SignatureDoesNotMatch", f"Field '{name}' must be signed.")
-    path = quote(unquote(request.path), safe="/-_.~") or "/"
+    path = request.path
+    if path != "/":
+        path = quote(unquote(path), safe="/-_.~") or "/"
     lines = (
         request.method,
         path,

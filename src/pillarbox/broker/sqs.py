@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 class Action(NamedTuple):
     name: str
     shape: type[Any]
-    decoder: msgspec.json.Decoder[Any]
+    decode: Callable[[bytes], Any]
     run: Callable[[Call, Any], Any]  # a result, or the future of an answer
 
 
 def _action(shape: type[Any], run: Callable[[Call, Any], Any]) -> Action:
-    return Action(shape.__name__, shape, msgspec.json.Decoder(shape), run)
+    return Action(shape.__name__, shape, msgspec.json.Decoder(shape).decode, run)
 
 
 ACTIONS = {
@@ -72,22 +71,22 @@ class Sqs:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._access = broker.access
 
     def handle(self, request: Request) -> Answer:
         target = request.headers.get("x-amz-target")
-        if target is not None:
-            return self._json(request, target)
-        return self._query(request)
-
-    def _json(self, request: Request, target: str) -> Answer:
+        if target is None:
+            return self._query(request)
         action = _BY_TARGET.get(target)
         try:
-            if request.method != "POST" or action is None:
+            if action is None or request.method != "POST":
                 raise SqsError("UnknownOperationException", f"There is no operation {target!r}.")
-            principal = self._broker.access.principal(request, time.time())
-            ask = sqs_json.parameters(request.body, action.decoder)
+            principal = self._access.principal(request, time.time())
+            ask = action.decode(request.body or b"{}")
         except SqsError as error:
             return self._refused(_JSON, error)
+        except sqs_json.UNREADABLE as error:
+            return self._refused(_JSON, sqs_json.unreadable(error))
         return self._run(Call(self._broker, request, _JSON, action.name, principal), action, ask)
 
     def _query(self, request: Request) -> Answer:
@@ -106,7 +105,7 @@ class Sqs:
                     "InvalidAction",
                     f"The action {form['Action'][:80]} is not valid for this endpoint.",
                 )
-            principal = self._broker.access.principal(request, time.time())
+            principal = self._access.principal(request, time.time())
             ask = sqs_query.parameters(form, action.shape)
         except SqsError as error:
             return self._refused(wire, error)
@@ -126,9 +125,9 @@ class Sqs:
             known = of_mailbox(error)
             metrics.errors[known.kind.code] += 1
             return call.fail(known)
-        if isinstance(result, Response) or asyncio.isfuture(result):
-            return result
-        return call.answer(result)
+        if result is None or result.__class__ is dict:
+            return call.answer(result)
+        return cast("Answer", result)
 
     def _refused(self, wire: Wire, error: SqsError) -> Response:
         self._broker.metrics.errors[error.kind.code] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -12,17 +12,32 @@ from pillarbox.broker.http import Response
 
 TARGET_PREFIX: Final = "AmazonSQS."
 _TYPE: Final = "application/x-amz-json-1.0"
+_HEADERS: Final = {"Content-Type": _TYPE}
 _encode = msgspec.json.Encoder().encode
 
 
-def parameters(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """The parameters of an action. Depth, numbers and UTF-8 are checked by the decoder."""
-    try:
-        return decoder.decode(body or b"{}")
-    except msgspec.ValidationError as error:
-        raise SqsError("SerializationException", f"Bad parameter: {error}") from None
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise SqsError("SerializationException", f"The body is not valid JSON: {error}") from None
+# Depth, numbers and UTF-8 are checked by the decoder of an action's parameters.
+UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
+
+
+def unreadable(error: Exception) -> SqsError:
+    """What a client is told whose parameters can't be read."""
+    if isinstance(error, msgspec.ValidationError):
+        return SqsError("SerializationException", f"Bad parameter: {error}")
+    return SqsError("SerializationException", f"The body is not valid JSON: {error}")
+
+
+class JsonResponse(Response, eq=False, gc=False):
+    """A result. Nearly all answers are one, so its head is not put together from parts."""
+
+    request_id: str = ""
+
+    def head(self, date: str, *, keep_alive: bool, length: int | None) -> bytes:
+        close = "" if keep_alive else "Connection: close\r\n"
+        return (
+            f"HTTP/1.1 200 OK\r\nDate: {date}\r\nx-amzn-RequestId: {self.request_id}\r\n"
+            f"Content-Type: {_TYPE}\r\n{close}Content-Length: {length}\r\n\r\n"
+        ).encode("latin-1")
 
 
 class JsonWire:
@@ -30,7 +45,7 @@ class JsonWire:
 
     def result(self, action: str, result: Result, request_id: str) -> Response:
         body = b"{}" if result is None else _encode(result)
-        return Response(200, body, {"x-amzn-RequestId": request_id, "Content-Type": _TYPE})
+        return JsonResponse(200, body, _HEADERS, None, None, None, request_id)
 
     def error(self, error: SqsError, request_id: str) -> Response:
         headers = {

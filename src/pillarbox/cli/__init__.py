@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from pillarbox import __version__
 from pillarbox.cli import messages
 from pillarbox.cli.bench import app as bench_app
+from pillarbox.cli.completion import app as completion_app
 from pillarbox.cli.dashboard import app as dashboard_app
 from pillarbox.cli.doctor import app as doctor_app
 from pillarbox.cli.log import app as log_app
@@ -34,7 +35,8 @@ app = App(
     name="pillarbox",
     help="Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
     help_epilogue=(
-        "Exit codes: 0 done; 1 it failed, or damage was found; 2 the command line is wrong.\n\n"
+        "Exit codes: 0 done; 1 it failed, or damage was found; 2 the command line is wrong; "
+        "130 Ctrl-C.\nNO_COLOR=1 turns colours off; they are off where output is no terminal.\n\n"
         "Example: pillarbox log info ./data"
     ),
     help_format="plaintext",
@@ -52,6 +54,7 @@ app.command(report_app)
 app.command(dashboard_app)
 app.command(doctor_app)
 app.command(bench_app)
+app.command(completion_app)
 
 
 def run(tokens: Sequence[str]) -> int:

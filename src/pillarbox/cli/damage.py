@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pillarbox.cli.output import Advance
-from pillarbox.cli.place import Place
 from pillarbox.cli.replica import Replica, replay
 from pillarbox.core import journal
 from pillarbox.log import Frame, RealDisk, Report, verify
@@ -18,6 +17,7 @@ from pillarbox.log.frame import DATA, HEADER_BYTES, decode_records
 from pillarbox.log.layout import BLOCK_BYTES, base_of_name, decode_segment_header
 from pillarbox.log.scan import frames_after
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
+from pillarbox.mailbox.place import Place
 
 _TRIES = 5  # against a writer that drops, recycles or grows what we are reading
 

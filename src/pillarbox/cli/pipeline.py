@@ -17,7 +17,7 @@ from rich.text import Text
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.place import Place
+from pillarbox.mailbox.place import Place
 from pillarbox.pipeline import Pipeline, PipelineError, drawing
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
@@ -66,6 +66,9 @@ def run(
     master: Annotated[
         str, Parameter(help="local[*] (default), local-cluster[2,1,1024], spark://host:7077.")
     ] = "local[*]",
+    conf: Annotated[
+        list[str] | None, Parameter(help="A setting of Spark, name=value; as often as wanted.")
+    ] = None,
     now: Annotated[bool, Parameter(help="Work off what is there now, then end.")] = False,
     interval: Annotated[str, Parameter(help="How often a step begins, as '5 seconds'.")] = (
         "0 seconds"
@@ -81,6 +84,7 @@ def run(
         pipeline = load(target)
         started = pipeline.run(
             master=master,
+            conf=dict(map(_setting, conf or ())),
             available_now=now,
             interval=interval,
             max_rows=max_rows,
@@ -99,6 +103,13 @@ def run(
         for each in started.status.status.processors.values():
             console.print(Text(f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"))
     return code[0]
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--conf must be name=value, as spark.executor.memory=2g; got {text!r}.")
+    return name, value
 
 
 @contextlib.contextmanager

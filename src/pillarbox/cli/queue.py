@@ -154,6 +154,8 @@ def set_(
     before = queue_at(url)
     if max_deliveries is None and dead_letters is None:
         raise UsageError("give --max-deliveries, --dead-letters, or both.")
+    if before.dead_letters and not (max_deliveries or before.max_deliveries):
+        raise UsageError("how many deliveries it has now can't be told: give --max-deliveries too.")
     policy = DeadLetterPolicy(
         max_deliveries or before.max_deliveries or 5, dead_letters or before.dead_letters
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
-from pillarbox.cli.place import Place
 from pillarbox.cli.replica import Names
 from pillarbox.core import journal
 from pillarbox.log import LogCorruptError, LogReader, RealDisk, Record
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.place import Place
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -66,7 +66,7 @@ def serve(
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _flag("Notices on stderr.", "LOG_LEVEL")
     ] = "warning",
-    json: Annotated[bool, Parameter(name="--json", help="Tell where it is as JSON.")] = False,
+    json: Annotated[bool, _flag("Tell where it is as JSON.", "JSON")] = False,
 ) -> int:
     """Run the broker until SIGTERM or Ctrl-C."""
     import uvloop  # noqa: PLC0415 - with the broker, behind an extra

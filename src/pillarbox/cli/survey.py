@@ -1,13 +1,14 @@
 """What is behind a mailbox's URL: which queues there are, what they hold, and their end.
 
-A broker is asked. A store on disk is read beside its writer, without touching it. Any other
-backend is asked if its module has `list_queues(url)` and `delete_queue(url)`.
+A broker is asked. A store on disk is read beside its writer, without touching it. The modules of
+other backends have `list_queues(url)` and `delete_queue(url)`. Memory is of no use here.
 """
 
 from __future__ import annotations
 
 import time
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
@@ -24,6 +25,7 @@ from pillarbox.mailbox.protocol import Mailbox, Stats
 from pillarbox.mailbox.url import opener_of
 
 _PATIENCE_SECONDS = 2.0
+_BROKER = ("http", "https")
 
 
 class QueueInfo(NamedTuple):
@@ -49,47 +51,47 @@ class QueueInfo(NamedTuple):
 
 
 def queues_at(url: str) -> list[QueueInfo]:
-    """The queues of a broker, a store or an account; just one if the URL names it."""
+    """The queues of a broker, a store, a server or an account; just one if the URL names it."""
     scheme = _scheme(url)
     if scheme == "file":
         return _of_store(url)
-    if scheme in ("http", "https"):
+    if scheme in _BROKER:
         return _of_broker(url)
-    if scheme == "memory":
-        raise UsageError("memory: mailboxes end with their process; give another URL.")
-    list_queues = getattr(opener_of(url), "list_queues", None)
-    if list_queues is None:
-        return [queue_at(url)]
-    return [queue_at(each) for each in list_queues(url)]
+    return [_opened(each) for each in opener_of(url).list_queues(url)]
 
 
 def queue_at(url: str) -> QueueInfo:
     """The queue that a URL names; MailboxError if it is not there."""
-    if _scheme(url) in ("file", "http", "https"):
-        return only(url, queues_at(url))
-    with open_box(url, str) as box:
-        dead = box.dead_letters
-        return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
-
-
-def only(url: str, found: list[QueueInfo]) -> QueueInfo:
+    found = queues_at(url)
     if not name_in(url):
         raise UsageError(f"{url} names no queue; put its name behind it.")
     if not found:
-        raise MailboxError(f"there is no queue {name_in(url)!r} at {_without_name(url)}")
+        raise _missing(url)
     return found[0]
 
 
 def open_existing(url: str) -> Mailbox[Any]:
     """The mailbox of a queue that is there: a slip of the pen makes no new one."""
-    if _scheme(url) in ("file", "http", "https"):
+    if _scheme(url) in ("file", *_BROKER):
         queue_at(url)
+    elif not opener_of(url).list_queues(url):
+        raise _missing(url)
     return open_box(url)
+
+
+def _missing(url: str) -> MailboxError:
+    return MailboxError(f"there is no queue {name_in(url)!r} at {_without_name(url)}")
+
+
+def _opened(url: str) -> QueueInfo:
+    with open_box(url, str) as box:
+        dead = box.dead_letters
+        return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
 
 
 def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
     """A mailbox for one command: whoever typed it does not want to wait for a dead broker."""
-    if _scheme(url) in ("http", "https"):
+    if _scheme(url) in _BROKER:
         options["patience_seconds"] = _PATIENCE_SECONDS
     return open_mailbox(url, body_type or body_kind(url), **options)
 
@@ -100,13 +102,11 @@ def body_kind(url: str) -> Any:
 
 
 def delete(url: str) -> None:
-    """Delete the queue that a URL names."""
+    """Delete the queue that a URL names, which is there."""
     scheme = _scheme(url)
-    if scheme in ("http", "https"):
-        queue_at(url)
+    if scheme in _BROKER:
         admin.delete_queue(url)
     elif scheme == "file":
-        queue_at(url)
         place = place_of(url)
         assert place.store is not None
         assert place.queue is not None
@@ -116,20 +116,17 @@ def delete(url: str) -> None:
         finally:
             store.close()
     else:
-        delete_queue = getattr(opener_of(url), "delete_queue", None)
-        if delete_queue is None:
-            raise UsageError(f"queues at {scheme}: can't be deleted from here.")
-        delete_queue(url)
+        opener_of(url).delete_queue(url)
 
 
 def name_in(url: str) -> str:
     """The queue that a URL names; empty if it names none."""
     scheme = _scheme(url)
-    if scheme in ("http", "https"):
+    if scheme in _BROKER:
         return address_of(url)[1]
     if scheme == "file":
         return place_of(url).queue or ""
-    return url.rpartition("/")[2] if "/" in url else url.partition(":")[2]
+    return urlsplit(url).path.rpartition("/")[2]
 
 
 def _of_broker(url: str) -> list[QueueInfo]:
@@ -172,7 +169,10 @@ def _stats(ready: int, scheduled: int, in_flight: int, dead: int, *, age: int | 
 
 def _scheme(url: str) -> str:
     opener_of(url)  # which refuses what is no URL of a mailbox
-    return url.partition(":")[0]
+    scheme = url.partition(":")[0]
+    if scheme == "memory":
+        raise UsageError("memory: mailboxes end with their process; give another URL.")
+    return scheme
 
 
 def _without_name(url: str) -> str:

@@ -113,12 +113,12 @@ def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
     if living:
         queue.desk.acknowledge([lease for _, lease in living.values()])
     done = [{"Id": name} for name in living]
+    refused = messages.delete_stale(queue, [key for _, key in stale]) if stale else ()
     for entry, key in stale:
-        try:
-            messages.delete_stale(queue, key, entry.ReceiptHandle)
+        if key in refused:
+            failed.append(failure(entry, messages.expired(entry.ReceiptHandle)))
+        else:
             done.append({"Id": str(entry.Id)})
-        except SqsError as error:
-            failed.append(failure(entry, error))
     call.broker.metrics.of(queue.name).deleted += len(done)
     return outcome(done, failed)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from pillarbox.broker import content, shapes
+from pillarbox.broker import content, shapes, translation
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
@@ -27,7 +27,7 @@ _NOT_HERE = "The request include parameter that is not valid for this queue type
 _NONE: dict[str, Attribute] = {}
 
 
-class Draft(Struct):
+class Draft(Struct, eq=False, gc=False):
     """A message that was checked, and is not sent yet."""
 
     body: bytes
@@ -38,14 +38,21 @@ class Draft(Struct):
     extra: Extra | None
     checksums: dict[str, str]
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing to it but the body and the priority."""
+        return self.attributes is None and self.extra is None
+
 
 def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
     """Check everything about a message; what is left is to put it in."""
     text = ask.MessageBody
     if not text:
         raise missing("MessageBody")
-    content.check_characters(text, "message body")
+    if not text.isascii() or not text.isprintable():  # mostly it is both
+        content.check_characters(text)
     body = text.encode()
+    stored = body
     checksums = {"MD5OfMessageBody": md5_of(body)}
     attributes = ask.MessageAttributes or _NONE
     size = len(body)
@@ -54,12 +61,12 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
     if attributes:
         size += content.check_attributes(attributes)
         priority = content.priority_of(attributes, priority)
-        kept = content.pack(attributes)
+        stored, kept = translation.pack(text, body, attributes, priority)
         checksums["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
     if ask.MessageSystemAttributes:
         content.check_system_attributes(ask.MessageSystemAttributes)
         trace = ask.MessageSystemAttributes[content.TRACE].StringValue or ""
-        kept = {**(kept or {}), content.TRACE_NOTE: trace}
+        kept = {**(kept or {}), translation.TRACE_NOTE: trace}
         checksums["MD5OfMessageSystemAttributes"] = md5_of_attributes(ask.MessageSystemAttributes)
     if size > queue.bytes_max:
         raise invalid(
@@ -67,13 +74,13 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
             f"{queue.bytes_max} bytes."
         )
     if call.principal.name:
-        kept = {**(kept or {}), content.SENDER_NOTE: call.principal.name}
+        kept = {**(kept or {}), translation.SENDER_NOTE: call.principal.name}
     extra = None
     if queue.fifo:
         extra = _in_group(queue, ask, body)
     elif ask.MessageGroupId is not None or ask.MessageDeduplicationId is not None:
         kept = _fair_group(ask, kept)
-    return Draft(body, size, _delay(queue, ask.DelaySeconds), priority, kept, extra, checksums)
+    return Draft(stored, size, _delay(queue, ask.DelaySeconds), priority, kept, extra, checksums)
 
 
 def _delay(queue: BrokerQueue, asked: int | None) -> int:
@@ -108,7 +115,7 @@ def _fair_group(ask: shapes.SendMessage, kept: dict[str, str] | None) -> dict[st
     if ask.MessageDeduplicationId is not None:
         raise invalid_value("MessageDeduplicationId", ask.MessageDeduplicationId, _NOT_HERE)
     _check_token("MessageGroupId", ask.MessageGroupId or "")
-    return {**(kept or {}), content.GROUP_NOTE: ask.MessageGroupId or ""}
+    return {**(kept or {}), translation.GROUP_NOTE: ask.MessageGroupId or ""}
 
 
 def _check_token(parameter: str, value: str) -> None:
@@ -121,8 +128,13 @@ def _check_token(parameter: str, value: str) -> None:
         )
 
 
-def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> list[int]:
+def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int]:
     """Put messages in, in one step for each delay that they have. Their keys."""
+    if len({(each.delay, each.priority, each.is_bare) for each in drafts}) == 1:
+        first = drafts[0]
+        if first.is_bare:  # all are alike
+            bodies = [each.body for each in drafts]
+            return queue.desk.send(bodies, first.priority, first.delay)
     keys = [0] * len(drafts)
     by_delay: dict[int, list[int]] = {}
     for at, each in enumerate(drafts):
@@ -169,14 +181,13 @@ def sequence_number(key: int) -> str:
 def send_message(call: Call, ask: shapes.SendMessage) -> Result:
     queue = call.queue(ask.QueueUrl)
     each = draft(call, queue, ask)
-    extra = each.extra
-    (key,) = queue.desk.send(
-        (each.body,),
-        each.priority,
-        each.delay,
-        each.attributes,
-        None if extra is None else lambda: extra,
-    )
+    attributes, extra, desk = each.attributes, each.extra, queue.desk
+    plain = attributes is None and extra is None and not each.priority and not each.delay
+    if plain and desk.queue.settings.capacity is None:
+        key = desk.send_one(each.body)
+    else:
+        special = None if extra is None else lambda: extra
+        (key,) = desk.send((each.body,), each.priority, each.delay, attributes, special)
     call.broker.metrics.of(queue.name).sent += 1
     return sent(call, queue, each, key)
 
@@ -189,31 +200,46 @@ def lease_of(call: Call, queue: BrokerQueue, handle: str | None) -> tuple[int, L
     if not handle:
         raise missing("ReceiptHandle")
     store = call.broker.store
-    delivery = store.delivery_of(queue.desk.queue, handle)
+    state = queue.desk.queue
+    lease = store.lease_of(state, handle)
+    if lease is not None and lease.deadline > store.clock.now():
+        return lease.record.key, lease
+    delivery = store.delivery_of(state, handle)
     if delivery is None:
-        raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
-    lease = store.lease_of(queue.desk.queue, handle)
-    alive = lease is not None and lease.deadline > store.clock.now()
-    return delivery[0], lease if alive else None
+        raise SqsError(
+            "ReceiptHandleIsInvalid",
+            f'The input receipt handle "{handle}" is not a valid receipt handle.',
+        )
+    return delivery[0], None
 
 
-def delete_stale(queue: BrokerQueue, key: int, handle: str | None) -> None:
-    """A standard queue deletes by an old handle as well; on a FIFO queue it has expired."""
+def delete_stale(queue: BrokerQueue, keys: Iterable[int]) -> set[int]:
+    """A standard queue deletes by old handles as well, in one step; the keys that it may not.
+
+    On a FIFO queue such a handle has expired, unless there is nothing left to delete.
+    """
+    refused: set[int] = set()
 
     def happen(state: Queue, now: int) -> list[Removed]:
-        found = decide.remove(state, frozenset((key,)))
-        if found.keys and queue.fifo:
-            raise invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
-        return [found] if found.keys else []
+        found = decide.remove(state, frozenset(keys))
+        if queue.fifo:
+            refused.update(found.keys)
+        return [found] if found.keys and not queue.fifo else []
 
     queue.desk.step(happen)
+    return refused
+
+
+def expired(handle: str | None) -> SqsError:
+    return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
 
 
 def delete_message(call: Call, ask: shapes.DeleteMessage) -> Result:
     queue = call.queue(ask.QueueUrl)
     key, lease = lease_of(call, queue, ask.ReceiptHandle)
-    if lease is None or queue.desk.acknowledge((lease,)) != [True]:
-        delete_stale(queue, key, ask.ReceiptHandle)
+    stale = lease is None or queue.desk.acknowledge((lease,)) != [True]
+    if stale and delete_stale(queue, (key,)):
+        raise expired(ask.ReceiptHandle)
     call.broker.metrics.of(queue.name).deleted += 1
     return None
 
@@ -231,7 +257,9 @@ def visibility(seconds: int | None) -> int:
         raise missing("VisibilityTimeout")
     if not 0 <= seconds <= VISIBILITY_SECONDS_MAX:
         raise invalid_value(
-            "VisibilityTimeout", seconds, "VisibilityTimeout must be an integer between 0 and 43200"
+            "VisibilityTimeout",
+            seconds,
+            "VisibilityTimeout must be an integer between 0 and 43200.",
         )
     return seconds
 
@@ -249,7 +277,7 @@ def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> 
                 raise invalid_value(
                     "VisibilityTimeout",
                     seconds,
-                    "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
+                    "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
                 )
             if queue.desk.extend((lease,), seconds * SECOND_NS)[0]:
                 return

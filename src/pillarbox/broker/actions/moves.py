@@ -36,10 +36,9 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     moves = call.broker.moves
     if moves.running(source) is not None:
-        raise SqsError(
-            "UnsupportedOperation",
+        raise invalid(
             "There is already a task running. Only one active task is allowed for a source queue "
-            "arn at a given time.",
+            "arn at a given time."
         )
     started = call.broker.now_seconds() * 1000
     waiting = desk.counts()[0]
@@ -56,7 +55,9 @@ def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> R
         known = msgspec.json.decode(base64.b64decode(ask.TaskHandle, validate=True))
         name, source = known["taskId"], str(known["sourceArn"]).rpartition(":")[2]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
-        raise invalid_value("TaskHandle", ask.TaskHandle, "Invalid task handle.") from None
+        raise invalid("Value for parameter TaskHandle is invalid.") from None
+    if source not in call.broker.store.desks:
+        raise _no_such("SourceArn")
     call.principal.check(call.action, source)
     task = call.broker.moves.running(source)
     if task is None or task.id != name:
@@ -79,12 +80,16 @@ def _queue(call: Call, parameter: str, arn: str | None) -> str:
         raise missing(parameter)
     queue = call.broker.catalogue.by_arn(arn)
     if queue is None:
-        raise SqsError(
-            "ResourceNotFoundException",
-            f"The resource that you specified for the {parameter} parameter doesn't exist.",
-        )
+        raise _no_such(parameter)
     call.principal.check(call.action, queue.name)
     return queue.name
+
+
+def _no_such(parameter: str) -> SqsError:
+    return SqsError(
+        "ResourceNotFoundException",
+        f"The resource that you specified for the {parameter} parameter doesn't exist.",
+    )
 
 
 def _handle(call: Call, task: MoveTask) -> str:

@@ -9,12 +9,26 @@ from typing import Any
 import msgspec
 
 from pillarbox.broker import shapes
+from pillarbox.broker.attributes import STATEMENTS_MAX
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
 
 TAGS_MAX = 50
 ACTIONS_MAX = 7
+_OWNERS = frozenset(
+    (
+        "AddPermission",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListQueues",
+        "ListQueueTags",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "TagQueue",
+        "UntagQueue",
+    )
+)
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _ACCOUNT = re.compile(r"\d{12}\Z", re.ASCII)
 _GRANTABLE = frozenset(
@@ -74,7 +88,7 @@ def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
     if not ask.AWSAccountIds:
         raise missing("AWSAccountIds")
     if not ask.Actions:
-        raise missing("Actions")
+        raise missing("ActionName")
     if len(ask.Actions) > ACTIONS_MAX:
         raise SqsError(
             "OverLimit",
@@ -86,22 +100,30 @@ def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
     for action in ask.Actions:
         if action not in _GRANTABLE:
             reason = "Only the queue owner is allowed to invoke this action."
+            if action not in _OWNERS:
+                reason = "Please refer to the appropriate WSDL for a list of valid actions."
             raise invalid_value("ActionName", f"SQS:{action}", reason)
-    policy = _policy(call, queue)
-    if any(each.get("Sid") == label for each in policy["Statement"]):
-        raise invalid_value("Label", label, "Already exists.")
     principals = [f"arn:aws:iam::{account}:root" for account in ask.AWSAccountIds]
     actions = [f"SQS:{action}" for action in ask.Actions]
-    policy["Statement"].append(
-        {
-            "Sid": label,
-            "Effect": "Allow",
-            "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
-            "Action": actions if len(actions) > 1 else actions[0],
-            "Resource": call.broker.catalogue.arn(queue.name),
-        }
-    )
-    _keep_policy(call, queue, policy)
+    statement = {
+        "Sid": label,
+        "Effect": "Allow",
+        "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
+        "Action": actions if len(actions) > 1 else actions[0],
+        "Resource": call.broker.catalogue.arn(queue.name),
+    }
+    policy = _policy(call, queue)
+    statements = policy["Statement"]
+    if statement in statements:
+        return None
+    if any(each.get("Sid") == label for each in statements):
+        raise invalid_value("Label", label, "Already exists.")
+    if len(statements) >= STATEMENTS_MAX:
+        found = len(statements) + 1
+        raise SqsError(
+            "OverLimit", f"{found} Statements were found, maximum allowed is {STATEMENTS_MAX}."
+        )
+    _keep_policy(call, queue, {**policy, "Statement": [*statements, statement]})
     return None
 
 
@@ -111,7 +133,8 @@ def remove_permission(call: Call, ask: shapes.RemovePermission) -> Result:
     policy = _policy(call, queue)
     kept = [each for each in policy["Statement"] if each.get("Sid") != label]
     if len(kept) == len(policy["Statement"]):
-        raise invalid_value("Label", label, "can't find label on existing policy.")
+        where = " on existing policy" if kept else ""
+        raise invalid_value("Label", label, f"can't find label{where}.")
     _keep_policy(call, queue, {**policy, "Statement": kept} if kept else None)
     return None
 
@@ -132,7 +155,7 @@ def _label(label: str | None) -> str:
 def _policy(call: Call, queue: BrokerQueue) -> dict[str, Any]:
     value = queue.given.get("Policy")
     policy: dict[str, Any] = msgspec.json.decode(value) if value else {}
-    policy.setdefault("Version", "2012-10-17")
+    policy.setdefault("Version", "2008-10-17")
     policy.setdefault("Id", f"{call.broker.catalogue.arn(queue.name)}/SQSDefaultPolicy")
     statements = policy.get("Statement", [])
     policy["Statement"] = statements if isinstance(statements, list) else [statements]

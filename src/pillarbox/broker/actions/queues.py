@@ -14,7 +14,7 @@ from pillarbox.broker import shapes
 from pillarbox.broker.actions.permissions import check_tags
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import FIFO_SUFFIX, BrokerQueue
-from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.errors import SqsError, invalid, missing
 from pillarbox.core.limits import SECOND_NS
 
 RESULTS_MAX = 1_000
@@ -24,8 +24,10 @@ _BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 
 
 def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
     name = ask.QueueName
-    if not name:
+    if name is None:
         raise missing("QueueName")
+    if not name:
+        raise invalid("Queue name cannot be empty")
     given = dict(ask.Attributes or {})
     fifo = "FifoQueue" in given
     names.check(given, fifo=fifo or name.endswith(FIFO_SUFFIX))
@@ -35,6 +37,7 @@ def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
     if not _NAME.match(stem) or len(name) > 80:
         raise invalid(_BAD_NAME)
     call.principal.check(call.action, name)
+    names.check_encryption(given)
     tags = {**(ask.tags or {}), **(ask.Tags or {})}
     check_tags(tags, 0)
     catalogue = call.broker.catalogue
@@ -91,13 +94,16 @@ def page(
 ) -> tuple[Sequence[str], dict[str, str]]:
     """A part of a long answer; a token names the last one that was told."""
     if most is not None and not 1 <= most <= RESULTS_MAX:
-        raise invalid_value("MaxResults", most, f"MaxResults must be between 1 and {RESULTS_MAX}")
+        raise invalid(
+            "Value for parameter MaxResults is invalid. Reason: MaxResults must be an integer "
+            f"between 1 and {RESULTS_MAX}."
+        )
     start = 0
     if token:
         try:
             last = base64.b64decode(token, validate=True).decode()
         except (binascii.Error, ValueError):
-            raise invalid_value("NextToken", token, "Invalid or expired next token.") from None
+            raise invalid("Invalid or expired next token.") from None
         start = sum(1 for name in found if name <= last)
     shown = found[start : start + (most or RESULTS_MAX)]
     more = most is not None and start + len(shown) < len(found)
@@ -121,7 +127,7 @@ def get_queue_attributes(call: Call, ask: shapes.GetQueueAttributes) -> Result:
     queue = call.queue(ask.QueueUrl)
     wanted = set(ask.AttributeNames or ())
     for name in wanted - names.SETTABLE - set(names.COMPUTED) - {"All"}:
-        raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+        raise names.unknown(name)
     if not wanted:
         return {}
     known = {**_computed(call, queue), **queue.attributes()}
@@ -152,10 +158,10 @@ def set_queue_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Result:
     if not ask.Attributes:
         raise missing("Attribute.Name")
     changes = dict(ask.Attributes)
+    if queue.fifo and changes.pop("FifoQueue", "true").lower() != "true":
+        raise names.bad_value("FifoQueue", "Modifying queue type is not supported.")
     names.check(changes, fifo=queue.fifo)
-    changes.pop("FifoQueue", None)
-    merged = {**queue.given, **changes}
-    kept = {name: value for name, value in merged.items() if value != ""}
+    kept = names.merged(queue.given, changes)
     call.broker.catalogue.change(queue, call.broker.now_seconds(), attributes=kept)
     call.broker.flush()
     return None

@@ -7,11 +7,10 @@ before its answer was written, what it was given goes back to the front, uncount
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pillarbox.broker import content, shapes
+from pillarbox.broker import shapes, translation
 from pillarbox.broker.actions.messages import VISIBILITY_SECONDS_MAX, sequence_number
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
@@ -19,7 +18,6 @@ from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue
 from pillarbox.broker.http import Answer, Response
 from pillarbox.broker.md5 import md5_of, md5_of_attributes
 from pillarbox.broker.retention import expire
-from pillarbox.broker.shapes import Attribute
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.waiters import Owner
@@ -76,7 +74,7 @@ def _within(parameter: str, value: int | None, least: int, most: int, default: i
         return default
     if not least <= value <= most:
         reason = f"Must be between {least} and {most}, if provided."
-        if parameter == "WaitTimeSeconds":
+        if parameter != "MaxNumberOfMessages":
             reason = f"Must be >= {least} and <= {most}, if provided."
         raise invalid_value(parameter, value, reason)
     return value
@@ -156,12 +154,8 @@ class Delivery:
 
     def _message(self, lease: Lease, body: bytes) -> dict[str, Any]:
         store = self.call.broker.store
-        attributes = content.unpack(lease.record.attributes) if lease.record.attributes else {}
-        try:
-            text = body.decode()
-        except UnicodeDecodeError:  # sent by a mailbox whose bodies are bytes
-            text = base64.b64encode(body).decode()
-            attributes["Pillarbox.Encoding"] = Attribute("String", "base64")
+        record = lease.record
+        text, attributes = translation.unpack(body, record.attributes, record.priority)
         message: dict[str, Any] = {
             "MessageId": store.message_id(lease.record.key),
             "ReceiptHandle": store.handle(self.queue.desk.queue, lease),
@@ -171,10 +165,12 @@ class Delivery:
         wanted = self.wanted
         if wanted.system:
             message["Attributes"] = self._system(lease)
-        chosen = {name: value for name, value in attributes.items() if wanted.has(name)}
+        chosen = {name: attributes[name] for name in attributes if wanted.has(name)}
         if chosen:
             message["MD5OfMessageAttributes"] = md5_of_attributes(chosen)
-            message["MessageAttributes"] = {n: _on_wire(chosen[n]) for n in sorted(chosen)}
+            message["MessageAttributes"] = {
+                n: translation.on_wire(chosen[n]) for n in sorted(chosen)
+            }
         return message
 
     def _system(self, lease: Lease) -> dict[str, str]:
@@ -184,17 +180,18 @@ class Delivery:
         first = extra.attempts[0].leased_at if extra and extra.attempts else lease.leased_at
         noted = record.attributes or {}
         known: dict[str, str | None] = {
-            "SenderId": noted.get(content.SENDER_NOTE, broker.config.account),
+            "SenderId": noted.get(translation.SENDER_NOTE, broker.config.account),
             "SentTimestamp": _milliseconds((record.key << 1) + epoch),
             "ApproximateReceiveCount": str(lease.number),
             "ApproximateFirstReceiveTimestamp": _milliseconds(first + epoch),
-            "AWSTraceHeader": noted.get(content.TRACE_NOTE),
-            "MessageGroupId": noted.get(content.GROUP_NOTE),
+            "AWSTraceHeader": noted.get(translation.TRACE_NOTE),
+            "MessageGroupId": noted.get(translation.GROUP_NOTE),
         }
         if extra is not None:
             if extra.group is not None:
                 known["MessageGroupId"] = extra.group
-                known["SequenceNumber"] = sequence_number(record.key)
+                if self.queue.fifo:
+                    known["SequenceNumber"] = sequence_number(record.key)
             known["MessageDeduplicationId"] = extra.deduplication
             if extra.death is not None:
                 known["DeadLetterQueueSourceArn"] = broker.catalogue.arn(extra.death.source)
@@ -208,14 +205,6 @@ class Delivery:
 
 def _milliseconds(nanoseconds: int) -> str:
     return str(nanoseconds // 1_000_000)
-
-
-def _on_wire(attribute: Attribute) -> dict[str, str]:
-    if attribute.BinaryValue is not None:
-        value = {"BinaryValue": base64.b64encode(attribute.BinaryValue).decode()}
-    else:
-        value = {"StringValue": attribute.StringValue or ""}
-    return {**value, "DataType": attribute.DataType or "String"}
 
 
 class Poll:

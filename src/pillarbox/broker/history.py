@@ -1,0 +1,112 @@
+"""The history of the broker's queues, read by index over the private protocol.
+
+Whoever may receive a queue's messages may read its history, and gets the entries of that queue
+only; the history of all queues takes a key that may do everything. Entries are read beside the
+event loop, a few megabytes at a time, and travel in Arrow's layout, as they lie on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from typing import Final
+
+from pillarbox.broker.access import Principal
+from pillarbox.core import journal
+from pillarbox.core.errors import MailboxError, MailboxStorageError
+from pillarbox.log import Log, LogError, LogIndexError
+from pillarbox.log.frame import encode_records
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.broker.errors import AccessDeniedError, QueueNotFoundError
+from pillarbox.mailbox.ledger import DurableDesk, DurableStore
+from pillarbox.mailbox.store import Store
+
+_ANSWER_BYTES: Final = 4 << 20  # of the log, that one answer looks at
+_RECORD_BYTES: Final = 32  # what an entry costs beside its bytes
+_SECRET: Final = bytes((journal.IDENTITY,))  # it holds what receipt handles are made with
+_OF_NO_QUEUE: Final = bytes((journal.IDENTITY, journal.RESTATED))
+_QUEUE_AT: Final = slice(4, 8)  # of an entry's head: see journal.HEAD
+
+
+class History:
+    """What happened to the queues of a store, as far as it is kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def answer(
+        self, command: wire.Outline | wire.Recall, name: str, principal: Principal
+    ) -> wire.Result:
+        log, numbers = self._log, self._queues(name, principal)
+        number = next(iter(numbers)) if name else None
+        try:
+            if isinstance(command, wire.Recall):
+                return await asyncio.to_thread(_recall, log, command, number)
+            return await asyncio.to_thread(self._outline, command, numbers)
+        except LogError as error:
+            raise MailboxStorageError(f"the history can't be read: {error}") from error
+
+    @property
+    def _log(self) -> Log:
+        if not isinstance(self._store, DurableStore):
+            raise MailboxError(
+                "this broker keeps its queues in memory, and no history of them: start it with "
+                "--data, or consume the queue instead"
+            )
+        return self._store.log
+
+    def _queues(self, name: str, principal: Principal) -> dict[int, str]:
+        """The numbers by which the log knows the queues that are asked for."""
+        if not name and not principal.is_unlimited:
+            raise AccessDeniedError(
+                "the history of all queues takes a key that may do everything; name one queue"
+            )
+        desks = self._store.desks
+        if name and name not in desks:
+            raise QueueNotFoundError(f"the broker has no queue {name!r}, and so no history of it")
+        wanted = [desks[name]] if name else list(desks.values())
+        return {each.number: each.queue.name for each in wanted if isinstance(each, DurableDesk)}
+
+    def _outline(self, command: wire.Outline, names: dict[int, str]) -> wire.Outlined:
+        log = self._log
+        first, end = log.first_index, log.end_index
+        marks, before = [(first, 0)], 0
+        for stop, size in log.sealed_segments():
+            before += size
+            marks.append((stop, before))
+        if end > marks[-1][0]:
+            marks.append((end, log.size_bytes))
+        at = None if command.time_ns is None else log.index_at_time(command.time_ns)
+        return wire.Outlined(first, end, marks, self._store.prefix, names, at)
+
+
+def _recall(log: Log, command: wire.Recall, number: int | None) -> wire.Recalled:
+    """The entries of a queue, or of all, from an index on; as many as are found in one go."""
+    indices, times, records = array("q"), array("q"), list[bytes]()
+    queue = None if number is None else number.to_bytes(4, "little")
+    hidden = _SECRET if queue is None else _OF_NO_QUEUE
+    kinds = bytes(kind for kind in command.kinds or journal.KINDS if kind not in hidden)
+    stop = min(command.stop, log.end_index)
+    end, room = command.start, _ANSWER_BYTES
+    try:
+        for frame in log.frames(command.start, stop):
+            kept = [
+                (index, entry)
+                for index, entry in enumerate(frame.records, frame.first_index)
+                if entry[0] in kinds and (queue is None or entry[_QUEUE_AT] == queue)
+            ]
+            indices.extend([index for index, _ in kept])
+            times.extend([frame.time_ns] * len(kept))
+            records += [entry for _, entry in kept]
+            end = frame.end_index
+            room -= sum(map(len, frame.records)) + _RECORD_BYTES * len(frame.records)
+            if room <= 0:
+                break
+        else:
+            end = max(end, stop)  # past what a repair could not save
+    except LogIndexError:
+        pass  # retention was quicker, as `first` says
+    payload = encode_records(records)[0] if records else b""
+    return wire.Recalled(
+        log.first_index, end, len(records), indices.tobytes(), times.tobytes(), payload
+    )

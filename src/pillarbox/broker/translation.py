@@ -1,0 +1,151 @@
+"""A message in SQS's words and in ours: it reads the same through both faces of a queue.
+
+The store keeps it as mailboxes do: the body as bytes, attributes as plain texts, and what the
+system knows under reserved names. What SQS's users say under names of ours, and is not
+well-formed, is kept aside for them: a message comes back to SQS as it was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pillarbox.broker.shapes import Attribute
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core.errors import SerializationError
+from pillarbox.core.limits import RESERVED_PREFIX
+from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox.sqs_form import FORM, PRIORITY, REST
+
+# Beside the attributes that users see: what these are to SQS, and what the system knows.
+TYPES_NOTE: Final = "pillarbox.types"
+TRACE_NOTE: Final = "pillarbox.trace"
+GROUP_NOTE: Final = "pillarbox.group"
+SENDER_NOTE: Final = "pillarbox.sender"
+FORM_NOTE: Final = "pillarbox.form"  # `text`: a reader of JSON has to put the body in quotes
+_ASIDE: Final = "pillarbox.sqs."  # begins what only SQS's users get to see
+_NAMES: Final = {
+    "pillarbox.reply_to": sqs_form.REPLY_TO,
+    "pillarbox.in_reply_to": sqs_form.IN_REPLY_TO,
+}
+_NOTES: Final = {name: note for note, name in _NAMES.items()}
+_JSON: Final = codec_for(Any).content_type
+_NUMBERS: Final = {PRIORITY: "Number"}
+
+
+def pack(
+    text: str, body: bytes, attributes: Mapping[str, Attribute], priority: int
+) -> tuple[bytes, dict[str, str]]:
+    """The body and the attributes of a message from SQS, as a queue keeps them."""
+    kept: dict[str, str] = {}
+    types: dict[str, str] = {}
+    for name, attribute in attributes.items():
+        kind = attribute.DataType or ""
+        key, value = name, _value(attribute)
+        if is_ours(name):
+            if name == FORM and kind == "String" and (data := _data(text, value)) is not None:
+                body = data
+                notes: dict[str, str] | None = {FORM_NOTE: "text"} if "text" in value else {}
+            else:
+                notes = _notes(name, kind, value, priority, attributes)
+            if notes is not None:
+                kept.update(notes)
+                continue
+            key = _ASIDE + name
+        kept[key] = value
+        if kind != "String":
+            types[key] = kind
+    if types:
+        kept[TYPES_NOTE] = msgspec.json.encode(types).decode()
+    return body, kept
+
+
+def unpack(
+    body: bytes, kept: Mapping[str, str] | None, priority: int
+) -> tuple[str, dict[str, Attribute]]:
+    """The body and the attributes of a message, as users of SQS know them."""
+    text, form = sqs_form.body_text(body)
+    if not kept and not priority and form is None:
+        return text, {}
+    kept = kept or {}
+    note = kept.get(TYPES_NOTE)
+    types: dict[str, str] = msgspec.json.decode(note) if note is not None else {}
+    forms = "+".join(filter(None, (kept.get(FORM_NOTE), form)))
+    own = {PRIORITY: str(priority)} if priority else {}
+    own |= {FORM: forms} if forms else {}
+    own |= {name: kept[note] for note, name in _NAMES.items() if note in kept}
+    users = {name: value for name, value in kept.items() if not is_ours(name)}
+    found = {
+        name: _attribute(types.get(name) or _NUMBERS.get(name, "String"), value)
+        for name, value in (sqs_form.beside(users, {}) | own).items()
+    }
+    for key, value in kept.items():
+        if key.startswith(_ASIDE):
+            found[key.removeprefix(_ASIDE)] = _attribute(types.get(key, "String"), value)
+    return text, found
+
+
+def on_wire(attribute: Attribute) -> dict[str, str]:
+    """An attribute as an answer tells it, bytes as base64."""
+    name = "StringValue" if attribute.BinaryValue is None else "BinaryValue"
+    return {name: _value(attribute), "DataType": attribute.DataType or "String"}
+
+
+def is_ours(name: str) -> bool:
+    """Whether it is a name that says something about a message, and not its user's."""
+    return name.lower().startswith(RESERVED_PREFIX)
+
+
+def group_of(group: str | None, kept: Mapping[str, str] | None) -> str | None:
+    """The group that a mailbox is told of: one that SQS's face had to make up is none."""
+    if group is None and kept:
+        group = kept.get(GROUP_NOTE)
+    return None if group is None or group.startswith(sqs_form.ALONE) else group
+
+
+def as_read(codec: Codec[Any] | None, kept: Mapping[str, str], body: bytes | None) -> bytes | None:
+    """A body for mailboxes: an answer that was sent as text, in quotes for those who read JSON."""
+    if body is None or kept.get(FORM_NOTE) != "text":
+        return body
+    is_json = codec is not None and codec.content_type == _JSON
+    return msgspec.json.encode(body.decode()) if is_json else body
+
+
+def _notes(
+    name: str, kind: str, value: str, priority: int, attributes: Mapping[str, Attribute]
+) -> dict[str, str] | None:
+    """What an attribute with a name of ours comes to; None if we did not write it."""
+    if name == PRIORITY and kind == "Number" and priority and value == str(priority):
+        return {}  # the message itself says so
+    if name in _NOTES and kind == "String":
+        return {_NOTES[name]: value}
+    rest = sqs_form.rest_of(value) if name == REST and kind == "String" else None
+    if rest is None or any(is_ours(each) or each in attributes for each in rest):
+        return None
+    return rest
+
+
+def _data(text: str, form: str) -> bytes | None:
+    """The body behind this form; None if it would not come back in the same words."""
+    try:
+        data = sqs_form.body_data(text, form)
+    except SerializationError:
+        return None
+    again, bare = sqs_form.body_text(data)
+    forms = [each for each in ("text" if "text" in form else None, bare) if each]
+    return data if again == text and form == "+".join(forms) else None
+
+
+def _value(attribute: Attribute) -> str:
+    if attribute.BinaryValue is not None:
+        return base64.b64encode(attribute.BinaryValue).decode()
+    return attribute.StringValue or ""
+
+
+def _attribute(kind: str, value: str) -> Attribute:
+    if kind.startswith("Binary"):
+        return Attribute(kind, None, base64.b64decode(value))
+    return Attribute(kind, value)
