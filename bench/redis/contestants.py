@@ -34,7 +34,7 @@ class Contestant:
     name: str
     opened: Callable[[], AbstractContextManager[Cycle]]
     lacks: str = ""
-    acknowledges: bool = False
+    leases: bool = False  # it gives out each message on a lease, and again when that runs out
 
 
 @contextmanager
@@ -170,8 +170,17 @@ def _raw() -> Iterator[Cycle]:
 PILLARBOX = Contestant("Pillarbox", _pillarbox)
 RAW = Contestant("raw LPUSH and BRPOP", _raw, f"{_GONE}; the limit")
 PEERS = (
-    Contestant("kombu", _kombu, "delivery count, dead letters; 1 hour is its lease", True),
-    Contestant("dramatiq", _dramatiq, "lease of a message: a dead worker's come back", True),
+    Contestant(
+        "kombu",
+        _kombu,
+        "atomic receive, delivery count, dead letters; has a lease, of 1 hour",
+        leases=True,
+    ),
+    Contestant(
+        "dramatiq",
+        _dramatiq,
+        "lease, delivery count; what a dead worker had comes back",
+    ),
     Contestant("huey", _huey, _GONE),
     Contestant("rq", _rq, "lease: its workers keep a registry of their own"),
 )

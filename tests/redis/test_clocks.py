@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from pillarbox.mailbox.redis.scripts import Scripts
 from pillarbox.testing.redis import shared_server
 from tests.redis.world import new_name, open_box
 
@@ -73,3 +74,18 @@ def test_R32_clients_with_clocks_an_hour_apart_agree_on_every_lease() -> None:
     finally:
         early.close()
         late.close()
+
+
+AN_HOUR_AHEAD = """
+local clock = call("TIME")
+local now = (clock[1] + 3600) * 1000000 + clock[2]
+"""
+
+
+def test_R32_if_each_went_by_its_own_clock_they_would_not_agree() -> None:
+    """The control: one client's scripts take its own time for that of the server."""
+    with open_box() as box, open_box(name=box.name, scripts=Scripts(now=AN_HOUR_AHEAD)) as late:
+        box.send("a")
+        (held,) = box.receive(visibility_timeout=600)
+        assert len(late.receive()) == 1
+        assert held.acknowledge() is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pillarbox.mailbox.redis import (
     RefusedError,
 )
 from pillarbox.mailbox.redis.keys import place_of
-from pillarbox.mailbox.redis.scripts import Script, Scripts
+from pillarbox.mailbox.redis.scripts import Scripts, script_of
 from pillarbox.testing.redis import RedisServer, directory, free_ports, shared_server, until
 from tests.redis.world import CuttingProxy, new_name, open_box, proxied
 
@@ -83,7 +82,7 @@ def test_R33_without_the_session_it_would_be_sent_twice(
     said = b'call("SET", session, number .. answer'
     assert said in forgetful["send"].text
     text = forgetful["send"].text.replace(said, b'call("SET", session, "x"')
-    forgetful["send"] = Script("send", hashlib.sha1(text).hexdigest().encode(), text)
+    forgetful["send"] = script_of("send", text)
     monkeypatch.setattr(box._verbs.queue, "_scripts", forgetful)
     box.send("so that the server knows the script")
     box.purge()
@@ -214,7 +213,7 @@ def test_R22_scripts_that_may_not_run_without_memory_would_lock_it_up(small: Red
     strict = Scripts()
     for name in ("claim", "acknowledge"):
         text = strict[name].text.replace(b" flags=allow-oom", b"")
-        strict[name] = Script(name, hashlib.sha1(text).hexdigest().encode(), text)
+        strict[name] = script_of(name, text)
     with open_box(bytes, url=f"{small.url}/-", scripts=strict) as box:
         fill(box)
         small.ask("CONFIG", "SET", "maxmemory", "1mb")  # far past it, whatever was freed meanwhile

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
-from pillarbox import DeadLetterPolicy
+import pytest
+
+from pillarbox import DeadLetterPolicy, InvalidParameterError
+from pillarbox.core.journal import KINDS
+from pillarbox.mailbox.redis.history import read, trim
 from pillarbox.mailbox.redis.keys import place_of
 from pillarbox.testing.redis import shared_server
 from tests.redis.world import open_box
@@ -62,6 +67,47 @@ def test_R74_every_client_of_the_queue_writes_it() -> None:
     with open_box(journal=True) as box, open_box(name=box.name) as other:
         other.send("a")
         assert [event["kind"] for event in history(box.name)] == ["sent"]
+
+
+def test_R74_it_is_read_by_offset_and_trimmed() -> None:
+    with open_box(journal=True) as box:
+        url = f"{shared_server().url}/{box.name}"
+        ids = box.send_many(["a", "b"], attributes={"colour": "red"}, group="g", priority=2)
+        box.acknowledge_many(box.receive(max_messages=2))
+        events = read(url)
+        assert [(each.kind, each.message_id) for each in events] == [
+            (kind, each) for kind in ("sent", "leased", "acknowledged") for each in ids
+        ]
+        first = events[0]
+        assert (first.body, first.attributes, first.priority) == (b"a", {"colour": "red"}, 2)
+        assert first.details["group"] == "g"
+        assert abs(datetime.now(UTC) - first.at) < timedelta(minutes=5)
+        assert events[2].body is None
+        assert events[2].details["number"] == "1"
+        paged = read(url, count=2)
+        while more := read(url, after=paged[-1].offset, count=2):
+            paged += more
+        assert paged == events
+        assert trim(url, before=events[2].offset) == 2
+        assert read(url) == events[2:]
+
+
+def test_R74_kinds_are_those_of_every_history() -> None:
+    with open_box(journal=True, dead_letters=DeadLetterPolicy(1)) as box:
+        box.send_many(["a", "b", "c"])
+        one, two, three = box.receive(max_messages=3)
+        one.nack()
+        two.release()
+        three.extend_visibility(9)
+        box.purge()
+        kinds = {each.kind for each in read(f"{shared_server().url}/{box.name}")}
+        assert kinds == {"sent", "leased", "died", "released", "extended", "purged"}
+        assert kinds <= set(KINDS.values())
+
+
+def test_R74_an_offset_must_be_one() -> None:
+    with pytest.raises(InvalidParameterError, match="after must be the offset"):
+        read(f"{shared_server().url}/orders", after="yesterday")
 
 
 def test_R74_without_it_there_is_no_stream() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
+import pytest
+
+from pillarbox import MailboxConnectionError
 from pillarbox.mailbox.redis.keys import place_of
 from pillarbox.testing.redis import RedisServer, shared_cluster
 from tests.redis.world import open_box
@@ -12,12 +16,16 @@ from tests.redis.world import open_box
 MOVES = 4
 
 
-def move(slot: int, source: RedisServer, target: RedisServer) -> None:
+def move(
+    slot: int, source: RedisServer, target: RedisServer, meanwhile: Callable[[], object]
+) -> None:
     """What redis-cli does: the slot is marked, its keys go over, and all are told."""
     source_id, target_id = source.ask("CLUSTER", "MYID"), target.ask("CLUSTER", "MYID")
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-    time.sleep(0.1)  # clients meet the slot while it is nowhere whole
+    first = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1)
+    source.ask("MIGRATE", "127.0.0.1", target.port, first[0], 0, 5_000)
+    meanwhile()  # clients meet the slot while it is nowhere whole
     while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
         for key in keys:
             source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
@@ -62,7 +70,7 @@ def test_R33_no_error_reaches_anyone_while_the_slot_moves_and_no_message_is_leas
             source = cluster.master_of(slot)
             target = next(node for node in cluster.masters() if node is not source)
             count = len(seen)
-            move(slot, source, target)
+            move(slot, source, target, lambda: time.sleep(0.1))
             deadline = time.monotonic() + 20
             while len(seen) <= count and not errors and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -75,3 +83,22 @@ def test_R33_no_error_reaches_anyone_while_the_slot_moves_and_no_message_is_leas
         assert len(seen) == len(set(seen)), "a message was leased twice"
         assert set(seen) == set(sent)
         assert all(refused)
+
+
+def test_R33_who_does_not_try_again_would_notice() -> None:
+    """The control: the servers do refuse, while the keys of a slot are in two places."""
+    cluster = shared_cluster()
+    cluster.wait_until_whole()
+    with open_box(int, url=f"{cluster.url}/-", retry_seconds=0) as box:
+        slot = place_of(box.name).slot
+        box.send_many(range(5), delay_seconds=60)
+        source = cluster.master_of(slot)
+        target = next(node for node in cluster.masters() if node is not source)
+
+        def notice() -> None:
+            with pytest.raises(MailboxConnectionError, match="rehashing of slot"):
+                box.send(6)
+
+        move(slot, source, target, notice)
+    with open_box(int, name=box.name, url=f"{cluster.url}/-") as again:
+        assert again.stats().scheduled == 5

@@ -45,6 +45,7 @@ def test_R32_every_verb_works_after_the_server_forgot_the_scripts() -> None:
             server.ask("SCRIPT", "FLUSH")
             box.send("a")
             server.ask("SCRIPT", "FLUSH")
+            assert server.ask("SCRIPT", "EXISTS", SCRIPTS["claim"].sha) == [0]
             (message,) = box.receive()
             server.ask("SCRIPT", "FLUSH")
             assert message.acknowledge()

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillarbox import InvalidParameterError, SerializationError
+from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.sqs import wire
-from pillarbox.mailbox.sqs.wire import Beside, body_bytes, body_text, details
+from pillarbox.mailbox.sqs.wire import Beside, body_bytes, details
+from pillarbox.mailbox.sqs_form import body_text
 
 UNFIT = "".join(map(chr, [*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF]))
 
@@ -50,9 +52,11 @@ def test_R38_text_that_sqs_takes_travels_as_it_is(text: str) -> None:
 def test_R1_any_attributes_come_back_and_sqs_takes_what_carries_them(
     attributes: dict[str, str],
 ) -> None:
-    entry, _ = Beside(attributes, {wire.PRIORITY: "7", wire.REPLY_TO: "answers"}).entry(b"\xff")
+    entry, _ = Beside(attributes, {sqs_form.PRIORITY: "7", sqs_form.REPLY_TO: "answers"}).entry(
+        b"\xff"
+    )
     noted = entry["MessageAttributes"]
-    assert len(noted) <= wire.ATTRIBUTES_MAX
+    assert len(noted) <= sqs_form.ATTRIBUTES_MAX
     for name, each in noted.items():
         assert name.isascii()
         assert sqs_takes(each["StringValue"])
@@ -64,7 +68,7 @@ def test_R1_any_attributes_come_back_and_sqs_takes_what_carries_them(
 def test_R34_attributes_that_sqs_can_carry_are_its_own_for_other_consumers() -> None:
     entry, _ = Beside({"colour": "red", "größe": "7"}, {}).entry(b"a")
     assert entry["MessageAttributes"]["colour"] == {"DataType": "String", "StringValue": "red"}
-    assert entry["MessageAttributes"][wire.REST]["StringValue"] == '{"größe":"7"}'
+    assert entry["MessageAttributes"][sqs_form.REST]["StringValue"] == '{"größe":"7"}'
 
 
 def test_R34_attributes_of_other_producers_are_shown_as_text() -> None:
@@ -72,21 +76,21 @@ def test_R34_attributes_of_other_producers_are_shown_as_text() -> None:
         "count": {"DataType": "Number", "StringValue": "7"},
         "data": {"DataType": "Binary", "BinaryValue": b"\xff"},
         "kind": {"DataType": "String.custom", "StringValue": "x"},
-        wire.REST: {"DataType": "String", "StringValue": "no JSON"},
-        wire.PRIORITY: {"DataType": "Number", "StringValue": "no number"},
+        sqs_form.REST: {"DataType": "String", "StringValue": "no JSON"},
+        sqs_form.PRIORITY: {"DataType": "Number", "StringValue": "no number"},
     }
     found = details({"Body": "a", "MessageAttributes": noted, "Attributes": {}})
     assert dict(found.attributes) == {
         "count": "7",
         "data": "/w==",
         "kind": "x",
-        wire.REST: "no JSON",
+        sqs_form.REST: "no JSON",
     }
     assert found.priority == 0
 
 
 def test_R23_a_body_that_claims_to_be_base64_and_is_not_does_not_decode() -> None:
-    noted = {wire.FORM: {"DataType": "String", "StringValue": "base64"}}
+    noted = {sqs_form.FORM: {"DataType": "String", "StringValue": "base64"}}
     with pytest.raises(SerializationError, match="base64"):
         body_bytes({"Body": "!", "MessageAttributes": noted}, as_json=False)
 
@@ -100,6 +104,6 @@ def test_R34_bytes_that_are_too_large_as_base64_say_so() -> None:
 
 def test_R21_an_answer_of_text_is_read_as_text_and_as_json() -> None:
     for text in ("plain", "", "\x00"):
-        entry, _ = Beside(None, {wire.FORM: "text"}).entry(text.encode())
+        entry, _ = Beside(None, {sqs_form.FORM: "text"}).entry(text.encode())
         assert body_bytes(received(entry), as_json=False) == text.encode()
         assert wire.msgspec.json.decode(body_bytes(received(entry), as_json=True)) == text
