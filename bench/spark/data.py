@@ -12,6 +12,9 @@ from pillarbox.log import Log
 
 MESSAGE = b"a message of two hundred bytes, as many of them are ".ljust(193, b".")
 FRAME = 2_000
+SPARKS_OWN_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+)
 
 
 @cache
@@ -29,6 +32,13 @@ def spark_session(master: str = "local[2]") -> Any:
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(tuple_source())
     return session
+
+
+def as_spark_comes() -> Any:
+    """The same session, with checkpoints written as Spark does it without our settings."""
+    plain = spark_session().newSession()
+    plain.conf.set("spark.sql.streaming.checkpointFileManagerClass", SPARKS_OWN_FILES)
+    return plain
 
 
 def message(number: int) -> bytes:

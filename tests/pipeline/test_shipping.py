@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pillarbox.pipeline import Pipeline
-from pillarbox.pipeline.shipping import archives, modules_of
+from pillarbox.pipeline.shipping import modules_of
+from pillarbox.spark.shipping import archives
 
 MODULE = """
 from msgspec import Struct

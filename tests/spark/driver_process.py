@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +32,65 @@ def main(place: Path, master: str, rows: int) -> None:
     spark.sparkContext.setLogLevel("OFF")
     cloudpickle.register_pickle_by_value(killing)
     spark.dataSource.register(killing.KillingSource)
-    queries = start_all(spark, place)
+    queries = [Kept(start) for start in processors(spark, place)]
     wanted = {"mid": rows, "out": rows, "joined": rows, "even": rows // 2, "odd": rows // 2}
     while True:
         counts = {name: count(place / name) for name in wanted}
         print(json.dumps(counts), flush=True)
         if all(counts[name] >= wanted[name] for name in wanted):
             break
-        for query in queries:
-            if not query.isActive:
-                raise SystemExit(f"a query has ended: {query.exception()}")
+        for each in queries:
+            each.keep_up()
         time.sleep(0.05)
-    for query in queries:
-        query.processAllAvailable()
-        query.stop()
+    for each in queries:
+        each.query.processAllAvailable()
+        each.query.stop()
     spark.stop()
     print("done", flush=True)
 
 
-def start_all(spark: Any, place: Path) -> list[Any]:
-    def source(name: str, schema: str) -> Any:
-        rows = spark.readStream.format("pillarbox").schema(schema)
-        return rows.option("maxRowsPerTrigger", ROWS_PER_BATCH).load(str(place / name))
+#: What a query dies of when a Python worker of it was killed, or took too long to come up.
+LOST = re.compile(r"(?i)worker|terminated|exited|crash|EOF|connection reset|broken pipe")
+OURS = re.compile("DivergedError|FencedError|LogCorrupt|DataLoss")
 
-    def sink(frame: Any, processor: str, target: Path | None, **options: str) -> Any:
-        writer = frame.writeStream.format("killing").option("processor", processor)
-        writer = writer.option("checkpointLocation", str(place / "checkpoints" / processor))
-        for name in ("killIn", "killMarker", "killVictim"):
-            if name in os.environ:
-                writer = writer.option(name, os.environ[name])
-        writer = writer.options(**options)
-        query = writer.start(str(target)) if target is not None else writer.start()
-        # One after the other: Spark gives a Python worker ten seconds to start, and no more.
+
+class Kept:
+    """A query that is started again when it has lost a worker.
+
+    Spark gives a Python worker ten seconds to start, and no more; so one starts after the other.
+    """
+
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self.query = self._started()
+
+    def _started(self) -> Any:
+        query = self._start()
         while query.isActive and query.lastProgress is None:
             time.sleep(0.02)
         return query
+
+    def keep_up(self) -> None:
+        if self.query.isActive:
+            return
+        error = str(self.query.exception())
+        if OURS.search(error) or not LOST.search(error):
+            raise SystemExit(f"a query has ended: {error}")
+        self.query = self._started()
+
+
+def processors(spark: Any, place: Path) -> list[Callable[[], Any]]:
+    trap = {k: os.environ[k] for k in ("killIn", "killMarker", "killVictim") if k in os.environ}
+
+    def source(name: str, schema: str) -> Any:
+        rows = spark.readStream.format("killing").options(**trap).schema(schema)
+        return rows.option("maxRowsPerTrigger", ROWS_PER_BATCH).load(str(place / name))
+
+    def sink(frame: Any, processor: str, target: Path | None, **options: str) -> Callable[[], Any]:
+        writer = frame.writeStream.format("killing").option("processor", processor)
+        writer = writer.option("checkpointLocation", str(place / "checkpoints" / processor))
+        writer = writer.options(**trap, **options)
+        return lambda: writer.start(str(target)) if target is not None else writer.start()
 
     first = sink(source("in", "body BINARY"), "first", place / "mid")
     second = sink(source("mid", "body BINARY"), "second", place / "out")

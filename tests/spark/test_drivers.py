@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import pytest
 
 from pillarbox import spark as on_spark
 from pillarbox.log import Log
+from tests.spark import killing
+from tests.spark.driver_process import OURS
 from tests.spark.support import contents, fill, numbered
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ class Driver:
         machine it does when a worker takes long to start; none of ours is among them."""
         self.process.communicate()
         said = self.errors.read_text()
-        assert not re.search("DivergedError|FencedError|LogCorrupt|DataLoss", said), said[-4000:]
+        assert not OURS.search(said), said[-4000:]
         return self.process.returncode == 0
 
 
@@ -143,7 +144,36 @@ def test_R83_drivers_killed_two_hundred_times(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("window", ["after staging", "after the commit frame", "after the commit"])
+@pytest.mark.parametrize("seed", range(2))
+def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    """Those of tasks, those that plan a batch, those that commit it; queries start again."""
+    choice, rows, kills = random.Random(seed), 6000, 0
+    prepare(tmp_path, rows)
+    driver = Driver(tmp_path, rows)
+    # Two hundred milliseconds are about a batch; the last kills meet a stream that is done.
+    while driver.until(0, choice.randrange(2, 30)):
+        workers = python_workers(driver.process.pid)
+        if workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(choice.choice(workers), signal.SIGKILL)
+                kills += 1
+    if not driver.finish():
+        run_to_the_end(tmp_path, rows)
+    print("kills", kills)
+    assert kills > 10
+    check(tmp_path, rows)
+
+
+def python_workers(group: int) -> list[int]:
+    """The processes of a driver that Spark has started to run Python."""
+    found = subprocess.run(
+        ["pgrep", "-g", str(group), "-f", "-m pyspark"], capture_output=True, text=True, check=False
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("window", killing.WINDOWS)
 def test_R83_drivers_killed_in_a_window(tmp_path: Path, window: str) -> None:
     prepare(tmp_path, 1200)
     marker = tmp_path / "marker"

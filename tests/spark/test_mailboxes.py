@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import BinaryType, StructType
 
-from pillarbox import DurableMailbox
+from pillarbox import DurableMailbox, open_mailbox
+from pillarbox import spark as on_spark
 from pillarbox.core.errors import MailboxStorageError
+from pillarbox.log import Log
+from pillarbox.spark.leased import LeasedReader, _encode, _staged
 from pillarbox.spark.mailbox_sink import MailboxSink
+from pillarbox.spark.options import ReadOptions
 from tests.spark.support import contents, fill, numbered, to_the_end
 
 
@@ -38,8 +44,9 @@ def test_R86_a_dataframe_is_sent_to_a_mailbox_with_its_options(spark: Any, tmp_p
         "map('shop', cast(id as string)) as attributes",
         "cast(id % 10 as int) as priority",
     )
-    writer = frame.write.format("pillarbox").mode("append").option("target", "mailbox")
-    writer.save(f"file:{tmp_path}/data/orders")
+    told: list[on_spark.Progress] = []
+    on_spark.enqueue(frame, f"file:{tmp_path}/data/orders", progress=told.append)
+    assert told[-1] == ("messages", 300, 300)
     found = received(tmp_path / "data", "orders")
     assert sorted(message.body["n"] for message in found) == list(range(300))
     assert all(message.attributes == {"shop": str(message.body["n"])} for message in found)
@@ -91,3 +98,26 @@ def test_R86_a_mailbox_is_consumed_as_a_stream_and_acknowledged(spark: Any, tmp_
     run()
     assert sorted(contents(tmp_path / "out")) == sorted(numbered(0, 60))
     assert received(tmp_path / "data", "orders") == []
+
+
+def test_R86_what_a_dead_driver_had_staged_is_not_staged_again(tmp_path: Path) -> None:
+    """It died after it had staged the messages and before it had acknowledged them."""
+    options = ReadOptions.of({"path": f"memory:{tmp_path.name}"})
+    schema = StructType().add("body", BinaryType())
+
+    with open_mailbox(options.url, bytes) as box:
+        box.send_many(numbered(0, 30))
+        found = box.receive(max_messages=30)
+        with Log.open(tmp_path / "staged") as log:
+            log.append_many([_encode(_staged(message)) for message in found])
+        for message in found:
+            message.nack()
+        reader = LeasedReader(options, str(tmp_path / "staged"), schema)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(100))
+        parts = reader.partitions(start, end)
+        bodies = [b for part in parts for batch in reader.read(part) for b in batch[0].to_pylist()]
+        reader.commit(end)
+        reader.stop()
+        assert bodies == numbered(0, 30)
+        assert box.approximate_count() == 0  # acknowledged by the one that came after

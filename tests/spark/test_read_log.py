@@ -10,7 +10,7 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.spark.history import FileHistory
+from pillarbox.spark.file_history import FileHistory
 from tests.spark.support import fill, numbered
 
 
@@ -55,6 +55,26 @@ def test_R86_a_schema_picks_columns_and_fields_of_json_bodies(spark: Any, tmp_pa
     ]
 
 
+def test_R86_the_option_schema_types_the_body_as_a_struct_or_as_a_variant(
+    spark: Any, tmp_path: Path
+) -> None:
+    fill(tmp_path / "log", [b'{"id":"a","lines":[{"price":1.5}]}', b'{"id":7}', b"not json"])
+    typed = read(spark, tmp_path / "log", schema="id STRING, lines ARRAY<STRUCT<price: DOUBLE>>")
+    found = typed.selectExpr("body.id", "body.lines[0].price as price", "index").collect()
+    assert [tuple(row) for row in found] == [("a", 1.5, 0), (None, None, 1), (None, None, 2)]
+    loose = read(spark, tmp_path / "log", schema="variant")
+    fields = [
+        "variant_get(body, '$.id', 'string')",
+        "variant_get(body, '$.lines[0].price', 'double')",
+        "body is null",
+    ]
+    found = [tuple(row) for row in loose.selectExpr(*fields).collect()]
+    assert found == [("a", 1.5, False), ("7", None, False), (None, None, True)]
+    reader = spark.read.format("pillarbox").schema("id VARIANT").load(str(tmp_path / "log"))
+    with pytest.raises(Exception, match="only the body can be a VARIANT"):
+        reader.count()
+
+
 def test_R86_filters_on_index_and_time_reach_the_source(spark: Any, tmp_path: Path) -> None:
     fill(tmp_path / "log", numbered(0, 1000), segment_bytes=8192)
     middle = datetime.now(UTC)
@@ -77,12 +97,16 @@ def test_R86_filters_on_index_and_time_reach_the_source(spark: Any, tmp_path: Pa
 
 
 def test_R86_one_dataframe_may_be_filtered_in_several_ways(spark: Any, tmp_path: Path) -> None:
-    """With push-down Spark would mix them up, which is why it is not the default."""
+    """With push-down Spark mixes them up, which is why it is not the default (the control)."""
     fill(tmp_path / "log", numbered(0, 1000))
-    frame = read(spark, tmp_path / "log")
-    both = frame.where("index >= 700").union(frame.where("index < 100"))
-    assert both.count() == 400
-    assert frame.count() == 1000
+
+    def found(**options: Any) -> int:
+        frame = read(spark, tmp_path / "log", **options)
+        return int(frame.where("index >= 700").union(frame.where("index < 100")).count())
+
+    assert found() == 400
+    # Once Spark has mended this, push-down can be the default.
+    assert found(pushFilters=True) != 400
 
 
 def test_R75_a_log_is_read_while_a_writer_has_it_open(spark: Any, tmp_path: Path) -> None:

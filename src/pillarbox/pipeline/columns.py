@@ -34,24 +34,45 @@ _MADE = "array<struct<output:string,body:binary,cause:string>>"
 def decoded(raw: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
     """The bodies of a log as columns, and those that can't be read as rows for the error log.
 
-    `raw` has `_index`, `_time` and `_raw`.
+    `raw` has `_index`, `_time` and `_raw`. It is read and parsed once for each of the two.
     """
     shape = shape_of(log.body_type)
-    value, unreadable = _value(shape)
-    wanted = getattr(log.body_type, "__qualname__", str(log.body_type))
-    cause = F.when(unreadable, F.lit(f"the body can't be read as {wanted}"))
-    read = raw.withColumn("_value", value)
-    for field, missing in _missing(shape.columns, "_value"):
-        cause = cause.when(missing, F.lit(f"the field {field!r} is missing or null"))
-    read = read.withColumn("_cause", cause)
+    read = _judged(raw, log, shape)
     good = read.where("_cause IS NULL").select(*_columns(shape), *METADATA)
     if log.condition:
         good = good.where(log.condition)
     bad = read.where("_cause IS NOT NULL").select(
-        F.lit(ERRORS).alias("output"),
-        failure(processor, F.col("_cause"), log=log.name, index="_index", body=RAW).alias(BODY),
+        F.lit(ERRORS).alias("output"), _unread(processor, log).alias(BODY)
     )
     return good, bad
+
+
+def sorted_out(raw: DataFrame, log: LogRef, processor: Processor, into: str) -> DataFrame:
+    """Both in one pass: all columns of a body as the one column `into`, or a failure's bytes.
+
+    What the log's condition turns down is still there.
+    """
+    shape = shape_of(log.body_type)
+    fits = F.col("_cause").isNull()
+    return _judged(raw, log, shape).select(
+        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias("output"),
+        F.when(fits, F.struct(*_columns(shape), *METADATA)).alias(into),
+        F.when(~fits, _unread(processor, log)).alias(BODY),
+    )
+
+
+def _judged(raw: DataFrame, log: LogRef, shape: Shape) -> DataFrame:
+    """Each row with its value, and with the cause if it can't be read."""
+    value, unreadable = _value(shape)
+    wanted = getattr(log.body_type, "__qualname__", str(log.body_type))
+    cause = F.when(unreadable, F.lit(f"the body can't be read as {wanted}"))
+    for field, missing in _missing(shape.columns, "_value"):
+        cause = cause.when(missing, F.lit(f"the field {field!r} is missing or null"))
+    return raw.withColumn("_value", value).withColumn("_cause", cause)
+
+
+def _unread(processor: Processor, log: LogRef) -> Column:
+    return failure(processor, F.col("_cause"), log=log.name, index="_index", body=RAW)
 
 
 def can_fail(log: LogRef) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 import pillarbox.spark as ps
 from pillarbox.log import Log, LogReader
-from pillarbox.pipeline.columns import RAW, can_fail, decoded, encoded, mapped
+from pillarbox.pipeline.columns import RAW, can_fail, decoded, encoded, mapped, sorted_out
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.places import directory_of, log_behind
@@ -248,22 +248,16 @@ class Query:
 
     def _sink_rows(self) -> DataFrame:
         """The rows of all inputs in one DataFrame: a column for each input, and one for errors."""
-        good, bad = self._decoded()
-        parts = [
-            frame.select(F.lit(log.name).alias("output"), F.struct("*").alias(_of(log)))
-            for log, frame in zip(self._inputs, good, strict=True)
-        ]
-        union = functools.partial(DataFrame.unionByName, allowMissingColumns=True)
-        return functools.reduce(union, [*parts, *bad])
+        parts = [sorted_out(self._raw(log), log, self.processor, _of(log)) for log in self._inputs]
+        return functools.reduce(
+            functools.partial(DataFrame.unionByName, allowMissingColumns=True), parts
+        )
 
     def _sink_batch(self, rows: DataFrame, step: Step) -> None:
         several = len(self._inputs) > 1 or self._can_fail()
         held = rows.persist() if several else rows
         try:
-            frames = [
-                held.where(F.col("output") == log.name).select(f"`{_of(log)}`.*")
-                for log in self._inputs
-            ]
+            frames = [self._frame_of(log, held) for log in self._inputs]
             acts = Acts(self._backing, dict, lambda _: None, self._settings.window)
             acts.deliver(step, lambda each: self.processor.function(*frames, each))
             if self._can_fail():
@@ -271,6 +265,11 @@ class Query:
         finally:
             if several:
                 held.unpersist()
+
+    @staticmethod
+    def _frame_of(log: LogRef, held: DataFrame) -> DataFrame:
+        frame = held.where(F.col("output") == log.name).select(f"`{_of(log)}`.*")
+        return frame.where(log.condition) if log.condition else frame
 
     def _write_failures(self, held: DataFrame, step: Step) -> None:
         failed = held.where(F.col("output") == ERRORS).select("body")

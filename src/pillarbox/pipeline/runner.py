@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -25,11 +25,12 @@ from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
 from pillarbox.pipeline.recovery import Backing
-from pillarbox.pipeline.shipping import ship
+from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.pipeline.step import InterruptedStepError, Window
 from pillarbox.spark.place import is_log
+from pillarbox.spark.shipping import OWN, ship
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -48,6 +49,7 @@ def start(
     spark: SparkSession | None = None,
     *,
     master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
     available_now: bool = False,
     interval: str = "0 seconds",
     max_rows: int | None = None,
@@ -61,6 +63,7 @@ def start(
         pipeline: What to run.
         spark: The session to run it on; without one, a session is made for `master`.
         master: `local[*]`, `local-cluster[...]`, `spark://...`.
+        conf: Settings of Spark for that session, as `spark.executor.memory`.
         available_now: End when everything that is there now is worked off, upstream first.
         interval: How often a step begins; by default as soon as there is something to do.
         max_rows: The most that a step reads from each input.
@@ -77,7 +80,7 @@ def start(
     backing = Backing(pipeline.places.backing)
     try:
         own = spark is None and SparkSession.getActiveSession() is None
-        session = spark or ps.session(master, app_name=pipeline.name)
+        session = spark or ps.session(master, app_name=pipeline.name, conf=conf)
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
         settings = Settings(trigger or {"processingTime": interval}, max_rows, window)
         run = Run(
@@ -140,7 +143,7 @@ class Run:
             for output in each.output_names:
                 self._make_log(self.pipeline.directory(output))
             self._make_log(self.pipeline.errors_directory(each.id))
-        ship(self.spark, self.pipeline.graph)
+        ship(self.spark, {OWN, *modules_of(self.pipeline.graph)})
         self.spark.streams.addListener(self._listener)
         rank = self.pipeline.graph.ranks()
         turns: dict[int, list[Processor]] = {}

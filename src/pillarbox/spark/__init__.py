@@ -6,6 +6,7 @@ one micro-batch does; its hash names it for ever (`read_step`), and the outputs 
 """
 
 from pillarbox.spark.commits import StepCommit, claim, last_commit, step_commits
+from pillarbox.spark.enqueue import Progress, enqueue
 from pillarbox.spark.errors import (
     DataLossError,
     DivergedError,
@@ -24,10 +25,12 @@ __all__ = [
     "Input",
     "JavaNotFoundError",
     "OptionError",
+    "Progress",
     "SparkError",
     "Step",
     "StepCommit",
     "claim",
+    "enqueue",
     "last_commit",
     "make_durable",
     "read_step",

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pillarbox.spark.columns import Columns
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.filters import Narrowing
-from pillarbox.spark.history import open_history, position
+from pillarbox.spark.history import History, open_history, position
 from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.place import without_secret
 from pillarbox.spark.reading import Part, Scan
 
 
@@ -21,24 +21,28 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
         self._narrowing = Narrowing()
-        history = open_history(options.url)
-        self._scan = Scan.of(
-            history, options, Columns(schema, mailbox=history.place.store is not None)
-        )
+        # Open until the partitions are planned, which is soon, and in this process.
+        self._history: History | None = open_history(options.url)
+        history = self._history
+        self._mailbox = history.mailbox
+        self._scan = Scan.of(history, options, schema)
         self._start = position(history, "start", options.start)
         self._end = min(position(history, "end", options.end), history.end)
-        if self._start < history.first:
+        if history.has_lost(history.offset(self._start)):
             if options.fail_on_loss:
-                raise DataLossError(options.url, self._start, history.first)
+                raise DataLossError(without_secret(options.url), self._start, history.first)
             self._start = history.first
-        history.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_history": None}
 
     def partitions(self) -> Sequence[InputPartition]:
-        history = open_history(self._options.url)
+        history = self._history or open_history(self._options.url)
         start, end = self._narrowing.range(history, self._start, self._end)
         size, least = self._options.partition_bytes, self._options.partitions_min
         parts = history.partitions(max(start, history.first), end, size, least)
         history.close()
+        self._history = None
         return [Part(pieces) for pieces in parts] or [Part([])]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -54,8 +58,7 @@ class FilteringReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        mailbox = self._scan.names is not None
-        left = [each for each in filters if not self._narrowing.take(each, mailbox=mailbox)]
+        left = [each for each in filters if not self._narrowing.take(each, mailbox=self._mailbox)]
         # Here, because Spark pickles the reader for its tasks before it asks for partitions.
         self._scan = self._scan.narrowed(self._narrowing.queues, self._narrowing.kinds)
         return left

@@ -13,9 +13,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import VariantType, VariantVal
 
 from pillarbox.spark.errors import OptionError
+from pillarbox.spark.rows import Rows
 
 LOG_SCHEMA = "`partition` INT, `index` BIGINT, `body` BINARY, `enqueued_at` TIMESTAMP"
 MAILBOX_SCHEMA = (
@@ -23,9 +26,8 @@ MAILBOX_SCHEMA = (
     " `attributes` MAP<STRING, STRING>, `priority` INT, `enqueued_at` TIMESTAMP, `kind` STRING,"
     " `queue` STRING, `time` TIMESTAMP"
 )
-_OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "time"}
 #: What a history can tell; any other name in a schema is a field of the body.
-OF_LOG = frozenset(("partition", *_OF_LOG))
+OF_LOG = frozenset(("partition", "index", "body", "enqueued_at", "time"))
 OF_MAILBOX = OF_LOG | {"id", "attributes", "priority", "kind", "queue", "details"}
 
 
@@ -34,33 +36,33 @@ class Columns:
 
     def __init__(self, schema: Any, *, mailbox: bool) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        known = OF_MAILBOX if mailbox else OF_LOG
-        self._fields = [field for field in self._schema if field.name not in known]
         if not self._schema.names:
             raise OptionError("a schema needs one column or more")
+        known = OF_MAILBOX if mailbox else OF_LOG
+        self._fields = [field for field in self._schema if field.name not in known]
+        variants = [each.name for each in schema if isinstance(each.dataType, VariantType)]
+        self._variant = "body" in variants
+        if set(variants) - {"body"}:
+            raise OptionError("only the body can be a VARIANT; take its fields with variant_get")
 
-    def of_log(self, batch: Any) -> Any:
-        """The columns of a record batch (index, time, record) of a log."""
-
-        def column(name: str) -> Any:
-            return batch.column(_OF_LOG[name]) if name in _OF_LOG else None
-
-        return self._shaped(column, batch.num_rows)
-
-    def of_events(self, events: Any) -> Any:
-        """The columns of what has `column(name)` and `records`: a store's events, and the like."""
-        return self._shaped(events.column, len(events.records))
-
-    def _shaped(self, column: Any, rows: int) -> Any:
-        typed = typed_bodies(column("body"), self._fields) if self._fields else {}
-        arrays = []
-        for field in self._schema:
-            if field.name == "partition":
-                values = pa.repeat(pa.scalar(0, pa.int32()), rows)
-            else:
-                values = typed.get(field.name) if field.name in typed else column(field.name)
-            arrays.append(_cast(values, field, rows))
+    def shaped(self, rows: Rows) -> Any:
+        """A record batch of the schema."""
+        typed = typed_bodies(rows.column("body"), self._fields) if self._fields else {}
+        arrays = [_cast(self._values(each, rows, typed), each, len(rows)) for each in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _values(self, field: Any, rows: Rows, typed: dict[str, Any]) -> Any:
+        name = field.name
+        if name in typed:
+            return typed[name]
+        if name == "partition":
+            return pa.repeat(pa.scalar(0, pa.int32()), len(rows))
+        values = rows.column(name)
+        if name == "body" and self._variant:
+            return variants(values, field.type)
+        if name == "body" and pa.types.is_struct(field.type):
+            return structs(values, field.type)
+        return values
 
 
 def _cast(values: Any, field: Any, rows: int) -> Any:
@@ -76,6 +78,38 @@ def _cast(values: Any, field: Any, rows: int) -> Any:
             f"column {field.name} can't be read as {field.type} ({error}); change its type in the"
             " schema of the read"
         ) from error
+
+
+def with_body(schema: str, body: str) -> str:
+    """The columns of a history whose bodies are of this type: VARIANT, or names and types."""
+    kind = "VARIANT" if body.strip().upper() == "VARIANT" else f"STRUCT<{body}>"
+    return schema.replace("`body` BINARY", f"`body` {kind}")
+
+
+def structs(bodies: Any, kind: Any) -> Any:
+    """JSON bodies as structs; null where there is no body."""
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    columns = typed_bodies(bodies, fields)
+    return pa.StructArray.from_arrays(
+        [_cast(columns[each.name], each, len(bodies)) for each in fields],
+        fields=fields,
+        mask=pc.is_null(bodies),
+    )
+
+
+def variants(bodies: Any, kind: Any) -> Any:
+    """JSON bodies as Spark's own binary form of any value; null if a body is no JSON."""
+    return pa.array([_variant(body) for body in bodies.to_pylist()], kind)
+
+
+def _variant(body: bytes | None) -> dict[str, bytes] | None:
+    if body is None:
+        return None
+    try:
+        found = VariantVal.parseJson(body.decode())
+    except (ValueError, UnicodeDecodeError, PySparkException):
+        return None
+    return {"value": found.value, "metadata": found.metadata}
 
 
 def typed_bodies(bodies: Any, fields: list[Any]) -> dict[str, Any]:

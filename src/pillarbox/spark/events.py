@@ -6,6 +6,7 @@ an Arrow array. Only entries that have details (attributes, groups) are looked a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.spark.rows import Rows, Wanted, Words
 
 _WITH_BODY = pa.array([journal.SENT, journal.SCHEDULED, journal.RESTATED], pa.uint8())
 _NEW = pa.array([journal.SENT, journal.SCHEDULED], pa.uint8())
@@ -82,7 +84,10 @@ class Events:
         self._kind = head_field(self.records, "kind")
         self._queue = head_field(self.records, "queue")
 
-    def select(self, queues: frozenset[str] | None, kinds: frozenset[str] | None) -> None:
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def select(self, queues: Words, kinds: Words) -> None:
         """Keep only the entries of these queues and kinds."""
         keep = None
         if kinds is not None:
@@ -175,10 +180,25 @@ class Events:
         return _scatter(found, mask, kind)
 
     def _details(self) -> Any:
-        everything = pc.is_valid(self._kind)
-        mask, entries = self._detailed(everything)
+        # A store's identity holds what receipt handles are made with: nobody is shown that.
+        told = pc.not_equal(self._kind, pa.scalar(journal.IDENTITY, pa.uint8()))
+        mask, entries = self._detailed(told)
         found = [msgspec.json.encode(entry.details).decode() for entry in entries]
         return _scatter(found, mask, pa.string())
+
+
+def event_rows(
+    batches: Iterator[Any], names: Names, names_now: Callable[[], Names], wanted: Wanted
+) -> Iterator[Rows]:
+    """Entries of a store's journal as rows; a queue that was declared meanwhile is asked for."""
+    for batch in batches:
+        events = Events(batch, names)
+        if events.unknown_queues():
+            names = names_now()
+            events = Events(batch, names)
+        events.select(wanted.queues, wanted.kinds)
+        if len(events):
+            yield events
 
 
 def _scatter(values: list[Any], mask: Any, kind: Any) -> Any:

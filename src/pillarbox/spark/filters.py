@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pillarbox.spark.history import FileHistory
+from pillarbox.spark.history import History
 
 _NS = 1000
 _NEVER_NULL = frozenset(("partition", "index", "time"))
@@ -52,7 +52,7 @@ class Narrowing:
             self._take_time(filter, value)
         return False
 
-    def range(self, history: FileHistory, start: int, end: int) -> tuple[int, int]:
+    def range(self, history: History, start: int, end: int) -> tuple[int, int]:
         """The indices that are left between two."""
         low, high = max(start, self.start), end if self.end is None else min(end, self.end)
         if self.since_ns is not None:

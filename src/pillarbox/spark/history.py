@@ -1,170 +1,94 @@
 """The seam between the data source and what it reads: a history, addressed by index.
 
-Planning happens on the driver (`end`, `limit`, `partitions`), reading in tasks, which get
-`Piece`s: a part of one segment, with a hint where in the file it begins. A piece says which
-file it means by the segment's epoch, so a file that was recycled meanwhile is never misread.
+A `History` is open on the driver, and plans. Its `source` goes to the tasks, and reads what was
+planned. There is one for logs and stores on disk, one for brokers, and one for Redis.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-from pillarbox.log import LogReader, RealDisk
-from pillarbox.log.catalog import Segment, read_header
-from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, base_of_name
-from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.place import Place, place_of
-
-
-class Piece(NamedTuple):
-    """Some records of one segment, and a frame at or before the first of them."""
-
-    segment: str
-    epoch: int
-    start: int
-    stop: int
-    frame_index: int
-    frame_offset: int
+from pillarbox.mailbox.url import opener_of
+from pillarbox.spark.columns import LOG_SCHEMA, MAILBOX_SCHEMA
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.file_history import FileHistory
+from pillarbox.spark.options import time_ns
+from pillarbox.spark.place import place_of
+from pillarbox.spark.rows import Rows, Wanted
 
 
-class FileHistory:
-    """The history in one log's directory, beside its writer if there is one."""
+class Source(Protocol):
+    """What a task needs to read; it can be pickled, and opens things only where it runs."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.place: Place = place_of(url)
-        self._log = LogReader(self.place.log, RealDisk())
-        self._indexed_to = 0
+    def rows(self, pieces: Sequence[Any], wanted: Wanted) -> Iterator[Rows]: ...
+
+
+class History(Protocol):
+    """What was written so far, from `first` up to `end`."""
+
+    #: Whether its records are the events of mailboxes.
+    mailbox: bool
 
     @property
-    def log(self) -> LogReader:
-        return self._log
-
+    def first(self) -> int: ...
     @property
-    def first(self) -> int:
-        return self._log.first_index
-
-    @property
-    def end(self) -> int:
-        return self._log.end_index
-
+    def end(self) -> int: ...
     def refresh(self) -> None:
-        self._log.refresh()
-
-    def close(self) -> None:
-        self._log.close()
+        """Look whether it has grown."""
 
     def index_at_time(self, time_ns: int) -> int:
-        return self._log.index_at_time(time_ns)
+        """The first record that was written then or later."""
 
-    # -- planning --------------------------------------------------------------------------
+    def offset(self, index: int) -> dict[str, int]:
+        """An index as a stream's checkpoint keeps it."""
+
+    def has_lost(self, start: Mapping[str, int]) -> bool:
+        """Whether records at or after such an offset are gone."""
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
         """Where to stop so that about `bytes_max` are read from `start` on; some always are."""
-        budget = bytes_max
-        for segment, low, high in self._spans(start, end):
-            offsets = segment.index.offsets
-            first, last = _offset(segment, low), self._offset_after(segment, high)
-            if last - first <= budget:
-                budget -= last - first
-                continue
-            place = bisect_right(offsets, first + budget) - 1
-            cut = _index_of_entry(segment, place) if place >= 0 else low
-            if cut > start:
-                return min(cut, end)
-            following = _index_of_entry(segment, place + 1)
-            return min(following, high) if following > start else high
-        return end
+
+    def after(self, start: int, rows: int) -> int:
+        """The index before which there are so many records, from `start` on."""
 
     def partitions(
-        self, start: int, end: int, bytes_max: int, count_min: int = 1
-    ) -> list[list[Piece]]:
-        """The records from `start` up to `end`, in parts of about `bytes_max` bytes, in order."""
-        spans = list(self._spans(start, end))
-        total = sum(self._offset_after(s, high) - _offset(s, low) for s, low, high in spans)
-        size = max(1, min(bytes_max, -(-total // max(count_min, 1))))
-        parts: list[list[Piece]] = []
-        room = 0
-        for segment, low, high in spans:
-            at = low
-            while at < high:
-                if room <= 0:
-                    parts.append([])
-                    room = size
-                stop = self._stop_within(segment, at, high, room)
-                piece = _piece(segment, at, stop)
-                room -= max(1, self._offset_after(segment, stop) - piece.frame_offset)
-                parts[-1].append(piece)
-                at = stop
-        return parts
+        self, start: int, end: int, bytes_max: int, count_min: int | None = None
+    ) -> list[list[Any]]:
+        """What is between two indices, in parts of about `bytes_max` bytes, in order."""
 
-    def _stop_within(self, segment: Segment, low: int, high: int, room: int) -> int:
-        """Where to cut a span so that about `room` bytes lie before the cut."""
-        offset = _offset(segment, low)
-        # A remainder that would be a small part of its own stays here.
-        if self._offset_after(segment, high) - offset <= room * 5 // 4:
-            return high
-        place = bisect_right(segment.index.offsets, offset + room)
-        cut = _index_of_entry(segment, place)
-        return min(cut, high) if cut > low else high
-
-    def _spans(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
-        """The part of each segment that lies between two indices."""
-        segments = self._log._catalog.segments
-        for place, segment in enumerate(segments):
-            last = place == len(segments) - 1
-            stop = end if last else min(end, segments[place + 1].base_index)
-            low = max(start, segment.base_index)
-            if low < stop:
-                if not segment.sealed:
-                    self._index(segment, stop)
-                yield segment, low, stop
-
-    def _index(self, segment: Segment, stop: int) -> None:
-        """Walk the new frames of the open segment once, so that tasks need not."""
-        known = max(segment.base_index, min(self._indexed_to, stop))
-        for _ in self._log.blocks(known, stop):
-            pass
-        self._indexed_to = max(self._indexed_to, stop)
-
-    def _offset_after(self, segment: Segment, index: int) -> int:
-        if segment.sealed and index >= segment.end_index:
-            return segment.size_bytes
-        place = bisect_right(segment.index.first_indices, index - 1 - segment.shift)
-        offsets = segment.index.offsets
-        if place < len(offsets):
-            return offsets[place]
-        return (offsets[-1] if offsets else BLOCK_BYTES) + segment.index.stride
+    def source(self) -> Source: ...
+    def close(self) -> None: ...
 
 
-def open_history(url: str) -> FileHistory:
+def open_history(url: str) -> History:
     """The history that a URL names."""
-    return FileHistory(url)
+    scheme = url.partition(":")[0] if "://" in url else "file"
+    if scheme == "file" or url.startswith("file:"):
+        return FileHistory(url)
+    if scheme in ("http", "https"):
+        from pillarbox.spark.broker_history import BrokerHistory  # noqa: PLC0415
+
+        return BrokerHistory(url)
+    if scheme.startswith("redis"):
+        opener_of(url)  # which says what to install, if need be
+        from pillarbox.spark.redis_history import RedisHistory  # noqa: PLC0415 - behind an extra
+
+        return RedisHistory(url)
+    raise OptionError(
+        f"{url} keeps no history that could be read; consume it instead, with option stagingPath"
+    )
 
 
-def read_pieces(
-    place: Place, url: str, pieces: Sequence[Piece], *, fail_on_loss: bool
-) -> Iterator[Any]:
-    """Record batches (index, time, record) of the pieces, in order, in whatever process."""
-    from pillarbox.log.arrow import read_segment  # noqa: PLC0415 - behind an extra
-
-    disk = RealDisk()
-    for piece in pieces:
-        try:
-            segment = _reopen(disk, place.log, piece)
-            yield from read_segment(disk, place.log, segment, piece.start, piece.stop)
-        except FileNotFoundError as error:
-            if fail_on_loss:
-                raise DataLossError(url, piece.start, piece.stop) from error
+def schema_of(url: str) -> str:
+    """The columns that a read has unless it asks for others."""
+    remote = "://" in url and not url.startswith("file:")
+    return MAILBOX_SCHEMA if remote or place_of(url).store is not None else LOG_SCHEMA
 
 
-def position(history: FileHistory, option: str, text: str) -> int:
+def position(history: History, option: str, text: str) -> int:
     """The index that an option names: earliest, latest, an index, or a time in ISO format."""
-    from pillarbox.spark.options import time_ns  # noqa: PLC0415 - options know no history
-
     if text == "earliest":
         return history.first
     if text == "latest":
@@ -173,37 +97,3 @@ def position(history: FileHistory, option: str, text: str) -> int:
         return int(text)
     when = time_ns(option, text)
     return history.end if when > time.time_ns() else history.index_at_time(when)
-
-
-def _piece(segment: Segment, start: int, stop: int) -> Piece:
-    index, target = segment.index, start - segment.shift
-    place = bisect_right(index.first_indices, target) - 1
-    if place < 0:
-        frame = segment.header.base_index, BLOCK_BYTES
-    else:
-        frame = index.first_indices[place], index.offsets[place]
-    return Piece(segment.name, segment.header.epoch, start, stop, *frame)
-
-
-def _offset(segment: Segment, index: int) -> int:
-    return segment.index.floor_of_index(index - segment.shift)
-
-
-def _index_of_entry(segment: Segment, place: int) -> int:
-    """The log's index of an entry of the segment's index; its end if there is none."""
-    known = segment.index.first_indices
-    return known[place] + segment.shift if place < len(known) else segment.end_index
-
-
-def _reopen(disk: RealDisk, directory: str, piece: Piece) -> Segment:
-    handle = disk.open(f"{directory}/{piece.segment}")
-    try:
-        header = read_header(disk, handle, piece.segment)
-    finally:
-        disk.close(handle)
-    if header is None or header.epoch != piece.epoch:
-        raise FileNotFoundError(piece.segment)  # recycled: the same as gone
-    index = FrameIndex(1)
-    index.add(piece.frame_index, 0, piece.frame_offset)
-    base = base_of_name(piece.segment)
-    return Segment(piece.segment, base, base, header, index)

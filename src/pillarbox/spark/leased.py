@@ -27,10 +27,10 @@ from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
 from pillarbox.spark.columns import Columns
 from pillarbox.spark.commits import open_to_commit
-from pillarbox.spark.history import FileHistory, read_pieces
+from pillarbox.spark.file_history import FileHistory, read_pieces
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.place import Place
 from pillarbox.spark.reading import Part
+from pillarbox.spark.rows import Wanted
 
 ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0
@@ -141,9 +141,8 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
-        place = Place(self._staging)
-        for batch in read_pieces(place, self._staging, partition.pieces, fail_on_loss=True):
-            yield self._columns.of_events(_Received(batch, self._options.url))
+        for batch in read_pieces(self._staging, self._staging, partition.pieces, Wanted()):
+            yield self._columns.shaped(_Received(batch, self._options.url))
 
 
 class _Received:
@@ -153,6 +152,9 @@ class _Received:
         self._batch = batch
         self._queue = url.rpartition("/")[2]
         self.records = [_decode(record) for record in batch.column("record").to_pylist()]
+
+    def __len__(self) -> int:
+        return len(self.records)
 
     def column(self, name: str) -> Any:
         if name in ("index", "time"):

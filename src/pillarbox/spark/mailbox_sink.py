@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,13 +24,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pillarbox.mailbox.protocol import AsyncMailbox
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import flag
 from pillarbox.spark.staging import Stager, Written, collect_garbage, staged_records
 from pillarbox.spark.steps import query_id
 
-_AT_ONCE = 256  # sends that wait for their confirmation together
+_AT_ONCE = 1_000  # sends that wait for their confirmation together
 _BATCH = "streaming.sql.batchId"
 _FIELDS = ("attributes", "priority", "delay_seconds", "group", "deduplication_id")
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -62,7 +64,8 @@ class MailboxSink:
         self._url, self.processor = url, processor
         self._columns = [name for name in _FIELDS if name in columns]
         self._deduplicate = flag(options, "deduplicate", True)
-        self._staging = url.removeprefix("file:") if url.startswith("file:") else None
+        self._staged = url.startswith("file:")
+        self._progress = options.get("progressPath")
 
     def write(self, batches: Iterator[Any]) -> Sent:
         """In a task: send the rows, or leave them for the driver to send."""
@@ -71,30 +74,34 @@ class MailboxSink:
         batch = context.getLocalProperty(_BATCH) or ""
         name = f"{self.processor}/{batch}/{context.partitionId()}"
         rows = self._rows(batches, name)
-        if self._staging is None:
+        if not self._staged:
             return Sent(Written(rows=send_rows(self._url, rows)))
         attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
-        stager = Stager(self._staging_log(), self.processor, attempt)
+        stager = Stager(log_of(self._url), self.processor, attempt)
         for some in _chunks(rows, 1000):
             stager.add(pa.array(map(_encode, some), pa.binary()))
         return Sent(stager.finish())
 
     def send_staged(self, messages: Sequence[WriterCommitMessage | None]) -> int:
         """On the driver: send what the tasks have left there."""
-        if self._staging is None:
+        if not self._staged:
             return 0
         written = [each.written for each in messages if isinstance(each, Sent)]
-        sent = send_rows(self._url, (row for each in written for row in _read(each)))
+        total = sum(each.rows for each in written)
+        rows = (row for each in written for row in _read(each))
+        sent = send_rows(self._url, rows, lambda count: self._note(count, total))
         self.discard()
         return sent
 
     def discard(self) -> None:
-        if self._staging is not None:
-            collect_garbage(self._staging_log(), self.processor)
+        if self._staged:
+            collect_garbage(log_of(self._url), self.processor)
 
-    def _staging_log(self) -> str:
-        assert self._staging is not None
-        return self._staging.rpartition("/")[0] + "/log"
+    def _note(self, done: int, total: int) -> None:
+        """Tell whoever watches how many messages are sent, and of how many."""
+        if self._progress is not None:
+            with open(self._progress, "w", encoding="ascii") as file:
+                file.write(f"{done} {total}")
 
     def _rows(self, batches: Iterator[Any], task: str) -> Iterator[Row]:
         seen: Counter[bytes] = Counter()
@@ -135,7 +142,9 @@ class MailboxStreamWriter(DataSourceStreamArrowWriter):
 
 class MailboxBatchWriter(DataSourceArrowWriter):
     def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self.sink = MailboxSink(url, options, columns, options.get("processor") or "batch")
+        # Unless it has a name, no other write is taken for a repetition of this one.
+        processor = options.get("processor") or f"batch-{secrets.token_hex(8)}"
+        self.sink = MailboxSink(url, options, columns, processor)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self.sink.write(iterator)
@@ -147,18 +156,38 @@ class MailboxBatchWriter(DataSourceArrowWriter):
         self.sink.discard()
 
 
-def send_rows(url: str, rows: Iterator[Row]) -> int:
-    """Send all, many of them at a time; how many they were."""
+def log_of(url: str) -> str:
+    """The log of the store that a mailbox on disk belongs to."""
+    return url.removeprefix("file:").rpartition("/")[0] + "/log"
+
+
+def send_rows(
+    url: str, rows: Iterator[Row], note: Callable[[int], object] = lambda count: None
+) -> int:
+    """Send all, many of them at a time; how many they were. `note` is told as it goes on."""
 
     async def send() -> int:
         count = 0
         async with open_async_mailbox(url, bytes) as box:
             for some in _chunks(rows, _AT_ONCE):
-                await asyncio.gather(*(box.send(row.body, **row.options) for row in some))
+                await asyncio.gather(*_sends(box, some))
                 count += len(some)
+                note(count)
         return count
 
     return asyncio.run(send())
+
+
+def _sends(box: AsyncMailbox[bytes], rows: list[Row]) -> Iterator[Coroutine[Any, Any, Any]]:
+    """One for each row that has an id of its own; else one for all that have the same options."""
+    alike: defaultdict[bytes, list[Row]] = defaultdict(list)
+    for row in rows:
+        if "deduplication_id" in row.options:
+            yield box.send(row.body, **row.options)
+        else:
+            alike[_encode(row.options)].append(row)
+    for some in alike.values():
+        yield box.send_many([row.body for row in some], **some[0].options)
 
 
 def _read(written: Written) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pillarbox.core import journal
 from pillarbox.spark.errors import OptionError
 
-PARTITION_BYTES = 32 << 20
+PARTITION_BYTES = 128 << 20  # as Spark's own file sources have it: a task costs more than a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ReadOptions:
     fail_on_loss: bool
     kinds: frozenset[str] | None
     partition_bytes: int
-    partitions_min: int
+    partitions_min: int | None
     push_filters: bool
 
     @classmethod
@@ -38,7 +38,7 @@ class ReadOptions:
             flag(options, "failOnDataLoss", True),
             kinds_of(options.get("kinds")),
             number(options, "partitionBytes") or PARTITION_BYTES,
-            number(options, "minPartitions") or 1,
+            number(options, "minPartitions"),
             flag(options, "pushFilters", False),
         )
 

@@ -8,35 +8,23 @@ the driver runs, because executors run elsewhere.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from pillarbox.log.layout import is_segment_name
-from pillarbox.log.log import LOCK_FILE
+from pillarbox.mailbox import place
+from pillarbox.mailbox.place import place_at
 from pillarbox.spark.errors import OptionError
 
-_STORE_LOG = "log"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A log; the store that it is the log of, if any; and the one queue that is meant, if any."""
-
-    log: str
-    store: str | None = None
-    queue: str | None = None
+Place = place.Place
+is_log = place.is_log
 
 
 def place_of(url: str) -> Place:
     """What is there to be read at `url`."""
     path = local_directory(url)
-    if is_log(path):
-        parent, name = os.path.split(path)
-        return Place(path, parent if name == _STORE_LOG and _has_snapshot(parent) else None)
-    if is_log(f"{path}/{_STORE_LOG}"):
-        return Place(f"{path}/{_STORE_LOG}", path)
-    parent, queue = os.path.split(path)
-    if is_log(f"{parent}/{_STORE_LOG}"):
-        return Place(f"{parent}/{_STORE_LOG}", parent, queue)
+    found = place_at(path)
+    if found is not None:
+        return found
+    parent = os.path.dirname(path)
     raise OptionError(
         f"there is no log in {path}, and no store with such a mailbox in {parent}; check the path,"
         " or make the log first by writing to it"
@@ -56,7 +44,7 @@ def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
     if has_scheme(url) and not url.startswith("file:"):
         return url
     path = local_directory(url)
-    store = f"{os.path.dirname(path)}/{_STORE_LOG}"
+    store = f"{os.path.dirname(path)}/{place.LOG}"
     return f"file:{path}" if wanted or (not is_log(path) and is_log(store)) else None
 
 
@@ -72,14 +60,7 @@ def has_scheme(url: str) -> bool:
     return url.startswith(("memory:", "file:")) or "://" in url
 
 
-def is_log(directory: str) -> bool:
-    """Whether there is a log in the directory, be it an empty one."""
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return any(name == LOCK_FILE or is_segment_name(name) for name in names)
-
-
-def _has_snapshot(directory: str) -> bool:
-    return os.path.exists(f"{directory}/snapshot")
+def without_secret(url: str) -> str:
+    """A URL as it may be shown: who asks and with which secret is left out."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if parts.netloc else url

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.spark.java import find_java
+from pillarbox.spark.shipping import OWN, is_local, is_remote, ship
 
 #: Settings for any session.
 DEFAULTS: dict[str, str] = {
@@ -24,12 +25,23 @@ DEFAULTS: dict[str, str] = {
     # Progress bars are ours; Spark's would be drawn over them.
     "spark.ui.showConsoleProgress": "false",
 }
+#: Settings for a cluster.
+CLUSTER_DEFAULTS: dict[str, str] = {
+    # As above: the 200 of Spark are for one large job, not for many small batches.
+    "spark.sql.shuffle.partitions": "16",
+}
 #: Settings for a session on this machine alone.
 LOCAL_DEFAULTS: dict[str, str] = {
     # A web server that nobody asked for costs start-up time and memory.
     "spark.ui.enabled": "false",
     # 200 tasks for each shuffle of a micro-batch would cost more than the batch.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    # Spark's own choice starts a `chmod` for each of the two files that a batch adds to its
+    # checkpoint, which takes longer than the rest of a small batch. Both rename atomically here.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
     # A host name that does not resolve must not keep Spark from starting.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -48,7 +60,8 @@ def session(
     `sc://host:15002` for Spark Connect.
     """
     place = master or "local[*]"
-    settings = DEFAULTS | (LOCAL_DEFAULTS if place.startswith("local") else {}) | dict(conf or {})
+    local = place.startswith("local")
+    settings = DEFAULTS | (LOCAL_DEFAULTS if local else CLUSTER_DEFAULTS) | dict(conf or {})
     connect = place.startswith("sc://")
     if not connect:
         find_java()
@@ -67,17 +80,20 @@ def session(
 def register(spark: Any) -> None:
     """Make `format("pillarbox")` known to a session, and let its reads ask for push-down."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    if not _found_by_spark():
+    if not _found_by_spark(spark):
         from pillarbox.spark.source import PillarboxSource  # noqa: PLC0415 - behind an extra
 
+        ship(spark, [OWN])
         spark.dataSource.register(PillarboxSource)
 
 
-def _found_by_spark() -> bool:
-    """Whether Spark finds the source without us: it looks where Python looks, unless elsewhere."""
-    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - behind an extra
+def _found_by_spark(spark: Any) -> bool:
+    """Whether Spark finds the source without us: on this machine it looks where Python looks.
 
-    return not is_remote() and importlib.util.find_spec("pyspark_pillarbox") is not None
+    On a cluster it would run what it finds with the driver's Python, not with the executors'.
+    """
+    here = not is_remote(spark) and is_local(spark.sparkContext.master)
+    return here and importlib.util.find_spec("pyspark_pillarbox") is not None
 
 
 def _pyspark_session() -> Any:

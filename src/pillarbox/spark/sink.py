@@ -162,6 +162,12 @@ class LogBatchWriter(DataSourceArrowWriter):
 
 def strategy_of(options: Mapping[str, str]) -> str:
     strategy = options.get("strategy", EXACTLY_ONCE)
+    if strategy == "at-most-once":
+        raise OptionError(
+            f"option strategy can't be at-most-once: Spark runs a batch again whatever its sink"
+            f" says, and {EXACTLY_ONCE} writes it at most once too, without losing it; a stream of"
+            " a Pipeline may have strategy='at-most-once'"
+        )
     if strategy not in (EXACTLY_ONCE, AT_LEAST_ONCE):
         raise OptionError(
             f"option strategy must be {EXACTLY_ONCE} or {AT_LEAST_ONCE}; got {strategy!r}"

@@ -16,13 +16,13 @@ from pyspark.sql.datasource import (
 )
 
 from pillarbox.spark.batch_reader import BatchReader, FilteringReader
-from pillarbox.spark.columns import MAILBOX_SCHEMA
+from pillarbox.spark.columns import MAILBOX_SCHEMA, with_body
 from pillarbox.spark.errors import OptionError
+from pillarbox.spark.history import schema_of
 from pillarbox.spark.leased import LeasedReader
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.place import has_scheme, local_directory, mailbox_url
-from pillarbox.spark.reading import schema_of
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 from pillarbox.spark.stream_reader import StreamReader
 
@@ -35,9 +35,10 @@ class PillarboxSource(DataSource):
         return "pillarbox"
 
     def schema(self) -> str:
-        if "stagingPath" in self.options:
-            return MAILBOX_SCHEMA
-        return schema_of(ReadOptions.of(self.options).url)
+        staged = "stagingPath" in self.options
+        schema = MAILBOX_SCHEMA if staged else schema_of(ReadOptions.of(self.options).url)
+        body = self.options.get("schema")
+        return schema if body is None else with_body(schema, body)
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = self._read_options()

@@ -18,13 +18,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pillarbox.spark.columns import Columns
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.history import FileHistory, open_history, position
+from pillarbox.spark.history import History, open_history, position
 from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.outline import INDEX
+from pillarbox.spark.place import without_secret
 from pillarbox.spark.reading import Part, Scan
-
-_INDEX = "index"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -32,12 +31,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
-        self._history: FileHistory | None = None
+        self._history: History | None = None
         self._last: int | None = None
         history = open_history(options.url)
-        self._scan = Scan.of(
-            history, options, Columns(schema, mailbox=history.place.store is not None)
-        )
+        self._scan = Scan.of(history, options, schema)
         history.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -47,21 +44,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         history = self._open()
-        return {_INDEX: position(history, "start", self._options.start)}
+        return history.offset(position(history, "start", self._options.start))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         history = self._refreshed()
-        first = self._from(history, start[_INDEX])
+        first = self._from(history, start)
         end = history.end if self._last is None else min(history.end, self._last)
         if end <= first:
-            return {_INDEX: max(start[_INDEX], first)}
+            return start if first == start[INDEX] else history.offset(first)
         if isinstance(limit, ReadMaxRows):
-            end = min(end, first + limit.max_rows)
+            end = min(end, history.after(first, limit.max_rows))
         if isinstance(limit, ReadMaxBytes):
             end = history.limit(first, end, limit.max_bytes)
         if self._options.max_bytes is not None and isinstance(limit, ReadMaxRows):
             end = history.limit(first, end, self._options.max_bytes)
-        return {_INDEX: end}
+        return history.offset(end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows is not None:
@@ -74,16 +71,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._refreshed().end
 
     def reportLatestOffset(self) -> dict[str, int]:
-        return {_INDEX: self._open().end}
+        history = self._open()
+        return history.offset(history.end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        if start[_INDEX] >= end[_INDEX]:
+        if start[INDEX] >= end[INDEX]:
             return []
         history = self._refreshed()
-        first = self._from(history, start[_INDEX])
+        first = self._from(history, start)
         options = self._options
         parts = history.partitions(
-            first, end[_INDEX], options.partition_bytes, options.partitions_min
+            first, end[INDEX], options.partition_bytes, options.partitions_min
         )
         return [Part(pieces) for pieces in parts]
 
@@ -92,22 +90,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._history.close()
             self._history = None
 
-    def _open(self) -> FileHistory:
+    def _open(self) -> History:
         if self._history is None:
             self._history = open_history(self._options.url)
         return self._history
 
-    def _refreshed(self) -> FileHistory:
+    def _refreshed(self) -> History:
         history = self._open()
         history.refresh()
         return history
 
-    def _from(self, history: FileHistory, start: int) -> int:
+    def _from(self, history: History, start: dict[str, int]) -> int:
         """Where to read from: `start`, unless that is gone and may be."""
-        if start >= history.first:
-            return start
+        if not history.has_lost(start):
+            return start[INDEX]
         if self._options.fail_on_loss:
-            raise DataLossError(self._options.url, start, history.first)
+            raise DataLossError(without_secret(self._options.url), start[INDEX], history.first)
         return history.first
 
     # -- in tasks --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.graph import Strategy
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.reset import reset
+from pillarbox.spark.sink import strategy_of
 from tests.spark.pipeline.support import crash, finish, maps, read, write
 
 WORDS = [b"one", b"two", b"three", b"four"]
@@ -130,6 +131,13 @@ def test_R85_at_most_once_never_runs_a_step_again(words: Path, spark: Any) -> No
     finish(pipeline, spark)
     assert read(pipeline.directory("out")) == [b"five"]
     assert maps(pipeline) == [recovery(), recovery(4, 5, step=1)]
+
+
+def test_R85_a_sink_outside_a_pipeline_says_why_it_has_no_at_most_once() -> None:
+    with pytest.raises(ps.OptionError, match="exactly-once writes it at most once too"):
+        strategy_of({"strategy": "at-most-once"})
+    with pytest.raises(ps.OptionError, match="got 'twice'"):
+        strategy_of({"strategy": "twice"})
 
 
 def test_R82_several_outputs_recover_together(words: Path, spark: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,57 @@ def test_R74_a_report_counts_and_times_the_life_of_messages(
     assert html.count("<svg") == 3
     assert "Dead letters by reason" in html
     assert re.findall(r"(?:src|href)=|https?:", html) == []  # it loads nothing
+
+
+def test_R74_the_figures_are_those_of_a_naive_computation(spark: Any, tmp_path: Path) -> None:
+    for name in ("orders", "mails"):
+        box = DurableMailbox(name, int, path=tmp_path / "store", dead_letters=DeadLetterPolicy(2))
+        box.send_many(range(60))
+        while messages := box.receive(max_messages=7):
+            for message in messages:
+                if message.body % 5 == 0:
+                    message.nack()
+                else:
+                    message.acknowledge()
+        box.close()
+    url = f"file:{tmp_path}/store"
+    report = make_report(spark, url, tmp_path / "out", every="1 second")
+    schema = "queue STRING, id STRING, kind STRING, time TIMESTAMP, enqueued_at TIMESTAMP"
+    history = spark.read.format("pillarbox").schema(f"index BIGINT, {schema}").load(url)
+    assert {each["queue"]: each for each in report.queues} == naive(history.collect())
+    for name in ("sent", "delivered", "acknowledged", "redelivered", "died"):
+        assert sum(each[name] for each in report.minutes) == sum(x[name] for x in report.queues)
+
+
+def naive(events: list[Any]) -> dict[str, dict[str, Any]]:
+    """The same figures, a step an event."""
+    found: dict[str, dict[str, Any]] = {}
+    leases: dict[str, list[datetime.datetime]] = {}
+    counted = {"sent": "sent", "leased": "delivered", "acknowledged": "acknowledged"}
+    for each in sorted(events, key=lambda each: each["index"]):
+        if each.kind not in (*counted, "returned", "died", "died_in_line"):
+            continue
+        zeros: dict[str, Any] = dict.fromkeys([*counted.values(), "redelivered", "died"], 0)
+        queue = found.setdefault(each.queue, zeros | {"waited": [], "worked": []})
+        if each.kind in counted:
+            queue[counted[each.kind]] += 1
+        if each.kind == "leased":
+            before = leases.setdefault(each.id, [])
+            queue["redelivered"] += bool(before)
+            if not before:
+                queue["waited"].append(each.time - each.enqueued_at)
+            before.append(each.time)
+        if each.kind == "acknowledged":
+            queue["worked"].append(each.time - leases[each.id][-1])
+        queue["died"] += each.kind in ("died", "died_in_line")
+    for name, queue in found.items():
+        queue["queue"] = name
+        for kind in ("waited", "worked"):
+            times = sorted(each / datetime.timedelta(milliseconds=1) for each in queue.pop(kind))
+            for label, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
+                rank = max(0, math.ceil(share * len(times)) - 1)
+                queue[f"{kind}_ms_{label}"] = times[rank] if times else None
+    return found
 
 
 def test_R74_the_command_writes_a_page(

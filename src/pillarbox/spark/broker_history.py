@@ -1,0 +1,135 @@
+"""The history of a broker's queues, over HTTP: executors need no disk in common with the broker.
+
+The broker is asked in its own protocol, with its keys, and sends the entries of the queue that
+was named. They arrive in Arrow's layout, so there is no step for each of them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pillarbox.core import journal
+from pillarbox.log.arrow import SCHEMA
+from pillarbox.log.frame import offsets_bytes
+from pillarbox.mailbox.broker.address import address_of
+from pillarbox.mailbox.broker.channel import Channels, channels_to
+from pillarbox.mailbox.broker.wire import Outline as AskOutline
+from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
+from pillarbox.spark.errors import DataLossError
+from pillarbox.spark.events import Names, event_rows
+from pillarbox.spark.outline import Dense, Outline
+from pillarbox.spark.place import without_secret
+from pillarbox.spark.rows import Rows, Wanted
+
+Range = tuple[int, int]
+
+
+class BrokerHistory(Dense):
+    """Indices are those of the log of the broker's store; a queue has some of them."""
+
+    mailbox = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.refresh()
+
+    @property
+    def first(self) -> int:
+        return self._known.first
+
+    @property
+    def end(self) -> int:
+        return self._known.end
+
+    def refresh(self) -> None:
+        self._known = _outline(self._url)
+
+    def close(self) -> None:
+        """Nothing is held open between two questions."""
+
+    def index_at_time(self, time_ns: int) -> int:
+        at = _outline(self._url, time_ns).at
+        return self.end if at is None else at
+
+    def limit(self, start: int, end: int, bytes_max: int) -> int:
+        return Outline(self._known.marks).limit(start, end, bytes_max)
+
+    def partitions(
+        self, start: int, end: int, bytes_max: int, count_min: int | None = None
+    ) -> list[list[Range]]:
+        ranges = Outline(self._known.marks).ranges(start, end, bytes_max, count_min)
+        return [[each] for each in ranges]
+
+    def source(self) -> BrokerSource:
+        return BrokerSource(self._url, _names(self._known))
+
+
+@dataclass(frozen=True)
+class BrokerSource:
+    """Reads ranges of the history in tasks, on whatever machine."""
+
+    url: str
+    names: Names
+
+    def rows(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Rows]:
+        return event_rows(self._batches(pieces, wanted), self.names, self._names_now, wanted)
+
+    def _batches(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Any]:
+        kinds = b""
+        if wanted.kinds is not None:
+            kinds = bytes(number for number, name in journal.KINDS.items() if name in wanted.kinds)
+        with _asking(self.url) as (channels, queue):
+            for start, stop in pieces:
+                at = start
+                while at < stop:
+                    (found,) = channels.ask(queue, (Recall(at, stop, kinds),))
+                    # Gone: dropped by retention, or the broker was put back to an older state.
+                    gone = found.first > at or found.end <= at
+                    if gone and wanted.fail_on_loss:
+                        raise DataLossError(without_secret(self.url), at, max(found.first, at + 1))
+                    if found.count:
+                        yield _batch(found)
+                    at = max(found.end, found.first, at + 1)
+
+    def _names_now(self) -> Names:
+        return _names(_outline(self.url))
+
+
+def _batch(found: Recalled) -> Any:
+    """Entries as they came: index, time and bytes of each."""
+    count, payload = found.count, pa.py_buffer(found.records)
+    indices = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.indices)])
+    times = pa.Array.from_buffers(
+        SCHEMA.field("time").type, count, [None, pa.py_buffer(found.times)]
+    )
+    buffers = [None, payload, payload.slice(offsets_bytes(count))]
+    records = pa.Array.from_buffers(pa.binary(), count, buffers)
+    return pa.RecordBatch.from_arrays([indices, times, records], schema=SCHEMA)
+
+
+def _names(known: Outlined) -> Names:
+    return Names(known.prefix, known.names)
+
+
+def _outline(url: str, time_ns: int | None = None) -> Outlined:
+    with _asking(url) as (channels, queue):
+        (known,) = channels.ask(queue, (AskOutline(time_ns),))
+    assert isinstance(known, Outlined)
+    return known
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[tuple[Channels, str]]:
+    """The way to the broker, and the queue; connections are kept while somebody asks."""
+    address, queue = address_of(url)
+    channels = channels_to(address)
+    channels.enter()
+    try:
+        yield channels, queue
+    finally:
+        channels.leave()

@@ -1,0 +1,99 @@
+"""Sending all rows of a DataFrame to a mailbox, and watching how far it is.
+
+Mailboxes on a server are sent to by Spark's tasks, so tasks are what is counted. For one on disk
+the tasks only stage the rows; then the driver sends them, and messages are counted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from pillarbox.spark.place import mailbox_url, without_secret
+
+_LOOK_SECONDS = 0.2
+_GROUP = "spark.jobGroup.id"
+
+
+class Progress(NamedTuple):
+    """How far it is; `what` is counted: `tasks` or `messages`."""
+
+    what: str
+    done: int
+    total: int
+
+
+def enqueue(
+    frame: Any, url: str, *, progress: Callable[[Progress], object] | None = None, **options: str
+) -> None:
+    """Send each row of a DataFrame to a mailbox; `progress` is told now and then how far it is.
+
+    The options are those of a write. With `processor`, a job that is done again within five
+    minutes is recognised row by row.
+    """
+    target = mailbox_url(url, wanted=True) or url
+    writer = frame.write.format("pillarbox").mode("append").options(**options)
+    writer = writer.option("target", "mailbox")
+    if progress is None:
+        writer.save(target)
+        return
+    context, group = frame.sparkSession.sparkContext, f"pillarbox-{secrets.token_hex(8)}"
+    before = context.getLocalProperty(_GROUP)
+    context.setJobGroup(group, f"sending to {without_secret(target)}")
+    with TemporaryDirectory(prefix="pillarbox-") as directory:
+        note = Path(directory) / "sent"
+        watch = _Watch(context.statusTracker(), group, note, progress)
+        try:
+            writer.option("progressPath", str(note)).save(target)
+        finally:
+            watch.stop()
+            context.setLocalProperty(_GROUP, before)
+
+
+class _Watch:
+    """Looks every moment how many tasks of a group of jobs are done, and then messages."""
+
+    def __init__(
+        self, tracker: Any, group: str, note: Path, tell: Callable[[Progress], object]
+    ) -> None:
+        self._tracker, self._group, self._note, self._tell = tracker, group, note, tell
+        self._told: Progress | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pillarbox-enqueue", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self._look()
+        self._look()  # so that the end is always told
+
+    def _look(self) -> None:
+        now = self._messages() or self._tasks()
+        if now is not None and now != self._told:
+            self._told = now
+            self._tell(now)
+
+    def _messages(self) -> Progress | None:
+        try:
+            done, _, total = self._note.read_text(encoding="ascii").partition(" ")
+        except FileNotFoundError:
+            return None
+        return Progress("messages", int(done), int(total)) if total else self._told
+
+    def _tasks(self) -> Progress | None:
+        tracker = self._tracker
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        known = [stage for stage in stages if stage]
+        if not known:
+            return None
+        done = sum(stage.numCompletedTasks for stage in known)
+        return Progress("tasks", done, sum(stage.numTasks for stage in known))

@@ -1,0 +1,187 @@
+"""The history in a log's directory: planned by its segments, read from their mapped files.
+
+Tasks get `Piece`s: a part of one segment, with a hint where in the file it begins. A piece says
+which file it means by the segment's epoch, so a file that was recycled meanwhile is never
+misread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pillarbox.log import LogReader, RealDisk
+from pillarbox.log.catalog import Segment, read_header
+from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, base_of_name
+from pillarbox.spark.errors import DataLossError
+from pillarbox.spark.events import Names, event_rows, read_names
+from pillarbox.spark.outline import Dense, Outline
+from pillarbox.spark.place import Place, place_of
+from pillarbox.spark.rows import LogRows, Rows, Wanted
+
+_MARKS_OF_A_SEGMENT = 256
+
+
+class Piece(NamedTuple):
+    """Some records of one segment, and a frame at or before the first of them."""
+
+    segment: str
+    epoch: int
+    start: int
+    stop: int
+    frame_index: int
+    frame_offset: int
+
+
+class FileHistory(Dense):
+    """The history in one log's directory, beside its writer if there is one."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.place: Place = place_of(url)
+        self.mailbox = self.place.store is not None
+        self._log = LogReader(self.place.log, RealDisk())
+        self._indexed_to = 0
+
+    @property
+    def first(self) -> int:
+        return self._log.first_index
+
+    @property
+    def end(self) -> int:
+        return self._log.end_index
+
+    def refresh(self) -> None:
+        self._log.refresh()
+
+    def close(self) -> None:
+        self._log.close()
+
+    def source(self) -> FileSource:
+        store = self.place.store
+        names = read_names(self._log, store) if store is not None else None
+        return FileSource(self.url, self.place, names)
+
+    def index_at_time(self, time_ns: int) -> int:
+        return self._log.index_at_time(time_ns)
+
+    # -- planning --------------------------------------------------------------------------
+
+    def limit(self, start: int, end: int, bytes_max: int) -> int:
+        return self._outline(start, end).limit(start, end, bytes_max)
+
+    def partitions(
+        self, start: int, end: int, bytes_max: int, count_min: int | None = None
+    ) -> list[list[Piece]]:
+        spans = list(self._spans(start, end))
+        return [
+            [
+                _piece(segment, max(low, at), min(high, stop))
+                for segment, at, stop in spans
+                if at < high and low < stop
+            ]
+            for low, high in self._outline(start, end).ranges(start, end, bytes_max, count_min)
+        ]
+
+    def _outline(self, start: int, end: int) -> Outline:
+        """The frames that the segments' own indices know, some of each."""
+        marks: list[tuple[int, int]] = []
+        before = 0
+        for segment, _, stop in self._spans(start, end):
+            index = segment.index
+            step = 1 + len(index.offsets) // _MARKS_OF_A_SEGMENT
+            known = zip(index.first_indices[::step], index.offsets[::step], strict=False)
+            marks += [(first + segment.shift, before + offset) for first, offset in known]
+            if segment.sealed:
+                marks.append((segment.end_index, before + segment.size_bytes))
+            else:
+                size = (index.offsets[-1] if index.offsets else BLOCK_BYTES) + index.stride
+                marks.append((max(stop, marks[-1][0] if marks else 0), before + size))
+            before = marks[-1][1]
+        return Outline(marks)
+
+    def _spans(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
+        """The part of each segment that lies between two indices."""
+        segments = self._log._catalog.segments
+        for place, segment in enumerate(segments):
+            last = place == len(segments) - 1
+            stop = end if last else min(end, segments[place + 1].base_index)
+            low = max(start, segment.base_index)
+            if low < stop:
+                if not segment.sealed:
+                    self._index(segment, stop)
+                yield segment, low, stop
+
+    def _index(self, segment: Segment, stop: int) -> None:
+        """Walk the new frames of the open segment once, so that tasks need not."""
+        known = max(segment.base_index, min(self._indexed_to, stop))
+        for _ in self._log.blocks(known, stop):
+            pass
+        self._indexed_to = max(self._indexed_to, stop)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Reads pieces of the history in tasks; executors see the same directory."""
+
+    url: str
+    place: Place
+    names: Names | None
+
+    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
+        batches = read_pieces(self.place.log, self.url, pieces, wanted)
+        if self.names is None:
+            return map(LogRows, batches)
+        queue = self.place.queue
+        if queue is not None:
+            wanted = wanted.narrowed(frozenset((queue,)), None)
+        return event_rows(batches, self.names, self._names_now, wanted)
+
+    def _names_now(self) -> Names:
+        history = FileHistory(self.url)
+        try:
+            names = history.source().names
+        finally:
+            history.close()
+        assert names is not None
+        return names
+
+
+def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Any]:
+    """Record batches (index, time, record) of the pieces, in order, in whatever process."""
+    from pillarbox.log.arrow import read_segment  # noqa: PLC0415 - behind an extra
+
+    disk = RealDisk()
+    for piece in pieces:
+        try:
+            segment = _reopen(disk, directory, piece)
+            yield from read_segment(disk, directory, segment, piece.start, piece.stop)
+        except FileNotFoundError as error:
+            if wanted.fail_on_loss:
+                raise DataLossError(url, piece.start, piece.stop) from error
+
+
+def _piece(segment: Segment, start: int, stop: int) -> Piece:
+    index, target = segment.index, start - segment.shift
+    place = bisect_right(index.first_indices, target) - 1
+    if place < 0:
+        frame = segment.header.base_index, BLOCK_BYTES
+    else:
+        frame = index.first_indices[place], index.offsets[place]
+    return Piece(segment.name, segment.header.epoch, start, stop, *frame)
+
+
+def _reopen(disk: RealDisk, directory: str, piece: Piece) -> Segment:
+    handle = disk.open(f"{directory}/{piece.segment}")
+    try:
+        header = read_header(disk, handle, piece.segment)
+    finally:
+        disk.close(handle)
+    if header is None or header.epoch != piece.epoch:
+        raise FileNotFoundError(piece.segment)  # recycled: the same as gone
+    index = FrameIndex(1)
+    index.add(piece.frame_index, 0, piece.frame_offset)
+    base = base_of_name(piece.segment)
+    return Segment(piece.segment, base, base, header, index)
