@@ -11,6 +11,9 @@ Examples:
     tea True
 """
 
+import importlib
+import typing
+
 from pillarbox.core.errors import (
     InvalidParameterError,
     MailboxClosedError,
@@ -36,6 +39,11 @@ from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, 
 from pillarbox.mailbox.request import RequestClient
 from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
 
+if typing.TYPE_CHECKING:
+    from pillarbox.bus import MessageBus
+    from pillarbox.pipeline import Pipeline
+    from pillarbox.worker import Dispatcher, MainLoop, Worker
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -47,6 +55,7 @@ __all__ = [
     "BrokerMailbox",
     "DeadLetter",
     "DeadLetterPolicy",
+    "Dispatcher",
     "DurableMailbox",
     "FailedDelivery",
     "InMemoryMailbox",
@@ -59,13 +68,40 @@ __all__ = [
     "MailboxError",
     "MailboxFullError",
     "MailboxStorageError",
+    "MainLoop",
     "Message",
+    "MessageBus",
+    "Pipeline",
     "ReceiptHandleExpiredError",
     "RequestClient",
     "Retention",
     "SerializationError",
     "Stats",
     "Undecodable",
+    "Worker",
     "open_async_mailbox",
     "open_mailbox",
 ]
+
+# Imported when first asked for, so that a plain mailbox stays cheap to import. The decorator
+# `worker` has the name of its package, and so stays there: `from pillarbox.worker import worker`.
+_LATER = {
+    "Dispatcher": "pillarbox.worker",
+    "MainLoop": "pillarbox.worker",
+    "MessageBus": "pillarbox.bus",
+    "Pipeline": "pillarbox.pipeline",
+    "Worker": "pillarbox.worker",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pillarbox' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

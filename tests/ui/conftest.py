@@ -26,6 +26,7 @@ class Scene(NamedTuple):
 
     url: str
     orders: Mailbox[str]
+    status: StatusFile  # of the pipeline `tea`
 
 
 def _chromium() -> str:
@@ -51,7 +52,7 @@ def pictures() -> Path:
     return folder
 
 
-def _pipeline(path: Path) -> None:
+def _pipeline(path: Path) -> StatusFile:
     """A pipeline that has read 3 of 5 orders, as its run would report it."""
     pipeline = Pipeline("tea", path=path)
     orders, totals = pipeline.log("orders"), pipeline.log("totals")
@@ -66,13 +67,15 @@ def _pipeline(path: Path) -> None:
     )
     known = status.of("add_up")
     known.state, known.rows, known.read = "running", 3, {"orders": 3}
+    known.steps, known.step, known.step_milliseconds = 1, 0, 120
     status.save()
+    return status
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     status = tmp_path_factory.mktemp("pipelines")
-    _pipeline(status / "tea")
+    tea = _pipeline(status / "tea")
     with running_broker(str(tmp_path_factory.mktemp("data")), "os") as url:
         mount(url.broker, pipelines=Pipelines([status]))
         orders: Mailbox[str] = open_mailbox(f"{url}/orders", str)
@@ -84,7 +87,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         mail.send_many(["poison 1", "poison 2", "poison 3"])
         for _ in range(5):
             mail.nack_many(mail.receive(max_messages=10))
-        yield Scene(str(url), orders)
+        yield Scene(str(url), orders, tea)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -18,6 +19,8 @@ from pillarbox.dashboard import mount
 from pillarbox.testing.broker import running_broker
 from tests.ui.conftest import HOSTILE, Scene
 
+FOCUSED = """(() => { const at = document.activeElement;
+    return at.getAttribute("href") || at.name || at.textContent.trim(); })()"""
 STATIC = Path(pillarbox.dashboard.__file__).parent / "static"
 
 
@@ -89,6 +92,60 @@ def test_R59_a_hostile_name_is_text_or_not_found(page: Page, scene: Scene) -> No
     assert "<script>alert" not in answer.text()
 
 
+@pytest.mark.parametrize(
+    "path", ["/dashboard/?search={}", "/dashboard/queues/orders?done={}&search={}"]
+)
+def test_R59_what_the_address_says_is_text(page: Page, scene: Scene, path: str) -> None:
+    page.goto(scene.url + path.format(quote(HOSTILE), quote(HOSTILE)))
+
+    assert HOSTILE in page.locator("main").inner_text()
+    assert page.locator("input[type=search]").first.input_value() == HOSTILE
+    assert "owned" not in page.title()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_R59_a_body_is_json_text_and_hexadecimal(page: Page, scene: Scene) -> None:
+    (sent,) = open_mailbox(f"{scene.url}/forms", str).send_many(['{"tea": ["Assam", 1]}'])
+    page.goto(f"{scene.url}/dashboard/queues/forms/message?id={sent}")
+
+    kinds = page.locator("details summary").all_inner_texts()
+    assert kinds[:3] == ["JSON", "text", "hex"]
+    assert page.locator("pre").first.inner_text().splitlines()[1].strip() == '"tea": ['
+    page.locator("summary", has_text="hex").click()
+    expect(page.locator("pre").nth(2)).to_contain_text("7b 22 74 65 61 22")
+
+
+def test_R59_deliveries_are_told_from_the_log(page: Page, scene: Scene, pictures: Path) -> None:
+    box = open_mailbox(f"{scene.url}/told", str)
+    sent = box.send("a")
+    box.receive()[0].nack()
+    page.goto(f"{scene.url}/dashboard/queues/told/message?id={sent}")
+
+    told = page.locator("section, table.plain", has_text="delivery 1").last
+    expect(told).to_be_visible()
+    kinds = [row.split("\t")[1] for row in told.inner_text().splitlines()[1:]]
+    assert kinds == ["sent", "leased", "returned"]
+    page.screenshot(path=pictures / "history.png", full_page=True)
+
+
+def test_R59_every_page_has_a_strict_policy(scene: Scene) -> None:
+    (sent,) = open_mailbox(f"{scene.url}/strict", str).send_many(["a"])
+    queue = "/dashboard/queues/strict"
+    pages = (
+        "/",
+        queue,
+        f"{queue}/message?id={sent}",
+        "/dashboard/pipelines/tea",
+        f"{queue}/series",
+    )
+    for path in pages:
+        with urllib.request.urlopen(scene.url + path) as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self';"), path
+            assert "unsafe" not in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
 def test_R59_send_and_send_like_this(page: Page, scene: Scene) -> None:
     box = open_mailbox(f"{scene.url}/made-by-hand", str)
     page.goto(f"{scene.url}/dashboard/queues/made-by-hand")
@@ -132,7 +189,7 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
     page.locator("#redrive input[name=search]").fill("poison 2")
     page.locator("#redrive input[name=dry_run]").check()
     page.get_by_role("button", name="Send dead letters back").click()
-    expect(page.get_by_role("status")).to_contain_text("1 messages would go back")
+    expect(page.get_by_role("status")).to_contain_text("1 message would go back")
     assert mail.stats().ready == 0
 
     page.goto(dead)
@@ -140,6 +197,10 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
     page.get_by_role("button", name="Send dead letters back").click()
     expect(page.get_by_role("status")).to_contain_text("Redrove 1")
     assert [m.body for m in mail.peek()] == ["poison 2"]
+    page.locator("table.messages tbody tr", has_text="poison 1").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Redrive selected").click()
+    expect(page.get_by_role("status")).to_contain_text("Redrove 1 message.")
+    assert [m.body for m in mail.peek()] == ["poison 2", "poison 1"]
     page.locator("#redrive input[name=per_second]").fill("1")
     page.get_by_role("button", name="Send dead letters back").click()
     expect(page.get_by_role("status")).to_contain_text("Redriving, 1 messages a second")
@@ -148,12 +209,20 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
 
 
 def test_R88_a_pipeline_is_drawn_with_its_lag(page: Page, scene: Scene, pictures: Path) -> None:
+    scene.status.save()  # it is heard of now
     page.goto(scene.url)
     expect(page.locator("tr", has_text="tea").last).to_contain_text("running")
 
     page.get_by_role("link", name="tea").click()
 
-    expect(page.get_by_role("row", name="add_up")).to_contain_text("orders")
+    row = page.get_by_role("row", name="add_up")
+    expect(row).to_contain_text("orders")
+    known = scene.status.of("add_up")
+    known.steps, known.step_milliseconds, known.error = 2, 345, "the scales are broken"
+    scene.status.save()
+    expect(row).to_contain_text("345", timeout=10_000)  # by itself
+    expect(row).to_contain_text("the scales are broken")
+    expect(row.locator("polyline")).to_be_visible()  # how long its steps took
     picture = page.locator("img[data-live]")
     assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
     drawn = page.request.get(f"{scene.url}/dashboard/pipelines/tea/graph.svg").text()
@@ -205,12 +274,17 @@ def test_R59_read_only_has_no_hands() -> None:
 def test_R59_it_fits_a_phone_in_light_and_dark(
     browser: Browser, scene: Scene, pictures: Path, scheme: str
 ) -> None:
+    (sent,) = open_mailbox(f"{scene.url}/phone", str).send_many(["a" * 500])
     context = browser.new_context(
         viewport={"width": 375, "height": 700},
         color_scheme=scheme,  # type: ignore[arg-type]
     )
     page = context.new_page()
-    for path, name in (("", "home"), ("/dashboard/queues/orders", "queue")):
+    message = f"/dashboard/queues/phone/message?id={sent}"
+    pipeline = "/dashboard/pipelines/tea"
+    queue = "/dashboard/queues/orders"
+    pages = (("", "home"), (queue, "queue"), (message, "message"), (pipeline, "pipeline"))
+    for path, name in pages:
         page.goto(scene.url + path)
         width = page.evaluate("document.documentElement.scrollWidth")
         page.screenshot(path=pictures / f"phone-{scheme}-{name}.png")
@@ -222,11 +296,24 @@ def test_R59_it_is_reachable_by_keyboard(page: Page, scene: Scene) -> None:
     page.goto(scene.url)
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
-    for _ in range(3):
+    reached = []
+    while not reached or not reached[-1].startswith("/dashboard/queues/"):
         page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.tagName") == "A"
+        reached.append(page.evaluate(FOCUSED))
+        assert len(reached) < 10, reached
+    assert reached[:3] == ["/dashboard/", "search", "Filter"]
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/dashboard/queues/"))
+
+    open_mailbox(f"{scene.url}/keys_dlq", str).send("a")
+    page.goto(f"{scene.url}/dashboard/queues/keys_dlq")
+    for wanted in ("state", "search", "Show", "id", "Delete selected", "Redrive", "Purge"):
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            if page.evaluate(FOCUSED) == wanted:
+                break
+        else:
+            pytest.fail(f"{wanted} can't be reached by keyboard")
 
 
 def test_R59_third_party_files_are_what_was_published() -> None:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.dashboard.boxes import Boxes
 from pillarbox.dashboard.browse import SEARCH_MAX, contains
 from pillarbox.mailbox.protocol import Mailbox
 
 Form = Mapping[str, str]
+_STEP = 5_000  # messages that are redriven at once, so that nobody waits for long
+_STEPS_AT_ONCE = 2
 
 
 class Done(NamedTuple):
-    """What happened, in words; `dry` if nothing did, `rest` if it goes on, a step a second."""
+    """What happened, in words; `dry` if nothing did, `rest` if it goes on step by step."""
 
     text: str
     dry: bool = False
     rest: Iterator[int] | None = None
+    paced: bool = False  # one step a second
 
 
-def send(box: Mailbox[bytes], form: Form) -> Done:
+def send(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
     attributes = _attributes(form.get("attributes", ""))
     message_id = box.send(
         form.get("body", "").replace("\r\n", "\n").encode(),
@@ -34,54 +39,82 @@ def send(box: Mailbox[bytes], form: Form) -> Done:
     return Done(f"Sent message {message_id}.")
 
 
-def delete(box: Mailbox[bytes], form: Form) -> Done:
-    return Done(f"Deleted {box.delete(_ids(form)):,} messages.")
+def delete(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
+    return Done(f"Deleted {_messages(box.delete(_ids(form)))}.")
 
 
-def purge(box: Mailbox[bytes], form: Form) -> Done:
+def purge(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
     if form.get("name") != box.name:
         raise InvalidParameterError("name", form.get("name"), f"{box.name!r}, typed to confirm")
-    return Done(f"Purged {box.purge():,} messages.")
+    return Done(f"Purged {_messages(box.purge())}.")
 
 
-def redrive(box: Mailbox[bytes], form: Form) -> Done:
-    """Dead letters go back: those selected, those that contain a text, or all."""
-    ids = _ids(form)
-    search = form.get("search", "")
-    if search:
-        found = box.peek(SEARCH_MAX)
-        ids = [message.id for message in found if contains(message, search)]
-    most = _whole(form, "at_most")
-    if most:
-        ids = (ids or [message.id for message in box.peek(most)])[:most]
-    everything = not search and not most and form.get("which") != "selected"
+def redrive(boxes: Boxes, box: Mailbox[bytes], form: Form) -> Done:
+    """Dead letters go back: those selected, those that contain a text, the first few, or all."""
+    selected = _ids(form) if form.get("which") == "selected" else None
+    search, at_most, per_second = (
+        form.get("search", ""),
+        _whole(form, "at_most"),
+        _whole(form, "per_second"),
+    )
+    everything = selected is None and not search and not at_most
     if form.get("dry_run"):
-        count = box.stats().ready if everything else len(ids)
-        return Done(f"{count:,} messages would go back; nothing has happened.", dry=True)
-    per_second = _whole(form, "per_second")
+        return _dry(boxes, box, search, at_most)
+    if everything and not per_second and (boxes.blocking or box.stats().ready <= _STEP):
+        return Done(f"Redrove {_messages(box.redrive())}.")
+    if selected is not None:
+        return Done(f"Redrove {_messages(box.redrive(selected) if selected else 0)}.")
+    steps = _steps(boxes, box, search, at_most, per_second)
     if per_second:
-        return Done(
-            f"Redriving, {per_second:,} messages a second.",
-            rest=_slowly(box, None if everything else ids, per_second),
-        )
-    moved = box.redrive() if everything else box.redrive(ids)
-    return Done(f"Redrove {moved:,} messages.")
+        return Done(f"Redriving, {per_second:,} messages a second.", rest=steps, paced=True)
+    moved = sum(islice(steps, _STEPS_AT_ONCE))
+    step = next(steps, None)
+    if step is None:
+        return Done(f"Redrove {_messages(moved)}.")
+    return Done(f"Redrove {_messages(moved + step)}, and going on.", rest=steps)
 
 
-def _slowly(box: Mailbox[bytes], ids: list[str] | None, per_second: int) -> Iterator[int]:
-    """Redrive so many, again and again, until none are left."""
-    while True:
-        chosen = [m.id for m in box.peek(per_second)] if ids is None else ids[:per_second]
-        if not chosen:
+def _dry(boxes: Boxes, box: Mailbox[bytes], search: str, at_most: int) -> Done:
+    ready = box.stats().ready
+    if search:
+        seen = boxes.look(box.name, "ready", SEARCH_MAX, 0)
+        count = sum(contains(message, search) for message in seen)
+        among = f" (among the first {len(seen):,})" if ready > len(seen) else ""
+    else:
+        count, among = ready, ""
+    count = min(count, at_most) if at_most else count
+    return Done(f"{_messages(count)}{among} would go back; nothing has happened.", dry=True)
+
+
+def _steps(
+    boxes: Boxes, box: Mailbox[bytes], search: str, at_most: int, per_second: int
+) -> Iterator[int]:
+    """Redrive a part of the line, again and again, to its end; how many each time."""
+    left, skip = at_most or box.stats().ready, 0
+    while left > 0:
+        most = min(left, per_second or _STEP)
+        seen = boxes.look(box.name, "ready", SEARCH_MAX if search else most, skip)
+        ids: list[str] = []
+        looked = 0
+        for message in seen:
+            if len(ids) == most:
+                break
+            looked += 1
+            if not search or contains(message, search):
+                ids.append(message.id)
+        if not looked:
             return
-        moved = box.redrive(chosen)
-        if ids is None and not moved:  # those left have nowhere to go back to
-            return
+        moved = box.redrive(ids) if ids else 0
+        skip += looked - moved  # those left have nowhere to go back to, or were not meant
+        left -= moved
         yield moved
-        ids = None if ids is None else ids[per_second:]
 
 
-VERBS: dict[str, Callable[[Mailbox[bytes], Form], Done]] = {
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
+
+
+VERBS: dict[str, Callable[[Boxes, Mailbox[bytes], Form], Done]] = {
     "send": send,
     "delete": delete,
     "purge": purge,

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from pillarbox.core import journal
-from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
+from pillarbox.core.queue import Record, waiting
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
-from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import Mailbox, State
 from pillarbox.mailbox.url import open_mailbox
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-HISTORY_ENTRIES_MAX = 50_000  # how far a message's history is followed through the log
+HISTORY_ENTRIES_MAX = 20_000  # how far a message's history is followed through the log
+FIND_MAX = 1_000_000  # how far down a line can be looked
+SCHEDULED_MAX = 5_000  # the same where the line is a heap
+STATES: tuple[State, ...] = get_args(State)
 
 
 class Totals(NamedTuple):
@@ -40,6 +46,13 @@ class Step(NamedTuple):
     detail: str
 
 
+class Found(NamedTuple):
+    """A message that is looked at, and what state it is in."""
+
+    message: Message[Any]
+    state: State
+
+
 class Boxes(Protocol):
     """The mailboxes that a dashboard shows."""
 
@@ -50,11 +63,47 @@ class Boxes(Protocol):
     def open(self, name: str) -> Mailbox[bytes] | None:
         """The mailbox with this name; None if there is none."""
 
+    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+        """Messages in the order of their line, from some place on; all stays as it is.
+
+        None are beyond what can be looked at in good time.
+        """
+
+    def find(self, name: str, message_id: str) -> Found | None:
+        """One message by its id, if it is within reach."""
+
     def totals(self, name: str) -> Totals | None:
         """None where nobody counts."""
 
     def history(self, name: str, message_id: str) -> list[Step]:
         """What happened to a message so far, where that is on record."""
+
+
+class _Line(LocalMailbox[bytes]):
+    """A queue of the broker, which can be looked at from anywhere in its line."""
+
+    def look(self, state: State, count: int, skip: int) -> list[Message[Any]]:
+        reach = SCHEDULED_MAX if state == "scheduled" else FIND_MAX
+        found = self._desk.look(state, min(count, reach - skip), skip) if skip < reach else ()
+        return [self._seen(record, number, Message, self) for record, number in found]
+
+    def record(self, key: int) -> tuple[Record, int, State] | None:
+        """What is known of a message, how often it was delivered, and its state."""
+        queue = self._desk.queue
+        if (lease := queue.leases.find(key)) is not None:
+            return lease.record, lease.number, "in_flight"
+        if (timed := queue.schedule.find(key)) is not None:
+            return timed, timed.deliveries, "scheduled"
+        line = (record for record in islice(waiting(queue), FIND_MAX) if record.key == key)
+        ready = next(line, None)
+        return None if ready is None else (ready, ready.deliveries, "ready")
+
+    def found(self, key: int) -> Found | None:
+        known = self.record(key)
+        if known is None:
+            return None
+        record, number, state = known
+        return Found(self._seen(record, number, Message, self), state)
 
 
 class BrokerBoxes:
@@ -68,14 +117,17 @@ class BrokerBoxes:
         self.title = broker.config.data or "in memory"
 
     def names(self) -> Sequence[str]:
-        return sorted(self._store.desks)
+        return list(self._store.desks)
 
     def open(self, name: str) -> Mailbox[bytes] | None:
-        desk = self._store.desks.get(name)
-        if desk is None:
-            return None
-        box: LocalMailbox[bytes] = LocalMailbox(desk, bytes, open_reply=self._no_reply)
-        return box
+        return self._line(name) if name in self._store.desks else None
+
+    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+        return self._line(name).look(state, count, skip)
+
+    def find(self, name: str, message_id: str) -> Found | None:
+        key = self._store.key_of(message_id)
+        return None if key is None else self._line(name).found(key)
 
     def totals(self, name: str) -> Totals:
         totals = self._broker.metrics.of(name)
@@ -86,17 +138,11 @@ class BrokerBoxes:
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
             return []
-        desk = store.desks[name]
-        seen = next(
-            (
-                record
-                for state in ("ready", "scheduled", "in_flight")
-                for record, _ in desk.look(state, HISTORY_ENTRIES_MAX)
-                if record.key == key
-            ),
-            None,
-        )
-        return [] if seen is None else self._follow(store, key, index_of(seen.body))
+        known = self._line(name).record(key)
+        return [] if known is None else self._follow(store, key, index_of(known[0].body))
+
+    def _line(self, name: str) -> _Line:
+        return _Line(self._store.desks[name], bytes, open_reply=self._no_reply)
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[Step]:
         """The entries about a message, from where its body lies on."""
@@ -149,6 +195,17 @@ class UrlBoxes:
 
     def open(self, name: str) -> Mailbox[bytes] | None:
         return self._boxes.get(name)
+
+    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+        most = min(skip + count, MESSAGES_MAX)
+        return self._boxes[name].peek(most, state=state)[skip:] if most > skip else ()
+
+    def find(self, name: str, message_id: str) -> Found | None:
+        for state in STATES:
+            for message in self.look(name, state, MESSAGES_MAX, 0):
+                if message.id == message_id:
+                    return Found(message, state)
+        return None
 
     def totals(self, name: str) -> Totals | None:
         return None

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from pillarbox.dashboard.boxes import Boxes
 from pillarbox.dashboard.render import body_views
 from pillarbox.mailbox.message import DeadLetter, Message, Undecodable
-from pillarbox.mailbox.protocol import Mailbox, State
+from pillarbox.mailbox.protocol import State
 
 PAGE = 25
-OFFSET_MAX = 10_000
-SEARCH_MAX = 5_000  # so many messages are looked through for one screenful
-STATES: tuple[State, ...] = ("ready", "scheduled", "in_flight")
+SEARCH_MAX = 1_000  # so many messages are looked through for one screenful
+_CHUNK = 250
 _EXCERPT = 120
 
 
@@ -38,29 +38,44 @@ class Shown(NamedTuple):
 
 
 class Screenful(NamedTuple):
-    """Some messages, and where the next ones begin."""
+    """Some messages, from a place in line on, and the place where the next ones begin."""
 
     messages: list[Shown]
     offset: int
     following: int | None
-    searched: int | None
+    searched: int | None  # how many were looked through, if something was searched for
+
+    @property
+    def before(self) -> int:
+        """Where the screenful before this one begins, unless something was searched for."""
+        return max(0, self.offset - PAGE)
 
 
-def browse(box: Mailbox[bytes], state: State, offset: int, search: str) -> Screenful:
-    """The messages of one state from `offset` on, or those that contain `search`."""
+def browse(boxes: Boxes, name: str, state: State, offset: int, search: str) -> Screenful:
+    """The messages of one state from `offset` on, or the first of them that contain `search`."""
     if search:
-        found = box.peek(SEARCH_MAX, state=state)
-        chosen = [m for m in found if contains(m, search)]
-        window = chosen[offset : offset + PAGE]
-        more = len(chosen) > offset + PAGE
-        searched: int | None = len(found)
-    else:
-        found = box.peek(offset + PAGE + 1, state=state)
-        window = list(found[offset : offset + PAGE])
-        more = len(found) > offset + PAGE and offset + PAGE < OFFSET_MAX
-        searched = None
-    shown = [show(message, state) for message in window]
-    return Screenful(shown, offset, offset + PAGE if more else None, searched)
+        return _search(boxes, name, state, offset, search)
+    found = boxes.look(name, state, PAGE + 1, offset)
+    more = offset + PAGE if len(found) > PAGE else None
+    return Screenful([show(m, state) for m in found[:PAGE]], offset, more, None)
+
+
+def _search(boxes: Boxes, name: str, state: State, offset: int, search: str) -> Screenful:
+    """Stops at a screenful, or when it has looked through enough: the next page goes on there."""
+    shown: list[Shown] = []
+    at, end = offset, offset + SEARCH_MAX
+    step = SEARCH_MAX if boxes.blocking else _CHUNK  # over a network, ask once
+    while at < end:
+        chunk = boxes.look(name, state, step, at)
+        for message in chunk:
+            at += 1
+            if contains(message, search):
+                shown.append(show(message, state))
+                if len(shown) == PAGE:
+                    return Screenful(shown, offset, at, at - offset)
+        if len(chunk) < step:
+            return Screenful(shown, offset, None, at - offset)
+    return Screenful(shown, offset, at, at - offset)
 
 
 def contains(message: Message[Any], text: str) -> bool:
@@ -68,15 +83,6 @@ def contains(message: Message[Any], text: str) -> bool:
     if text in message.id or text.encode("utf-8", "surrogatepass") in bytes_of(message):
         return True
     return any(text in name or text in value for name, value in message.attributes.items())
-
-
-def find(box: Mailbox[bytes], message_id: str) -> Shown | None:
-    """One message, if it is among those that can be looked at."""
-    for state in STATES:
-        for message in box.peek(OFFSET_MAX, state=state):
-            if message.id == message_id:
-                return show(message, state)
-    return None
 
 
 def bytes_of(message: Message[Any]) -> bytes:

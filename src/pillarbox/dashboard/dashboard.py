@@ -18,9 +18,9 @@ import msgspec
 from pillarbox.broker.http import Answer, Request, Response, StreamingResponse
 from pillarbox.core.errors import MailboxError
 from pillarbox.dashboard import actions, browse, render
-from pillarbox.dashboard.boxes import Boxes, BrokerBoxes
+from pillarbox.dashboard.boxes import STATES, Boxes, BrokerBoxes
 from pillarbox.dashboard.pipelines import Pipelines
-from pillarbox.dashboard.samples import Samples, rates
+from pillarbox.dashboard.samples import Samples
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 ROOT = "/dashboard"
 BEAT_SECONDS = 1.0
+IDLE_SECONDS = 600  # what nobody has looked at for so long is not sampled
 
 Confirm = Callable[[Response], Response]
+Pieces = dict[str, str]  # by the event that brings it: a part of a page
 
 
 class NotFoundError(Exception):
@@ -55,13 +57,16 @@ class Dashboard:
         self._confirm = confirm
         self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
         self._tasks: set[asyncio.Future[None]] = set()
 
     def handle(self, request: Request) -> Answer:
         """Answer a request below `/dashboard`, or for the root."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            self._tasks.add(self._loop.create_task(self._beat()))
+        self._loop = asyncio.get_running_loop()
+        self._looked_at = self._loop.time()
+        if self._beating is None or self._beating.done():
+            self._beating = self._loop.create_task(self._beat())
         if self.boxes.blocking:
             return asyncio.ensure_future(self._elsewhere(request))
         response = self._answer(request)
@@ -94,7 +99,7 @@ class Dashboard:
                 raise NotFoundError(f"There is no file {rest!r}.")
             return found
         if path == "stream":
-            return self._stream(self._rows)
+            return self._stream(lambda: self._tables(query.get("search", "")))
         if head == "pipelines" and rest:
             return self._pipeline(rest)
         if head == "queues" and rest:
@@ -102,42 +107,44 @@ class Dashboard:
         if path:
             raise NotFoundError("There is no such page.")
         self.samples.take()
-        rows = self.samples.rows()
-        return self._render("home.html", rows=rows, pipelines=self.pipelines.summaries())
+        table = self.samples.table(query.get("search", ""))
+        return self._render("home.html", table=table, pipelines=self.pipelines.summaries())
 
     def _queue_page(self, path: str, query: Mapping[str, str]) -> Response:
         name, _, what = path.partition("/")
         box = self._box(name)
         if what == "stream":
-            return self._stream(lambda: self._sample(name))
+            return self._stream(lambda: self._figures(name))
         if what == "series":
             return self._series(name)
         if what == "message":
             return self._message(box, query.get("id", ""))
         state = query.get("state", "ready")
-        if state not in browse.STATES or what not in ("", "messages"):
+        if state not in STATES or what:
             raise NotFoundError("There is no such page.")
-        offset = int(query["offset"]) if query.get("offset", "").isdecimal() else 0
+        offset = int(text) if (text := query.get("offset", "")[:9]).isdecimal() else 0
         search = query.get("search", "")
-        shown = browse.browse(box, state, min(offset, browse.OFFSET_MAX), search)
-        values = {"name": name, "state": state, "search": search, "shown": shown}
-        if what == "messages":
-            return self._render("messages.html", **values)
-        self.samples.take()
+        shown = browse.browse(self.boxes, name, state, offset, search)
+        self.samples.note(name)
+        self.samples.take([name])
         dead = box.dead_letters
         return self._render(
             "queue.html",
-            **values,
+            name=name,
+            state=state,
+            search=search,
+            shown=shown,
             row=self.samples.row(name),
             dead_name=dead.name if dead is not None else None,
             done=query.get("done", ""),
         )
 
     def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
-        shown = browse.find(box, message_id)
-        if shown is None:
+        found = self.boxes.find(box.name, message_id)
+        if found is None:
             raise NotFoundError("This message is gone, or too far back in the line to be shown.")
         steps = self.boxes.history(box.name, message_id)
+        shown = browse.show(*found)
         return self._render("message.html", name=box.name, message=shown, steps=steps)
 
     def _pipeline(self, name: str) -> Response:
@@ -145,6 +152,8 @@ class Dashboard:
         found = self.pipelines.find(name)
         if found is not None and what == "graph.svg":
             return render.picture(found.drawing)
+        if found is not None and what == "stream":
+            return self._stream(lambda: self._processors(name))
         if found is None or what:
             raise NotFoundError(f"There is no pipeline {name!r} here.")
         return self._render("pipeline.html", pipeline=found)
@@ -174,34 +183,44 @@ class Dashboard:
     # -- staying up to date ----------------------------------------------------------------
 
     async def _beat(self) -> None:
-        while True:
+        """Take samples for as long as somebody looks, and a while longer."""
+        loop = asyncio.get_running_loop()
+        while loop.time() - self._looked_at < IDLE_SECONDS:
             if self.boxes.blocking:
                 await asyncio.to_thread(self.samples.take)
             else:
                 self.samples.take()
             await asyncio.sleep(BEAT_SECONDS)
 
-    def _stream(self, piece: Callable[[], tuple[str, str]]) -> StreamingResponse:
+    def _stream(self, pieces: Callable[[], Pieces]) -> StreamingResponse:
         headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
-        return StreamingResponse(self._events(piece), {**headers, "Cache-Control": "no-store"})
+        return StreamingResponse(self._events(pieces), {**headers, "Cache-Control": "no-store"})
 
-    async def _events(self, piece: Callable[[], tuple[str, str]]) -> AsyncIterator[bytes]:
+    async def _events(self, pieces: Callable[[], Pieces]) -> AsyncIterator[bytes]:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            kind, text = piece()
-            data = "".join(f"data: {line}\n" for line in text.splitlines())
-            yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
+            self._looked_at = asyncio.get_running_loop().time()
+            for kind, text in pieces().items():
+                data = "".join(f"data: {line}\n" for line in text.splitlines())
+                yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
 
-    def _rows(self) -> tuple[str, str]:
-        return "rows", render.fragment("rows.html", rows=self.samples.rows(), root=ROOT)
+    def _tables(self, search: str) -> Pieces:
+        values = {"table": self.samples.table(search), "pipelines": self.pipelines.summaries()}
+        return {
+            "rows": render.fragment("rows.html", **values, root=ROOT),
+            "pipelines": render.fragment("pipelines.html", **values, root=ROOT),
+        }
 
-    def _sample(self, name: str) -> tuple[str, str]:
-        kept = self.samples.of(name)
-        if not kept:
-            return "gone", "gone"
-        sent, done = rates(kept)
-        row = self.samples.row(name)
-        return "figures", render.fragment("figures.html", row=row, sent=sent, done=done)
+    def _figures(self, name: str) -> Pieces:
+        if not self.samples.of(name):
+            return {}  # the queue is gone
+        return {"figures": render.fragment("figures.html", row=self.samples.row(name))}
+
+    def _processors(self, name: str) -> Pieces:
+        found = self.pipelines.find(name)
+        if found is None:
+            return {}
+        return {"processors": render.fragment("processors.html", pipeline=found)}
 
     # -- changing --------------------------------------------------------------------------
 
@@ -219,14 +238,14 @@ class Dashboard:
             return self._plain(403, "This form is out of date: go back and load the page again.")
         if self.read_only:
             return self._plain(403, "This dashboard is read-only.")
-        answer = actions.VERBS[verb](self._box(name), form)
+        answer = actions.VERBS[verb](self.boxes, self._box(name), form)
         if answer.rest is not None:
-            self._go_on(answer.rest)
+            self._go_on(answer.rest, BEAT_SECONDS if answer.paced else 0)
         if answer.dry:
             return self._render("answer.html", text=answer.text)
         return render.redirect(f"{ROOT}/queues/{quote(name)}?done={quote(answer.text)}")
 
-    def _go_on(self, rest: Iterator[int]) -> None:
+    def _go_on(self, rest: Iterator[int], pause_seconds: float) -> None:
         """Let an action go on in the background; a failure ends it, and the log tells."""
 
         async def steps() -> None:
@@ -240,7 +259,7 @@ class Dashboard:
                             self._confirm(Response())
                     if step is None:
                         return
-                    await asyncio.sleep(BEAT_SECONDS)
+                    await asyncio.sleep(pause_seconds)
             except MailboxError as error:
                 logger.error("a redrive from the dashboard has stopped", error=str(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
 
 _STALE_SECONDS = 60
+_STEPS_KEPT = 60
 
 
 class Summary(NamedTuple):
@@ -24,6 +26,7 @@ class Summary(NamedTuple):
     status: Status
     lags: dict[str, int]  # by processor: records that wait in its inputs
     drawing: str
+    durations: dict[str, tuple[int, ...]]  # by processor: milliseconds of the last steps seen
 
     @property
     def name(self) -> str:
@@ -52,10 +55,24 @@ class Pipelines:
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self._folders = [Path(folder) for folder in folders]
+        self._seen: dict[tuple[str, str], deque[tuple[int, int]]] = {}  # steps, milliseconds
 
     def summaries(self) -> list[Summary]:
-        found = (_read(file) for folder in self._folders for file in _status_files(folder))
+        found = (self._read(file) for folder in self._folders for file in _status_files(folder))
         return [summary for summary in found if summary is not None]
+
+    def _read(self, file: Path) -> Summary | None:
+        summary = _read(file)
+        return summary and summary._replace(
+            durations={each.id: self._noted(summary.name, each) for each in summary.processors}
+        )
+
+    def _noted(self, pipeline: str, processor: ProcessorStatus) -> tuple[int, ...]:
+        """How long its last steps took, as far as somebody was looking."""
+        seen = self._seen.setdefault((pipeline, processor.id), deque(maxlen=_STEPS_KEPT))
+        if processor.steps and (not seen or seen[-1][0] != processor.steps):
+            seen.append((processor.steps, processor.step_milliseconds))
+        return tuple(milliseconds for _, milliseconds in seen)
 
     def find(self, name: str) -> Summary | None:
         return next((each for each in self.summaries() if each.name == name), None)
@@ -79,4 +96,4 @@ def _read(file: Path) -> Summary | None:
         )
         for each in status.processors.values()
     }
-    return Summary(status, lags, picture)
+    return Summary(status, lags, picture, {})

@@ -115,8 +115,8 @@ def moment(time: datetime | None) -> str:
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
-def spark(values: Sequence[int], width: int = 96, height: int = 22) -> Markup:
-    """A small line without axes: more is higher."""
+def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) -> Markup:
+    """A small line without axes: more is higher. The label is ours, and no one else's."""
     if len(values) < 2:
         return Markup('<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"></svg>')
     top = max(*values, 1)
@@ -127,7 +127,7 @@ def spark(values: Sequence[int], width: int = 96, height: int = 22) -> Markup:
     )
     return Markup(  # noqa: S704 - numbers only
         f'<svg class="spark" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="last five minutes, at most {top:,}"><polyline points="{points}"/></svg>'
+        f'aria-label="{label}, at most {top:,}"><polyline points="{points}"/></svg>'
     )
 
 

@@ -1,8 +1,12 @@
-"""Five minutes of every queue, one sample a second, from which rates and sparklines come."""
+"""Five minutes of every queue, one sample a second, from which rates and sparklines come.
+
+Of very many queues only those first in the table, and those that somebody opened, have a past.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from time import monotonic
 from typing import NamedTuple
 
@@ -13,6 +17,8 @@ from pillarbox.mailbox.protocol import Stats
 SECONDS_KEPT = 300
 RATE_SECONDS = 5
 OLD_SECONDS = 300.0
+ROWS_MAX = 50  # queues on one screen
+PASTS_MAX = 200
 _SPARK_POINTS = 60
 
 
@@ -37,16 +43,29 @@ class Row(NamedTuple):
     dead_queue: bool
 
 
+class Table(NamedTuple):
+    """The queues on the first screen."""
+
+    rows: list[Row]
+    found: int  # how many there are, shown or not
+    search: str
+
+
 class Samples:
     """Takes samples and keeps them for a while."""
 
     def __init__(self, boxes: Boxes) -> None:
         self._boxes = boxes
         self._kept: dict[str, deque[Sample]] = {}
+        self._order: list[str] = []  # trouble first
+        self._opened: dict[str, None] = {}  # the queues whose pages were opened last
 
-    def take(self) -> None:
+    def take(self, only: Sequence[str] | None = None) -> None:
+        """One sample of every queue, or of these."""
+        now = monotonic()
+        with_a_past = {*self._order[:PASTS_MAX], *self._opened}
         names = self._boxes.names()
-        for name in names:
+        for name in names if only is None else only:
             box = self._boxes.open(name)
             if box is None:
                 continue
@@ -55,23 +74,38 @@ class Samples:
             except MailboxError:  # it can't be reached now: a gap in its line says so
                 continue
             kept = self._kept.setdefault(name, deque(maxlen=SECONDS_KEPT))
-            kept.append(Sample(monotonic(), stats, self._boxes.totals(name)))
+            if kept and name not in with_a_past:
+                kept.clear()
+            kept.append(Sample(now, stats, self._boxes.totals(name)))
         for gone in self._kept.keys() - set(names):
             del self._kept[gone]
+        self._order = sorted(self._kept, key=self._place)
+
+    def _place(self, name: str) -> tuple[bool, bool, str]:
+        dead_queue = is_dead_queue(name)
+        return not _trouble(self._kept[name][-1].stats, dead_queue), dead_queue, name
+
+    def note(self, name: str) -> None:
+        """Somebody looks at this queue: keep its past."""
+        self._opened.pop(name, None)
+        self._opened[name] = None
+        if len(self._opened) > PASTS_MAX:
+            del self._opened[next(iter(self._opened))]
 
     def of(self, name: str) -> deque[Sample]:
         return self._kept.get(name, deque())
 
-    def rows(self) -> list[Row]:
-        """Every queue, trouble first."""
-        rows = [self.row(name) for name in self._kept]
-        return sorted(rows, key=lambda row: (not row.trouble, row.dead_queue, row.name))
+    def table(self, search: str = "") -> Table:
+        """A screenful of queues whose names contain this, trouble first."""
+        found = [name for name in self._order if search in name and name in self._kept]
+        rows = [self.row(name) for name in found[:ROWS_MAX]]
+        return Table(rows, len(found), search)
 
     def row(self, name: str) -> Row:
         kept = self._kept[name]
         last = kept[-1]
         sent, done = rates(kept)
-        dead_queue = name.removesuffix(".fifo").endswith("_dlq")
+        dead_queue = is_dead_queue(name)
         consumers = last.totals.consumers if last.totals is not None else None
         spark = tuple(sample.stats.total for sample in kept)
         step = max(1, -(-len(spark) // _SPARK_POINTS))
@@ -96,9 +130,13 @@ def rates(kept: deque[Sample]) -> tuple[float | None, float | None]:
     )
 
 
+def is_dead_queue(name: str) -> bool:
+    return name.removesuffix(".fifo").endswith("_dlq")
+
+
 def _trouble(stats: Stats, dead_queue: bool) -> str:
     old = stats.oldest_age_seconds is not None and stats.oldest_age_seconds > OLD_SECONDS
     if old and not dead_queue:
-        return "the oldest message waits for long"
+        return f"the oldest has waited {OLD_SECONDS / 60:.0f} minutes or more"
     dead = stats.total if dead_queue else stats.dead
     return f"{dead:,} dead letter{'s' if dead > 1 else ''}" if dead else ""
