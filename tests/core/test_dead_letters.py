@@ -6,6 +6,7 @@ import pytest
 
 from pillarbox.core import apply
 from pillarbox.core import commands as c
+from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import (
     Attempt,
@@ -260,3 +261,59 @@ def test_R50_groups_freed_by_a_removal_line_up_by_the_age_of_what_was_removed() 
     scene.do(c.Remove(scene.keys(*(f"{name} first" for name in names))))
 
     assert scene.line == [f"{name} second" for name in names]
+
+
+def test_R39_what_sqs_would_deliver_is_leased_as_ever() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=2, dead_on_receive=True)
+    scene.send("a", group="g")
+
+    (lease,) = scene.receive(1, 7 * S)
+
+    record = scene.records["a"]
+    assert (lease.record, lease.number, lease.extra) == (record, 1, record.extra)
+    assert lease.extra is not None
+    assert (lease.leased_at, lease.deadline, lease.timeout) == (START, START + 7 * S, 7 * S)
+
+
+def test_R39_a_rejected_message_goes_back_where_nothing_can_die() -> None:
+    scene = Scene()
+    scene.send("a")
+    (lease,) = scene.receive()
+
+    assert scene.do(c.Reject([lease], "why")) == [e.Returned(lease, START, "rejected")]
+    assert (scene.line, lease.record.deliveries) == (["a"], 1)
+
+
+def test_R40_every_release_is_counted_apart() -> None:
+    scene = Scene()
+    scene.send("a")
+    for count in range(1, 4):
+        scene.do(c.Release(scene.receive()))
+        extra = scene.records["a"].extra
+        assert extra is not None
+        assert (extra.releases, scene.records["a"].deliveries) == (count, 0)
+
+
+def test_R15_after_a_redrive_its_handles_differ_from_all_before() -> None:
+    scene = Scene()
+    target = Queue("elsewhere")
+    scene.send("a", "b")
+    scene.do(c.Release(scene.receive()))
+    scene.do(c.Nack(scene.receive(2)))  # "a" was released once and has failed once
+
+    scene.do(c.Redrive(scene.keys("a", "b"), target))
+
+    assert [(r.body, r.deliveries, r.extra.releases) for r in target.lanes[0]] == [  # type: ignore[union-attr]
+        ("b", 0, 1),
+        ("a", 0, 2),
+    ]
+
+
+def test_R39_a_death_in_line_does_not_hold_up_its_group() -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1, dead_on_receive=True)
+    scene.send("a", "b", group="g")
+    scene.do(c.Nack(scene.receive(1)))
+
+    assert scene.take(1) == ["b"]
+    assert scene.graves == ["a"]
+    assert scene.queue.groups["g"].held == 1

@@ -249,6 +249,12 @@ def test_R50_a_replayed_schedule_has_its_time_and_then_its_place() -> None:
     copy, _ = _rebuilt(e.Scheduled([later], 5_000), e.CameDue(later, 5_000))
     assert (copy.scheduled, [x.body for x in copy.lanes[0]]) == (0, [b"later"])
 
+    known = Record(79, b"known", 0, 0, None, Extra(None, "d"))
+    copy, _ = _rebuilt(e.Scheduled([known], 5_000), e.CameDue(known, 5_200))
+    (record,) = copy.lanes[0]
+    assert isinstance(record, Record)
+    assert record.extra == Extra(None, "d", place=2_600)
+
 
 def test_R39_a_replayed_death_has_its_history() -> None:
     lease = Lease(PLAIN, 3, 1_000, 1_500, 500)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pillarbox.core import apply
 from pillarbox.core import commands as c
 from tests.core.scene import Scene
 
@@ -21,6 +22,15 @@ def test_R39_a_message_is_removed_wherever_it_stands(gone: str, left: str) -> No
     scene.send(*"abcde")
     scene.do(c.Remove(_keys(scene, gone)))
     assert scene.line == list(left)
+
+
+def test_R39_many_messages_are_removed_as_few_are() -> None:
+    scene = Scene()
+    names = [f"m{number}" for number in range(400)]
+    scene.send(*names)
+    gone = set(names[1:-1:2])
+    scene.do(c.Remove(frozenset(scene.records[name].key for name in gone)))
+    assert scene.line == [name for name in names if name not in gone]
 
 
 def test_R39_messages_are_removed_from_several_lanes_at_once() -> None:
@@ -53,3 +63,22 @@ def test_R39_a_redrive_takes_those_it_names_and_no_others() -> None:
     scene.do(c.Redrive(_keys(scene, "b"), scene.queue), to=grave)
     assert scene.line == ["b"]
     assert scene.graves == ["a", "c"]
+
+
+def test_R39_a_message_is_looked_for_in_groups_held_and_free() -> None:
+    scene = Scene()
+    scene.send("held", "behind", group="a")
+    scene.send("free", group="b")
+    scene.take(1)
+
+    (removed,) = scene.do(c.Remove(scene.keys("behind", "free") | {5}))
+
+    assert removed.keys == sorted(scene.keys("behind", "free"))
+    assert (scene.waiting, scene.counts) == ([], (0, 0, 1))
+
+
+def test_R11_a_batch_of_nothing_changes_nothing() -> None:
+    scene = Scene()
+    apply.lined_up(scene.queue, [], 3)
+
+    assert (scene.queue.mask, scene.counts) == (0, (0, 0, 0))

@@ -13,7 +13,7 @@ from pillarbox.core.queue import (
     Record,
     next_deadline,
 )
-from tests.core.scene import S, Scene
+from tests.core.scene import START, S, Scene
 
 
 def test_R53_what_is_due_happens_in_the_order_of_the_times_then_of_sending() -> None:
@@ -150,3 +150,13 @@ def test_R93_forcing_puts_what_is_scheduled_into_the_line_in_the_order_of_its_ti
 
     assert scene.line == ["first", "second, sent later", "last"]
     assert scene.do(c.Force()) == []
+
+
+def test_R93_what_is_forced_comes_due_now() -> None:
+    scene = Scene()
+    scene.send("a", "b", delay=9 * S)
+    scene.now += S
+
+    a, b = scene.records["a"], scene.records["b"]
+    assert scene.do(c.Force()) == [e.CameDue(a, START + S), e.CameDue(b, START + S)]
+    assert (scene.line, scene.counts) == (["a", "b"], (2, 0, 0))

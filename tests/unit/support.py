@@ -46,7 +46,7 @@ def notices() -> Iterator[list[str]]:
     """What the library has to say meanwhile."""
     said: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: said.append(handler.format(record))  # type: ignore[method-assign]
     logger = logging.getLogger("pillarbox")
     logger.addHandler(handler)
     try:

@@ -33,6 +33,7 @@ from pillarbox.core.queue import (
 )
 
 _ATTEMPTS_KEPT_MAX = 100
+_FEW = 64  # messages that are taken out of a line one by one; for more it is written anew
 _KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
 
 
@@ -328,13 +329,21 @@ def _drop(line: deque[Any], keys: set[int]) -> int:
     for end, pop in ((0, line.popleft), (-1, line.pop)):  # most often they are at an end
         while keys and line and line[end].__class__ is Record and line[end].key in keys:
             keys.discard(pop().key)
-    if keys:
-        gone = {item.key for item in line if item.__class__ is Record and item.key in keys}
-        if gone:
-            kept = [item for item in line if item.__class__ is Group or item.key not in gone]
-            line.clear()
-            line.extend(kept)
-            keys -= gone
+    backs = []  # their places, counted from the tail: what came back lately is near it
+    for back, item in enumerate(reversed(line) if keys else (), 1):
+        if item.__class__ is Record and item.key in keys:
+            keys.discard(item.key)
+            backs.append(back)
+            if not keys:
+                break
+    if len(backs) <= _FEW:
+        for back in reversed(backs):
+            del line[-back]
+    else:
+        gone = {len(line) - back for back in backs}
+        kept = [item for at, item in enumerate(line) if at not in gone]
+        line.clear()
+        line.extend(kept)
     return before - len(line)
 
 

@@ -36,6 +36,7 @@ from pillarbox.core.queue import (
     Record,
     first,
     in_order,
+    latest,
     waiting,
 )
 
@@ -151,11 +152,11 @@ def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redr
 
 
 def remove(queue: Queue, keys: frozenset[int]) -> Removed:
-    """Only those that exist; a waiting message is found by looking through the line."""
+    """Only those that exist; waiting messages are looked for from the tail of their line."""
     found = [key for key in keys if queue.schedule.find(key)]
     found += queue.leases.among(keys)
     if len(found) < len(keys):
-        rest = (record.key for record in waiting(queue) if record.key in keys)
+        rest = (record.key for record in latest(queue) if record.key in keys)
         found += islice(rest, len(keys) - len(found))  # looks no further than it must
     return Removed(sorted(found))
 

@@ -224,6 +224,20 @@ def waiting(queue: Queue) -> Iterator[Record]:
             yield from group.waiting
 
 
+def latest(queue: Queue) -> Iterator[Record]:
+    """Every ready message, from the tails of the lines: what came back lately is near."""
+    lines: list[deque[Any]] = [*queue.lanes.values(), *queue.returned.values()]
+    for line in lines:
+        for item in reversed(line):
+            if item.__class__ is Group:
+                yield from item.waiting
+            else:
+                yield item
+    for group in queue.groups.values():
+        if group.held:
+            yield from group.waiting
+
+
 def heads(queue: Queue) -> Iterator[Record]:
     """The first message of every line, and of every group that is held."""
     for lane in queue.lanes.values():

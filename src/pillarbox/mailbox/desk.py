@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import compress, islice, repeat
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -220,10 +220,14 @@ class Desk:
         for waiter in list(self.waiters):
             self._dismiss(waiter)
         self._write = self._refuse  # type: ignore[method-assign]
+        self.send_one = self._refuse_one  # type: ignore[method-assign]
 
     def _refuse(self, events: Sequence[Event], *, lazy: bool = False) -> None:
         if events:
             raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
+
+    def _refuse_one(self, body: Any) -> NoReturn:
+        raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
     def _dismiss(self, waiter: Waiter) -> None:
         if self.waiters.pop(waiter, waiter) is None:

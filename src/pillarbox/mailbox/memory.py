@@ -88,6 +88,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     Mailboxes with the same `store` and name are the same queue; by default each has its own.
     """
 
+    _kind: Any = MemoryMessage
+
     @overload
     def __init__(
         self: InMemoryMailbox[Any],
@@ -109,7 +111,6 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         super().__init__(
             desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
         )
-        self._kind = MemoryMessage
         self._equip()
 
     def _equip(self) -> None:
@@ -187,6 +188,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 count, timeout, wait = self._receive_options(**options)
         acquire, release, clock, queue, desk, _, lane, lines = self._tools
         if count == 1 and desk.plain:
+            lease = None
             acquire()
             try:
                 now = clock()
@@ -194,7 +196,6 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     desk.settle(now)
                 mask = queue.mask
                 line = lines.get(timeout)
-                lease = None
                 if mask and line is not None and not queue.groups:
                     if mask != 1:
                         lane = queue.lanes[mask.bit_length() - 1]
@@ -214,7 +215,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     body = self._unpack(record.body)  # type: ignore[possibly-undefined]
                     return [self._kind(body, number, lease, self._face)]  # type: ignore[possibly-undefined]
                 except QUICK_ERRORS:
-                    self._open([lease], Message, self)
+                    self._open([lease], self._kind, self._face)
         self._refuse_if_closed()
         return self._receive(count, timeout, wait)
 

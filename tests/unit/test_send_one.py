@@ -1,0 +1,71 @@
+"""The quick way to send one plain message does what the general way does (R50)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pillarbox.core.errors import MailboxClosedError
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.waiters import ThreadWaiter
+from pillarbox.testing import FakeClock
+from tests.model.sameness import view
+
+Send = Callable[[Desk, bytes], int]
+
+
+class _Owner:
+    closed = False
+
+
+def _in_general(desk: Desk, body: bytes) -> int:
+    (key,) = desk.send((body,))
+    return key
+
+
+def _quickly(desk: Desk, body: bytes) -> int:
+    return desk.send_one(body)
+
+
+def _story(desk: Desk, clock: FakeClock, send: Send) -> list[object]:
+    """Lines, timers that are due and receivers that wait: all that a send may meet."""
+    keys = [send(desk, b"first"), send(desk, b"at the same time")]
+    desk.send((b"later",), delay=SECOND_NS)
+    clock.advance(2)
+    keys.append(send(desk, b"after what was due"))
+    taken = [desk.receive(_Owner(), 10, 5 * SECOND_NS, 0)]
+    waiter = ThreadWaiter(_Owner(), 1, 5 * SECOND_NS)
+    desk.enter(waiter)
+    keys.append(send(desk, b"for whoever waits"))
+    taken.append(desk.leave(waiter))
+    bodies = [desk.bodies([lease.record for lease in leases]) for leases in taken]
+    return [keys, bodies, view(desk.queue), desk.queue.mask, desk.queue.wake_at]
+
+
+@pytest.mark.parametrize("kind", ["memory", "durable"])
+def test_R50_one_message_is_sent_as_in_general(kind: str, tmp_path: Path) -> None:
+    stories = []
+    for send in (_in_general, _quickly):
+        clock = FakeClock()
+        if kind == "memory":
+            store = Store(clock)
+        else:
+            store = DurableStore(tmp_path / send.__name__, durability="os", clock=clock)
+        stories.append(_story(store.desk("jobs"), clock, send))
+        if isinstance(store, DurableStore):
+            store.close()
+    assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("send", [_in_general, _quickly])
+def test_R50_a_queue_that_was_deleted_takes_nothing(send: Send) -> None:
+    store = Store()
+    desk = store.desk("jobs")
+    store.drop("jobs")
+    with pytest.raises(MailboxClosedError, match="deleted"):
+        send(desk, b"too late")
