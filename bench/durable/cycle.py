@@ -24,7 +24,7 @@ def _named(level: str) -> list[str]:
 
 
 def one_thread_synced(sized: Sized) -> Race:
-    few = sized(250)
+    few = sized(120)
     names = _named("always")
     versus = (
         Versus(RAW.name, speed_at_least=0.9),
@@ -47,7 +47,7 @@ def one_thread_synced(sized: Sized) -> Race:
 
 
 def many_threads_synced(sized: Sized) -> Race:
-    many, few = shared(sized, 20_000), shared(sized, 1_000)
+    many, few = shared(sized, 10_000), shared(sized, 500)
     names = _named("always")
     versus = (
         VersusBest("best on SQLite", _ACKNOWLEDGING, speed_at_least=10),
@@ -60,7 +60,7 @@ def many_threads_synced(sized: Sized) -> Race:
             crowd(PILLARBOX, _cycle, many, *versus),
             *(crowd(each, _cycle, few) for each in SQLITE),
             *(
-                crowd(each, _cycle, shared(sized, 5_000), name=name)
+                crowd(each, _cycle, shared(sized, 2_000), name=name)
                 for each, name in zip(_REDIS, names, strict=True)
             ),
         ),
@@ -69,7 +69,7 @@ def many_threads_synced(sized: Sized) -> Race:
 
 
 def one_thread_unsynced(sized: Sized) -> Race:
-    many = sized(10_000)
+    many = sized(4_000)
     names = _named("everysec")
     versus = (
         VersusBest("fastest peer", (*_ACKNOWLEDGING, *names), speed_at_least=4),

@@ -19,7 +19,7 @@ from bench.durable.stores import at_rest, filled, opened
 from bench.harness import ROUNDS, Figure, Probe, Sized
 
 DEPTHS = (1_000, 100_000, 1_000_000, 5_000_000)
-CYCLES = 50_000
+CYCLES = 20_000
 BODY_BYTES = 200
 
 

@@ -1,7 +1,4 @@
-"""The memory of waiting messages whose bodies are on disk, and the disk after compaction.
-
-This module as a program measures them, the memory in processes of their own.
-"""
+"""The disk that a store takes after compaction. This module as a program measures it."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ import sys
 from pathlib import Path
 
 from bench.durable.place import disk_bytes, work_directory
-from bench.durable.stores import BODY_BYTES, child, filled, opened
+from bench.durable.stores import BODY_BYTES, filled, opened
 from bench.harness import Figure, Probe, Sized
 from pillarbox.log.log import SEGMENT_BYTES
 
-WAITING = 1_000_000
 CHURN = 300_000
 KEPT_PART = 0.1
 BATCH = 1_000
@@ -24,30 +20,12 @@ SEED = 7
 _MEGABYTE = 1e6
 
 
-def memory(sized: Sized) -> Probe:
-    count = sized(WAITING)
-    return Probe(
-        f"memory of {count:,} waiting messages of 1 kB",
-        "bench.durable.footprint",
-        ("memory", str(count)),
-        (
-            Figure("opened", "growth by opening their store, a message", "bytes", at_most=250),
-            Figure(
-                "sent",
-                "growth by sending them (32 MB of new bodies stay at hand), a message",
-                "bytes",
-                at_most=250 if count == WAITING else None,  # fewer are all at hand
-            ),
-        ),
-    )
-
-
 def disk(sized: Sized) -> Probe:
     count = sized(CHURN)
     return Probe(
         f"disk after {count:,} messages of 1 kB, 90% acknowledged at random, and a compaction",
         "bench.durable.footprint",
-        ("disk", str(count)),
+        (str(count),),
         (
             Figure("before", "all files before", "MB"),
             Figure("after", "all files after", "MB"),
@@ -57,13 +35,6 @@ def disk(sized: Sized) -> Probe:
             Figure("closed_ratio", "closed, to 1.3 x live and one segment", "x", at_most=1),
         ),
     )
-
-
-def measure_memory(count: int, path: Path) -> dict[str, float]:
-    sender = child("resident-sender", path / "store", path / "warm", count)
-    opener = child("resident", path / "store", path / "warm")
-    assert opener["count"] == count
-    return {"sent": sender["growth"] / count, "opened": opener["growth"] / count}
 
 
 def measure_disk(count: int, path: Path) -> dict[str, float]:
@@ -89,9 +60,8 @@ def measure_disk(count: int, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    measures = {"memory": measure_memory, "disk": measure_disk}
     with work_directory() as path:
-        print(json.dumps(measures[sys.argv[1]](int(sys.argv[2]), path)))
+        print(json.dumps(measure_disk(int(sys.argv[1]), path)))
 
 
 if __name__ == "__main__":

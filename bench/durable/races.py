@@ -65,6 +65,8 @@ def crowd(
     name: str = "",
 ) -> Contender:
     prepare = partial(_crowd, contestant, True, pick)
+    if contestant.waits_by_sleeping:
+        operations = max(1, operations // (10 * THREADS)) * THREADS
     return Contender(name or contestant.name, prepare, operations, versus, contestant.lacks)
 
 

@@ -2,81 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
 
 import redis
 
 from bench.durable.contestants import BODY, Contestant, Verbs
 from bench.harness import UnavailableError
+from pillarbox.testing.redis import RedisServer, free_ports
 
 CONNECTIONS_MAX = 256
-START_SECONDS_MAX = 20
-INSTALL_SECONDS_MAX = 300
-
-
-@cache
-def _program() -> str:
-    """The server's program; installed if it is missing and we may."""
-    found = shutil.which("redis-server")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "--yes", "--quiet", "redis-server"]
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                command, env=environment, timeout=INSTALL_SECONDS_MAX, check=False, **quiet
-            )
-        found = shutil.which("redis-server")
-    if found is None:
-        raise UnavailableError("redis-server is not installed; try: apt-get install redis-server")
-    return found
 
 
 @contextmanager
 def _server(path: Path, synced: bool) -> Iterator[redis.Redis]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    options = {
-        "port": str(port),
-        "bind": "127.0.0.1",
-        "dir": str(path),
-        "save": "",
-        "appendonly": "yes",
-        "appendfsync": "always" if synced else "everysec",
-        "auto-aof-rewrite-percentage": "0",
-    }
-    command = [_program()]
-    for name, value in options.items():
-        command += [f"--{name}", value]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    level = "always" if synced else "everysec"
+    options = ("--appendonly", "yes", "--appendfsync", level, "--auto-aof-rewrite-percentage", "0")
+    server = RedisServer(str(path), free_ports(1)[0], *options)
     try:
-        with redis.Redis(port=port, max_connections=CONNECTIONS_MAX) as client:
-            _wait_for(client)
+        server.start()
+    except (FileNotFoundError, TimeoutError) as reason:
+        raise UnavailableError(str(reason)) from None
+    try:
+        with redis.Redis(port=server.port, max_connections=CONNECTIONS_MAX) as client:
             yield client
     finally:
-        server.terminate()
-        server.wait()
-
-
-def _wait_for(client: redis.Redis) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            client.ping()
-        except redis.ConnectionError:
-            if time.monotonic() > deadline:
-                raise UnavailableError("redis-server does not answer") from None
-            time.sleep(0.05)
-        else:
-            return
+        server.kill()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ _SQLITE_NAMES = tuple(each.name for each in SQLITE)
 
 
 def one_producer_synced(sized: Sized) -> Race:
-    few = sized(500)
+    few = sized(300)
     versus = (
         Versus(RAW.name, speed_at_least=0.9),
         VersusBest("best on SQLite", _SQLITE_NAMES),
@@ -44,14 +44,14 @@ def many_producers_synced(sized: Sized) -> Race:
         (
             crowd(PILLARBOX, _send, many, *versus),
             *(crowd(each, _send, few) for each in SQLITE),
-            crowd(REDIS_LIST, _send, shared(sized, 20_000), name=ALWAYS),
+            crowd(REDIS_LIST, _send, shared(sized, 10_000), name=ALWAYS),
         ),
         crowd_rounds(sized),
     )
 
 
 def one_producer_unsynced(sized: Sized) -> Race:
-    many = sized(20_000)
+    many = sized(8_000)
     peers = (*_SQLITE_NAMES, FILES.name, EVERYSEC)
     versus = (VersusBest("fastest peer", peers, speed_at_least=4), Versus(RAW.name))
     return Race(

@@ -73,13 +73,6 @@ def resident_bytes() -> int:
     return getrusage(RUSAGE_SELF).ru_maxrss  # the peak, in bytes on macOS
 
 
-def _fill(path: str, count: str) -> Answer:
-    """Fill a store and close it."""
-    with opened(path) as box:
-        filled(box, int(count))
-    return {"count": float(count)}
-
-
 def _fill_and_stay(path: str, count: str) -> Answer:
     """Fill a store and leave it open."""
     box = opened(path)
@@ -137,7 +130,6 @@ def _resident_sender(path: str, warm: str, count: str) -> Answer:
 
 
 VERBS: dict[str, Callable[..., Answer]] = {
-    "fill": _fill,
     "fill-and-stay": _fill_and_stay,
     "open": _open,
     "checksum": _checksum,

@@ -15,7 +15,6 @@ def benchmarks(sized: Sized) -> list[Benchmark]:
         cycle.many_threads_synced(sized),
         cycle.one_thread_unsynced(sized),
         recovery.opening(sized),
-        footprint.memory(sized),
         footprint.disk(sized),
         depth.waiting(sized),
         history.arrow(sized),

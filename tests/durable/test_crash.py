@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from pillarbox.core.errors import MailboxClosedError, MailboxFullError, MailboxStorageError
+from pillarbox.log.segment import SegmentWriter
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
@@ -102,6 +104,29 @@ def test_R58_a_failed_sync_stops_the_store_and_nothing_after_it_is_confirmed(cal
     assert set(confirmed) <= ids_of(store).keys()
 
 
+def test_R58_control_a_store_that_ignores_failed_syncs_loses_what_it_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimDisk()
+    box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock())
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "fdatasync":
+            raise OSError(errno.EIO, "the disk is broken")
+
+    def ignore(self: SegmentWriter) -> None:
+        with contextlib.suppress(OSError):
+            original(self)
+
+    original = SegmentWriter.sync
+    monkeypatch.setattr(SegmentWriter, "sync", ignore)
+    disk.before = fail
+    confirmed = {box.send(b"a") for _ in range(5)}
+    disk.before = lambda *_: None
+    store = open_store(disk.crash(lambda _: 0), FakeClock())
+    assert confirmed - ids_of(store).keys() == confirmed
+
+
 def test_R22_a_full_disk_refuses_messages_lets_go_of_others_and_recovers() -> None:
     disk = SimDisk(capacity_bytes=300_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
@@ -117,6 +142,19 @@ def test_R22_a_full_disk_refuses_messages_lets_go_of_others_and_recovers() -> No
     disk.capacity_bytes = 10_000_000
     box.send(b"." * 1000)
     assert box.approximate_count() == len(sent) - 19
+
+
+def test_R22_control_without_room_kept_back_a_full_disk_lets_go_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pillarbox.log.segment.urgent_bytes", lambda _: 0)
+    disk = SimDisk(capacity_bytes=300_000)
+    box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
+    for body in (b"." * 1000, b"."):
+        with pytest.raises(MailboxFullError):
+            fill(box, body, [])
+    with pytest.raises(MailboxFullError):
+        box.acknowledge_many(box.receive(max_messages=20))
 
 
 def test_R24_a_store_that_was_closed_says_so() -> None:

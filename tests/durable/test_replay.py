@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pillarbox import DurableMailbox
 from pillarbox.core import journal
 from pillarbox.mailbox import ledger
 from tests.durable.world import World, open_boxes, open_store, state_of
@@ -113,3 +116,16 @@ def test_R58_the_body_of_a_message_that_is_done_is_not_kept_at_hand() -> None:
     assert message.acknowledge()
     assert list(world.store._recent.values()) == [b"b" * 100]
     assert world.store._recent_bytes == 100
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_R74_a_dropped_queue_leaves_its_number_to_no_other(snapshot: bool, tmp_path: Path) -> None:
+    with DurableMailbox("kept", bytes, path=tmp_path) as kept:
+        number = DurableMailbox("old", bytes, path=tmp_path)._desk.number
+        kept._store.drop("old")
+        if snapshot:
+            kept._store.compactor.take_snapshot()
+        assert DurableMailbox("new", bytes, path=tmp_path)._desk.number == number + 1
+        kept._store.drop("new")
+    with DurableMailbox("newest", bytes, path=tmp_path) as newest:
+        assert newest._desk.number == number + 2

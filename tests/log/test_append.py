@@ -362,3 +362,38 @@ def test_R58_level_fsync_syncs_once_for_each_append_of_a_lone_writer() -> None:
     for _ in range(10):
         log.append(b"x" * 50)
     assert operations == ["pwrite", "fdatasync"] * 10
+
+
+def test_R70_a_waiter_that_leaves_breaks_no_chain() -> None:
+    """Waiters wake each other, so one whose time is up must not take the others' turn along."""
+    disk = new_disk()
+    log = open_log(disk)
+    log.append(b"first")
+    in_sync, go_on = threading.Event(), threading.Event()
+
+    def before(operation: str, _path: str) -> None:
+        if operation == "fdatasync":
+            in_sync.set()
+            go_on.wait(30)
+
+    disk.before = before
+    leader = threading.Thread(target=log.append, args=(b"slow",))
+    leader.start()
+    assert in_sync.wait(30)
+    tickets = [log.submit([b"%d" % number]) for number in range(60)]
+    confirmed: list[int] = []
+
+    def wait(number: int) -> None:
+        try:
+            tickets[number].wait(timeout=0.001 if number % 3 else None)
+        except TimeoutError:
+            tickets[number].wait()
+        confirmed.append(number)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(60)]
+    for thread in threads:
+        thread.start()
+    go_on.set()
+    for thread in (leader, *threads):
+        thread.join(30)
+    assert sorted(confirmed) == list(range(60))

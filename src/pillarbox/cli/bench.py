@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Annotated, NamedTuple
 
 from cyclopts import App, Parameter
@@ -49,15 +49,21 @@ def bench(
     json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
 ) -> int:
     """Bodies are 200 characters; batches are of 100."""
-    results = [_measured("memory", open_mailbox("memory:bench", str), seconds)]
-    with tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder:
+    results = []
+    with (
+        tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder,
+        output.progress("measuring") as advance,
+        ExitStack() as opened,
+    ):
+        boxes: list[tuple[str, Mailbox[str]]] = [("memory", open_mailbox("memory:bench", str))]
         for level in ("memory", "os", "fsync"):
-            path = os.path.join(folder, level)
-            with DurableMailbox("bench", str, path=path, durability=level) as box:
-                results.append(_measured(f"disk, {level}", box, seconds))
-    if url is not None:
-        with open_mailbox(url, str) as box:
-            results.append(_measured(url, box, seconds))
+            store = DurableMailbox("bench", str, path=f"{folder}/{level}", durability=level)
+            boxes.append((f"disk, {level}", opened.enter_context(store)))
+        if url is not None:
+            boxes.append((url, opened.enter_context(open_mailbox(url, str))))
+        for number, (name, box) in enumerate(boxes):
+            advance(number, len(boxes))
+            results.append(_measured(name, box, seconds))
     if json:
         output.print_json([result._asdict() for result in results])
         return OK

@@ -32,6 +32,7 @@ _SYNCS = 50
 _SLOW_SYNC_MS = 20.0
 _FREE_BYTES_MIN = 1 << 30
 _SKEW_SECONDS_MAX = 1.0
+_REDIS_MIN = 7
 _EXTRAS = {
     "broker": ("uvloop", "httptools", "jinja2", "prometheus-client"),
     "redis": ("redis",),
@@ -130,8 +131,9 @@ def _redis(address: str) -> Finding:
     version = next(
         (line[14:] for line in reply.splitlines() if line.startswith("redis_version:")), "?"
     )
-    if version.split(".")[0].isdecimal() and int(version.split(".")[0]) < 6:
-        return Finding("Redis", "bad", version, "install Redis 6.2 or newer")
+    major = version.partition(".")[0]
+    if major.isdecimal() and int(major) < _REDIS_MIN:
+        return Finding("Redis", "bad", version, f"install Redis {_REDIS_MIN} or newer")
     return Finding("Redis", "good", f"{version} at {address}")
 
 

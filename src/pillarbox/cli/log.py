@@ -20,7 +20,7 @@ from pillarbox.cli.entries import line
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.place import bytes_on_disk, place_of
 from pillarbox.cli.replica import replica_of
-from pillarbox.cli.segments import durability_of, identity_of, list_segments, usual_bytes
+from pillarbox.cli.segments import durability_of, identity_of, list_segments
 from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue
@@ -329,7 +329,7 @@ def compact(
     /,
     *,
     keep: Annotated[
-        str | None, Parameter(help="Keep the history of this long (12h, 7d); default none.")
+        str | None, Parameter(help="Keep history this long (12h, 7d); default as the store does.")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -343,11 +343,12 @@ def compact(
     age = None if keep is None else seconds_of(keep)
     if keep is not None and age is None:
         raise UsageError(f"--keep must be a time as 12h or 7d; got {keep!r}.")
-    history = Retention(bytes=0) if age is None else Retention(age_seconds=age)
     _refuse_if_in_use(place, place.writer())
     before, started = bytes_on_disk(place.store), time.monotonic()
-    store = _open(place, history)
+    store = _open(place)
     try:
+        if age is not None:
+            store.compactor.history = Retention(age_seconds=age)
         with output.progress("compacting") as advance:
             store.compactor.compact(advance)
     finally:
@@ -361,12 +362,11 @@ def compact(
     return OK
 
 
-def _open(place: Place, history: Retention) -> DurableStore:
+def _open(place: Place) -> DurableStore:
     """The store, with this process as its writer."""
     assert place.store is not None
     with _in_use_is_told(place):
-        size = usual_bytes(place.log, place.segment_files())
-        return DurableStore(place.store, segment_bytes=size, history=history)
+        return DurableStore(place.store)
 
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:

@@ -41,6 +41,8 @@ Target = Annotated[str, Parameter(help="module:pipeline, as in shop:pipeline.")]
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
 _STATES = {"running": "green", "done": "blue", "failed": "red", "waiting": "dim"}
 _LOOK_SECONDS = 0.2
+#: Spark's stack traces would be drawn over the progress bar; what failed is told in a line.
+QUIET = {"spark.log.level": "OFF"}
 
 
 @contextlib.contextmanager
@@ -84,7 +86,7 @@ def run(
         pipeline = load(target)
         started = pipeline.run(
             master=master,
-            conf=dict(map(_setting, conf or ())),
+            conf=QUIET | dict(map(_setting, conf or ())),
             available_now=now,
             interval=interval,
             max_rows=max_rows,

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from pillarbox.cli import output
 from pillarbox.cli.output import FAILED, OK
+from pillarbox.cli.pipeline import QUIET
 from pillarbox.pipeline import PipelineError
 from pillarbox.spark import session
 from pillarbox.spark.errors import SparkError
@@ -49,7 +50,7 @@ def report(
         )
 
         check_history(url)  # before Spark is started
-        spark = session(master, app_name="pillarbox report")
+        spark = session(master, app_name="pillarbox report", conf=QUIET)
         made = make_report(spark, url, out, every=every, start=start, end=stop)
     except (PipelineError, SparkError, ImportError) as error:
         output.complain(" ".join(str(error).split()))

@@ -10,7 +10,6 @@ from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.catalog import load_sealed
 from pillarbox.log.frame import DATA
 from pillarbox.log.layout import BLOCK_BYTES, FORMAT, base_of_name, decode_segment_header
-from pillarbox.log.log import SEGMENT_BYTES, SEGMENT_BYTES_MIN
 from pillarbox.log.scan import scan
 
 
@@ -70,12 +69,6 @@ def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
         if header is not None and not header.flags:
             return header.log_id.hex(), FORMAT
     return None, FORMAT
-
-
-def usual_bytes(log: str, names: list[str]) -> int:
-    """About how long the log's owner lets a segment become: it is written down nowhere."""
-    longest = max(((Path(log) / name).stat().st_size for name in names), default=SEGMENT_BYTES)
-    return min(max(1 << (longest - 1).bit_length(), SEGMENT_BYTES_MIN), SEGMENT_BYTES)
 
 
 def durability_of(reader: LogReader, last: SegmentFile | None) -> str:

@@ -12,7 +12,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pillarbox.log.catalog import Segment, read_footer, read_header
@@ -104,6 +104,23 @@ def check_staged(
     return header, footer, size
 
 
+@contextlib.contextmanager
+def _exclusively(writer: Writer) -> Iterator[None]:
+    """Nothing is pending and nothing is accepted meanwhile: the caller is the writer."""
+    while True:
+        writer.commit.drain()
+        writer.lock.acquire()
+        if writer.commit.idle:
+            break
+        writer.lock.release()
+    try:
+        if writer.stopped is not None:
+            raise writer.stopped
+        yield
+    finally:
+        writer.lock.release()
+
+
 def adopt(
     writer: Writer,
     paths: Sequence[str],
@@ -112,7 +129,7 @@ def adopt(
 ) -> int:
     """Link the checked files behind the last record and commit them; their first index."""
     files = [(p, c) for p, c in zip(paths, checked, strict=True) if c[1].end_index > 0]
-    with writer.exclusively():
+    with _exclusively(writer):
         first = writer.next_index
         segments: list[Segment] = []
         for _, (header, footer, size) in files:
@@ -133,7 +150,7 @@ def adopt(
 def append_committed(writer: Writer, records: Sequence[bytes], meta: bytes) -> int:
     """Append the records and the commit in one frame; their first index."""
     cost = cost_of(records)
-    with writer.exclusively():
+    with _exclusively(writer):
         first = writer.next_index
         commit = Commit(first, first + len(records), [], meta, time.time_ns())
         cost += _cost_of(commit)

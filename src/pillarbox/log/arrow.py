@@ -66,8 +66,9 @@ def read_segment(
     disk: Disk, directory: str, segment: Segment, first_index: int, stop: int
 ) -> Iterator[Any]:
     """Record batches of the records of one segment from `first_index` up to `stop`."""
-    file = pa.py_buffer(_mapped(disk, f"{directory}/{segment.name}"))
-    for run in _runs(_frames(file, segment, first_index, stop)):
+    mapping = _mapped(disk, f"{directory}/{segment.name}")
+    file = pa.py_buffer(mapping)
+    for run in _runs(_frames(mapping, file, segment, first_index, stop)):
         yield from _batches(file, run, segment.shift, first_index, stop)
 
 
@@ -94,35 +95,34 @@ def _mapped(disk: Disk, path: str) -> Mapping:
         disk.close(handle)
 
 
-def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[FrameHeader]:
+def _frames(
+    mapping: Mapping, file: Any, segment: Segment, index: int, stop: int
+) -> Iterator[FrameHeader]:
     """The checked data frames of a segment that hold records from `index` up to `stop`."""
-    epoch = segment.header.epoch
+    epoch, shift, size = segment.header.epoch, segment.shift, len(mapping)
     seed = checksum_seed(segment.header.log_id, epoch)
-    offset = max(BLOCK_BYTES, segment.index.floor_of_index(index - segment.shift))
-    end = index - segment.shift
-    while end < stop - segment.shift:
-        header = _frame_at(file, seed, epoch, offset)
-        if header is None:
+    offset = max(BLOCK_BYTES, segment.index.floor_of_index(index - shift))
+    first = end = index - shift
+    stop -= shift
+    while end < stop:
+        body = offset + HEADER_BYTES
+        raw = mapping[offset:body]
+        header = decode_header(raw, 0, offset, epoch)
+        length = header.payload_bytes if header is not None else size
+        # The payload is checked in place, without a copy.
+        if (
+            header is None
+            or body + length > size
+            or not checksum_holds(seed, raw, file.slice(body, length), offset)
+        ):
             what = "a confirmed frame is missing, cut short, or fails its checksum"
-            raise LogCorruptError(segment.name, what, offset, end + segment.shift)
+            raise LogCorruptError(segment.name, what, offset, end + shift)
         if header.kind == FOOTER:
             return
-        offset = header.end_offset
-        end = max(end, header.end_index)
-        if header.kind == DATA and header.end_index > index - segment.shift:
+        offset = body + length
+        end = max(end, header.first_index + header.count)
+        if header.kind == DATA and end > first:
             yield header
-
-
-def _frame_at(file: Any, seed: int, epoch: int, offset: int) -> FrameHeader | None:
-    """The whole frame at `offset`, or None; checked in place, without a copy."""
-    if offset + HEADER_BYTES > file.size:
-        return None
-    raw = file.slice(offset, HEADER_BYTES).to_pybytes()
-    header = decode_header(raw, 0, offset, epoch)
-    if header is None or header.end_offset > file.size:
-        return None
-    payload = file.slice(offset + HEADER_BYTES, header.payload_bytes)
-    return header if checksum_holds(seed, raw, payload, offset) else None
 
 
 def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: int) -> Iterator[Any]:

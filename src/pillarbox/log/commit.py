@@ -24,6 +24,7 @@ _logger = logging.getLogger("pillarbox.log")
 LAZY_SECONDS = 0.05
 
 
+GROUP_BYTES_MAX = 8 << 20
 #: At level memory, how much may be buffered before it is written without delay.
 BUFFER_BYTES = 1 << 20
 
@@ -186,6 +187,15 @@ class GroupCommit:
                 group.futures.setdefault(loop, []).append(future)
                 self._call_thread()
         return future
+
+    def group_for(self, segment: SegmentWriter, first_index: int, cost: int) -> Group:
+        """Lock held: the group that fills, or a new one where that can't take so much more."""
+        group = self.groups[-1] if self.groups else None
+        large = group is not None and group.payload_bytes + cost > GROUP_BYTES_MAX
+        if group is None or group.segment is not segment or large:
+            group = Group(first_index, segment)
+            self.groups.append(group)
+        return group
 
     def arm(self) -> None:
         """Lock held: see to it that records nobody waits for are written before long."""

@@ -79,6 +79,11 @@ def checksum_seed(log_id: bytes, epoch: int) -> int:
     return int(google_crc32c.value(log_id + epoch.to_bytes(8, "little")))
 
 
+def epoch_mark(epoch: int) -> tuple[bytes, int]:
+    """Bytes that every frame of an epoch has, and how far from its beginning."""
+    return (epoch & 0xFFFFFFFF).to_bytes(4, "little"), 8
+
+
 def offsets_bytes(count: int) -> int:
     """The room of the offsets of `count` records, padded."""
     return ((count + 1) * 4 + 7) & ~7

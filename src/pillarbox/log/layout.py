@@ -178,10 +178,9 @@ def decode_footer(payload: bytes, synced_index: int) -> Footer:
     base, end, oldest, newest, frames, commit_offset, sizes = _FOOTER.unpack_from(payload)
     index = FrameIndex(sizes & 0xFFFFFFFF)
     body = payload[_FOOTER.size : _FOOTER.size + (sizes >> 32) * _ENTRY.size]
-    for first_index, time_ns, offset in _ENTRY.iter_unpack(body):
-        index.times.append(time_ns)
-        index.offsets.append(offset)
-        index.first_indices.append(first_index)
+    if body:
+        columns = zip(*_ENTRY.iter_unpack(body), strict=True)
+        index.first_indices, index.times, index.offsets = map(list, columns)
     return Footer(base, end, oldest, newest, frames, commit_offset, index, synced_index)
 
 

@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 
 from pillarbox.log.disk import Mapping
 from pillarbox.log.frame import (
+    ALIGN_BYTES,
     DATA,
     FOOTER,
     HEADER_BYTES,
     LOST,
-    MAGIC,
     FrameHeader,
     checksum_holds,
     checksum_seed,
     decode_header,
+    epoch_mark,
 )
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -105,14 +106,14 @@ def frames_after(
 ) -> Iterator[FrameHeader]:
     """Every whole frame of this segment that begins at or after `offset`, wherever it lies."""
     seed, epoch = checksum_seed(segment.log_id, segment.epoch), segment.epoch
+    # A recycled file is full of frames of its earlier lives: only ours have this epoch.
+    mark, before = epoch_mark(epoch)
     place = offset
-    while (place := image.find(MAGIC, place)) >= 0:
-        if place % 8:
-            place += 1
-            continue
-        frame = frame_at(image, seed, epoch, place)
+    while (marked := image.find(mark, place + before)) >= 0:
+        place = marked - before
+        frame = None if place % ALIGN_BYTES else frame_at(image, seed, epoch, place)
         if frame is None:
-            place += 8
+            place += 1
             continue
         if progress is not None:
             progress(place)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit import Group, GroupCommit, Ticket
+from pillarbox.log.commit import GROUP_BYTES_MAX, Group, GroupCommit, Ticket
 from pillarbox.log.commits import Commit, encode_commit
-from pillarbox.log.disk import Disk, sync
+from pillarbox.log.disk import Disk
 from pillarbox.log.errors import (
     LogClosedError,
     LogError,
@@ -28,27 +28,22 @@ from pillarbox.log.errors import (
     RecordTooLargeError,
 )
 from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
-from pillarbox.log.layout import PENDING_SUFFIX, SegmentHeader, footer_bytes_max, index_stride
+from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
+from pillarbox.log.room import Room
 from pillarbox.log.segment import (
     FRAME_OVERHEAD_BYTES,
     JOIN_BYTES_MAX,
     SegmentWriter,
-    capacity_for,
     cost_of,
-    create_segment,
-    new_epoch,
-    urgent_bytes,
 )
-from pillarbox.log.space import SpareFiles
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
-GROUP_BYTES_MAX = 8 << 20
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
-class Writer:
+class Writer(Room):
     """Appends to one log directory. Its lock guards indices and room; one leader writes."""
 
     def __init__(
@@ -65,20 +60,22 @@ class Writer:
         confirmed: Callable[[int], None],
         rolled: Callable[[], None],
     ) -> None:
-        self.disk, self.directory, self._catalog = disk, directory, catalog
-        self._log_id = log_id
+        super().__init__(
+            disk,
+            directory,
+            catalog,
+            recovered,
+            log_id=log_id,
+            segment_bytes=segment_bytes,
+            prepare_ahead=prepare_ahead,
+        )
         self.syncs = durability == FSYNC
-        self._segment_bytes = segment_bytes
         self._confirmed, self._rolled = confirmed, rolled
-        self._tail = recovered.tail
-        self._lock = threading.Lock()
-        self.commit = GroupCommit(self._lock, self._write)
-        self.spares = SpareFiles(disk, directory, segment_bytes, prepare_ahead=prepare_ahead)
+        self.lock = threading.Lock()
+        self.commit = GroupCommit(self.lock, self._write)
+        self.end_index = self.next_index
         last = catalog.segments[-1] if catalog.segments else None
-        self.next_index = self.synced_index = self.end_index = last.end_index if last else 0
         self.last_time_ns = last.max_time_ns if last else 0
-        self._filling: SegmentWriter | None = None
-        self._active: SegmentWriter | None = None
         self.stopped: LogError | None = None
         self.poisoned: LogPoisonedError | None = None
 
@@ -89,22 +86,14 @@ class Writer:
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
             raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
-        with self._lock:
+        with self.lock:
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
                 segment = self._make_room(cost, urgent=urgent)
             segment.planned += cost
             first_index = self.next_index
             self.next_index = first_index + len(records)
-            groups = self.commit.groups
-            group = groups[-1] if groups else None
-            if (
-                group is None
-                or group.segment is not segment
-                or group.payload_bytes + cost > GROUP_BYTES_MAX
-            ):
-                group = Group(first_index, segment)
-                groups.append(group)
+            group = self.commit.group_for(segment, first_index, cost)
             group.records.extend(records)
             group.payload_bytes += cost
             if lazy:
@@ -113,7 +102,7 @@ class Writer:
 
     def append(self, records: Sequence[bytes], *, urgent: bool = False) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
-        first_index = self.lead(records)
+        first_index = self.lead_one(records[0]) if len(records) == 1 else self.lead(records)
         if first_index is None:
             return self.submit(records, lazy=False, urgent=urgent).wait()
         if self.syncs:
@@ -126,8 +115,8 @@ class Writer:
         What nobody waits for goes with them, in the same frame. At level fsync the caller leads
         from then on, and must call `sync`; else they are confirmed.
         """
-        cost = cost_of(records) if len(records) > 1 else _SINGLE_BYTES + len(records[0])
-        commit, lock = self.commit, self._lock
+        cost = cost_of(records)
+        commit, lock = self.commit, self.lock
         leads = False
         lock.acquire()
         try:
@@ -164,7 +153,10 @@ class Writer:
     def lead_one(self, record: bytes) -> int | None:
         """`lead` for one small record with nothing pending: this stands on the hot path."""
         cost = _SINGLE_BYTES + len(record)
-        commit, lock, segment = self.commit, self._lock, self._active
+        commit, lock, segment = self.commit, self.lock, self._active
+        someone_leads = commit.leading  # as seen without the lock; looked at again with it
+        if someone_leads:
+            return None
         if segment is None or cost > JOIN_BYTES_MAX:
             return self.lead((record,))
         lock.acquire()
@@ -215,73 +207,15 @@ class Writer:
         """Lock held: a segment with reserved room for `cost`, found or made."""
         if self.stopped is not None:
             raise self.stopped
-        segment = self._filling
         try:
-            if segment is None:
-                segment = self._filling = self._resume_last(cost)
-            if segment is not None and (segment.fits(cost) or segment.grow(cost)):
-                self._prepare_ahead(segment)
-                return segment
-            return self._next_segment(cost)
+            return self._room_for(cost)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise self.poison(error) from error
+            segment = self._filling
             if urgent and segment is not None and segment.fits(cost, urgent=True):
                 return segment
             raise LogFullError(self.directory, cost) from error
-
-    def _prepare_ahead(self, segment: SegmentWriter) -> None:
-        if segment.planned > segment.capacity // 2:
-            self.spares.prepare()
-
-    def _next_segment(self, cost: int) -> SegmentWriter:
-        capacity = capacity_for(self._segment_bytes, cost)
-        header = SegmentHeader(
-            self._log_id, new_epoch(), self.next_index, self.synced_index, time.time_ns()
-        )
-        spare = self.spares.take() if capacity == self._segment_bytes else None
-        try:
-            writer = create_segment(self.disk, self.directory, spare, header, capacity)
-        except OSError:
-            self.spares.give_back(spare)
-            raise
-        self._filling = writer
-        if spare is not None:
-            self.spares.prepare()
-        base = header.base_index
-        self._catalog.add(Segment(writer.name, base, base, header, writer.index))
-        if not writer.fits(cost):
-            writer.grow(cost)
-        return writer
-
-    def _resume_last(self, cost: int) -> SegmentWriter | None:
-        """Go on in the last segment of an earlier session, if there is room in it."""
-        found, last = self._tail, self._catalog.segments[-1] if self._catalog.segments else None
-        if found is None or last is None or last.staged:
-            return None
-        end = found.end_offset
-        room = urgent_bytes(2 * end) + footer_bytes_max(2 * end, index_stride(2 * end))
-        if last.sealed and end + room + cost > self._segment_bytes:
-            return None
-        handle = self.disk.open(f"{self.directory}/{last.name}", write=True)
-        try:
-            self.disk.truncate(handle, end)
-            sync(self.disk, handle)
-            capacity = max(self._segment_bytes, end + room)
-            writer = SegmentWriter(self.disk, handle, last.header, capacity, end)
-            writer.resume(found)
-            writer.grow(0)
-        except OSError:
-            self.disk.close(handle)
-            raise
-        last.sealed, last.index = False, writer.index
-        self._active, self._tail = writer, None
-        return writer
-
-    @property
-    def live_bytes(self) -> int:
-        """What is written to the segment that is not sealed yet."""
-        return self._filling.position if self._filling is not None else 0
 
     # -- committing (one leader at a time) -------------------------------------------------
 
@@ -299,14 +233,9 @@ class Writer:
 
     def _write_frame(self, segment: SegmentWriter, records: Sequence[bytes]) -> None:
         """Write the records as one frame; unless it has to be synced, that confirms them."""
-        try:
+        with self._or_poisoned():
             now = max(time.time_ns(), self.last_time_ns)
             segment.write_records(records, now, self.synced_index)
-        except OSError as error:
-            raise self.poison(error) from error
-        except BaseException as error:
-            self.poison(error)
-            raise
         self.last_time_ns = now
         if not self.syncs:
             self.end_index = segment.end_index
@@ -328,13 +257,8 @@ class Writer:
         full, self._active = self._active, segment
         if full is None:
             return
-        try:
+        with self._or_poisoned():
             self._seal(full)
-        except OSError as error:
-            raise self.poison(error) from error
-        except BaseException as error:
-            self.poison(error)
-            raise
         self._rolled()
 
     def _seal(self, writer: SegmentWriter) -> None:
@@ -356,22 +280,6 @@ class Writer:
 
     # -- adopting staged segments ----------------------------------------------------------
 
-    @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Nothing is pending and nothing is accepted meanwhile: the caller is the writer."""
-        while True:
-            self.commit.drain()
-            self._lock.acquire()
-            if self.commit.idle:
-                break
-            self._lock.release()
-        try:
-            if self.stopped is not None:
-                raise self.stopped
-            yield
-        finally:
-            self._lock.release()
-
     def settled_segment(self, cost: int) -> SegmentWriter:
         """Exclusive: the one open segment, with room for `cost`, all before it sealed."""
         segment = self._filling
@@ -392,15 +300,14 @@ class Writer:
         """Exclusive: one frame makes the pending files, or the records in it, part of the log."""
         commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
         now = max(commit.time_ns, self.last_time_ns)
-        try:
+        with self._or_poisoned():
             self._sync_if_needed(active)
-            synced = self.synced_index
             payload, data_bytes = encode_records(records) if records else (b"", 0)
             active.write_frame(
                 DATA if records else COMMIT,
                 payload + encode_commit(commit),
                 time_ns=now,
-                synced=synced,
+                synced=self.synced_index,
                 count=len(records),
                 data_bytes=data_bytes,
                 flags=COMMITTING if records else 0,
@@ -409,8 +316,6 @@ class Writer:
             self._listed(active).commit_offset = active.commit_offset
             if adopted:
                 self._take_in(active, commit, adopted)
-        except OSError as error:
-            raise self.poison(error) from error
         self.last_time_ns = max(self.last_time_ns, now)
         if records:
             self.next_index = self.synced_index = self.end_index = commit.end_index
@@ -436,9 +341,6 @@ class Writer:
             segment.sync()
             self.synced_index = segment.end_index
 
-    def _listed(self, writer: SegmentWriter) -> Segment:
-        return next(each for each in self._catalog.segments if each.name == writer.name)
-
     # -- the end ---------------------------------------------------------------------------
 
     def poison(self, cause: BaseException) -> LogPoisonedError:
@@ -448,9 +350,20 @@ class Writer:
             self.stopped = self.poisoned
         return self.poisoned
 
+    @contextlib.contextmanager
+    def _or_poisoned(self) -> Iterator[None]:
+        """What fails or is interrupted in here leaves the disk in an unknown state."""
+        try:
+            yield
+        except OSError as error:
+            raise self.poison(error) from error
+        except BaseException as error:
+            self.poison(error)
+            raise
+
     def close(self) -> None:
         """Write what was submitted, seal, sync; after a poisoning only let go of the files."""
-        with self._lock:
+        with self.lock:
             self.stopped = self.stopped or LogClosedError(self.directory)
         with contextlib.suppress(LogPoisonedError):
             self.commit.drain()
@@ -468,12 +381,10 @@ class Writer:
                 self._let_go(active, filling)
 
     def _seal_for_good(self, writer: SegmentWriter) -> None:
-        try:
+        with self._or_poisoned():
             self._sync_if_needed(writer)
             footer = writer.seal(self.synced_index)
             writer.sync()
-        except OSError as error:
-            raise self.poison(error) from error
         writer.close()
         self._listed(writer).seal(footer, writer.position)
 

@@ -39,7 +39,7 @@ class Compactor:
 
     def __init__(self, store: DurableStore, history: Retention) -> None:
         self._store = store
-        self._history = history
+        self.history = history
         self._entries = 0
         self._enough = _ENTRIES_BETWEEN
         self._thread: threading.Thread | None = None
@@ -96,8 +96,9 @@ class Compactor:
             index = store.log.next_index
             queues = [_captured(desk) for desk in store.desks.values()]
             key, prefix, secret = store.last_key, store.prefix, store._secret
+            number = store.last_number
         store.log.flush()  # the snapshot must not know more than the log
-        state = snapshot.StoreState(index, prefix, secret, key, store_time, queues)
+        state = snapshot.StoreState(index, prefix, secret, key, store_time, queues, number)
         content = snapshot.encode(state)
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
         replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
@@ -144,7 +145,7 @@ class Compactor:
     def _drop(self, live: list[Record]) -> None:
         store = self._store
         oldest = min((index_of(record.body) for record in live), default=self.snapshot_index)
-        wanted = store.log.first_to_keep(self._history, time.time_ns())
+        wanted = store.log.first_to_keep(self.history, time.time_ns())
         store.log.truncate_before(min(oldest, self.snapshot_index, wanted))
 
 
@@ -155,11 +156,11 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     except FileNotFoundError:
         return None
     head = len(_MAGIC) + 4
-    crc = google_crc32c.value(content[head:]).to_bytes(4, "little")
-    if content[:head] != _MAGIC + crc:
+    state = content[head:]
+    if content[:head] != _MAGIC + google_crc32c.value(state).to_bytes(4, "little"):
         logger.error("the snapshot is damaged; the whole log is replayed instead", store=path)
         return None
-    return snapshot.decode(content[head:])
+    return snapshot.decode(state)
 
 
 def _captured(desk: Desk) -> snapshot.QueueState:

@@ -18,7 +18,6 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
-from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
@@ -29,7 +28,10 @@ T = TypeVar("T")
 
 
 class DurableOptions(LocalOptions, total=False):
-    """How a mailbox on disk may be opened. A queue that exists keeps its own settings."""
+    """How a mailbox on disk may be opened. A queue that exists keeps its own settings.
+
+    A store keeps the `segment_bytes` and the `history` that it was last opened with.
+    """
 
     path: str | os.PathLike[str]
     durability: Durability
@@ -175,7 +177,7 @@ def _open(options: DurableOptions) -> _Shared:
             store = DurableStore(
                 path,
                 durability=durability,
-                segment_bytes=options.get("segment_bytes", SEGMENT_BYTES),
+                segment_bytes=options.get("segment_bytes"),
                 history=options.get("history"),
                 clock=options.get("clock"),
                 disk=disk,

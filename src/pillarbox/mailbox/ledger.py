@@ -11,19 +11,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
 from pillarbox.clock import Clock, WallClock
-from pillarbox.core import apply, decide, journal
+from pillarbox.core import journal
 from pillarbox.core.errors import (
     MailboxClosedError,
     MailboxError,
     MailboxFullError,
     MailboxStorageError,
 )
-from pillarbox.core.events import Acknowledged, Event, Scheduled, Sent
 from pillarbox.core.queue import NEVER, Lease, Queue, Record, Settings
 from pillarbox.log import (
     Disk,
@@ -39,153 +38,21 @@ from pillarbox.log import (
     Retention,
     Ticket,
 )
-from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.durable_desk import DurableDesk
+from pillarbox.mailbox.keeping import note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.store import Store
 
+__all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
+
 R = TypeVar("R")
 
 _RECENT_BYTES_MAX = 32 << 20
-_NEW = (Sent, Scheduled)
-
-
-class DurableDesk(Desk):
-    """A queue whose events go into the store's log."""
-
-    store: DurableStore
-
-    def __init__(self, store: DurableStore, queue: Queue, number: int) -> None:
-        super().__init__(store, queue)
-        self.number = number
-
-    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
-        return [self.store.body(record) for record in records]
-
-    def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        store = self.store
-        if not events:  # a repetition is confirmed when what it repeats is
-            return None if lazy else store.written
-        entries: list[bytes] = []
-        for event in events:
-            entries += journal.encode(event, self.number)
-        if not entries:
-            return None
-        first = events[0]  # new messages come alone
-        ticket = store.write(entries, lazy=lazy, urgent=not isinstance(first, _NEW))
-        if isinstance(first, _NEW):
-            store.keep(first.records, entries, ticket.first_index)
-        else:
-            for event in events:
-                if isinstance(event, Acknowledged):
-                    store.forget(event.leases)
-        return ticket
-
-    # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same
-    # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
-    # not needed. Nobody else at work: what is written is not even put in a group.
-
-    def send_one(self, body: bytes) -> int:
-        queue, store = self.queue, self.store
-        lock, leads, ticket = self._lock, False, None
-        try:
-            lock.acquire()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                key = now >> 1
-                if key <= store.last_key:
-                    key = store.last_key + 1
-                entry = journal.sent_entry(self.number, key, body)
-                index = store.lead(entry)
-                if index is None:
-                    ticket = store.write((entry,), lazy=False, urgent=False)
-                    index = ticket.first_index
-                else:
-                    leads = store.syncs
-                store.last_key = key
-                record = Record(key, location(index, len(entry)))
-                store.keep_one(index, body)
-                apply.lined_up(queue, (record,), 0)
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                lock.release()
-        finally:  # whatever happened, others wait for a leader to do its part
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return key
-
-    def receive_one(self, timeout: int) -> Lease | None:
-        """Lease the next message, if that needs no more than a look at the line."""
-        queue = self.queue
-        if self.dead is not None or queue.sources:
-            return None
-        with self._lock:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            if not queue.mask:
-                return None
-            leases = decide.receive(queue, 1, timeout, now)
-            entry = journal.leased_entry(self.number, leases[0])
-            store = self.store
-            if store.syncs or store.lead(entry) is None:
-                store.write((entry,), lazy=True, urgent=True)
-            apply.leased(queue, leases)
-            return leases[0]
-
-    def acknowledge_one(self, lease: Lease) -> bool:
-        queue, store = self.queue, self.store
-        lock, leads, ticket = self._lock, False, None
-        try:
-            lock.acquire()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                if lease.deadline <= now:
-                    return False
-                entry = journal.acknowledged_entry(self.number, lease)
-                if store.lead(entry) is None:
-                    ticket = store.write((entry,), lazy=False, urgent=True)
-                else:
-                    leads = store.syncs
-                store.forget((lease,))
-                apply.acknowledged(queue, (lease,))
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                lock.release()
-        finally:
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return True
-
-    def end(self) -> None:
-        super().end()
-        self.send_one = self._refuse_one  # type: ignore[method-assign]
-
-    def _refuse_one(self, body: bytes) -> NoReturn:
-        raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
-
-    def configure(self, **changes: Any) -> None:
-        super().configure(**changes)
-        self.store.declare(self)
-
-    def note(self, notes: dict[str, Any]) -> None:
-        entry = journal.entry_bytes(journal.NOTED, self.number, 0, details=notes)
-        self.store.write([entry], lazy=True, urgent=True)
-        super().note(notes)
 
 
 class DurableStore(Store):
@@ -199,34 +66,37 @@ class DurableStore(Store):
         path: str | os.PathLike[str],
         *,
         durability: Durability = "fsync",
-        segment_bytes: int = SEGMENT_BYTES,
+        segment_bytes: int | None = None,
         history: Retention | None = None,
         clock: Clock | None = None,
         disk: Disk | None = None,
     ) -> None:
         self.path = os.fspath(path)
         self.disk = disk if disk is not None else RealDisk()
-        self.segment_bytes = segment_bytes
         self._opened_by = os.getpid()
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
+        self.last_number = -1  # of the queues, dropped ones too
         with _translated(self.path):
             _make_directory(self.disk, self.path)
+            keeping = read_keeping(self.disk, self.path).but(segment_bytes, history)
+            self.segment_bytes = keeping.segment_bytes
             self.log = Log.open(
                 f"{self.path}/log",
                 durability=durability,
                 disk=self.disk,
-                segment_bytes=segment_bytes,
+                segment_bytes=keeping.segment_bytes,
             )
         try:
             super().__init__(clock or WallClock())
             with _translated(self.path):
+                note_keeping(self.disk, self.path, keeping)
                 self._recover()
         except BaseException:
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
-        self.compactor = Compactor(self, history or Retention(bytes=0))
+        self.compactor = Compactor(self, keeping.history)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -352,8 +222,8 @@ class DurableStore(Store):
         return desk.number
 
     def _new_desk(self, queue: Queue) -> Desk:
-        number = 1 + max((self.number_of(desk) for desk in self.desks.values()), default=-1)
-        desk = DurableDesk(self, queue, number)
+        self.last_number += 1  # never one of a dropped queue: its history is not the new one's
+        desk = DurableDesk(self, queue, self.last_number)
         self.declare(desk)
         return desk
 
@@ -424,6 +294,7 @@ class DurableStore(Store):
 
     def _restore(self, state: snapshot.StoreState) -> None:
         self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key
+        self.last_number = state.last_number
         for each in state.queues:
             desk = self._known_desk(each.number, each.name, each.settings)
             desk.notes = each.notes
@@ -433,6 +304,7 @@ class DurableStore(Store):
                 self._bury_again(each.name, each.dead_letters)
 
     def _known_desk(self, number: int, name: str, settings: Settings) -> Desk:
+        self.last_number = max(self.last_number, number)
         desk = self.desks.get(name)
         if desk is None:
             desk = self.desks[name] = DurableDesk(self, Queue(name, settings), number)

@@ -69,6 +69,7 @@ class StoreState(Struct, array_like=True):
     last_key: int
     time: int
     queues: list[QueueState]
+    last_number: int = -1  # of any queue, dropped ones too
 
 
 def capture(queue: Queue, number: int) -> QueueState:
@@ -182,6 +183,9 @@ def _records(packed: Any) -> list[Record]:
     keys, bodies, deliveries = array("Q"), array("Q"), array("I")
     keys.frombytes(rows.keys)
     bodies.frombytes(rows.bodies)
+    numbers = rows.priorities + rows.deliveries
+    if not (rows.attributes or rows.extras or numbers.strip(b"\0")):
+        return list(map(Record, keys, bodies))  # a line of new messages, most often
     deliveries.frombytes(rows.deliveries)
     attributes: Any = [None] * len(keys) if rows.attributes else repeat(None)
     extras: Any = [None] * len(keys) if rows.extras else repeat(None)
