@@ -75,7 +75,7 @@ def not_durable(sized: Sized) -> Race:
             Contender(
                 SENDS,
                 partial(_broker, FEW, BATCH, synced=False),
-                sized(300_000),
+                sized(200_000),
                 (Versus(SEND, speed_at_least=3),),
             ),
             Contender(LPUSH, partial(_redis, FEW, synced=False), sized(200_000)),
@@ -99,7 +99,7 @@ def durable(sized: Sized) -> Race:
             Contender(
                 SENDS,
                 partial(_broker, MANY, BATCH, synced=True),
-                sized(300_000),
+                sized(200_000),
                 (Versus(SEND, speed_at_least=3),),
             ),
             Contender(ALWAYS, partial(_redis, MANY, synced=True), sized(100_000)),

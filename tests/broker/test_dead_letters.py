@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pillarbox import open_mailbox
 from pillarbox.testing.broker import running_broker
 from tests.broker.support import Client, Refused, World
 
@@ -234,6 +235,25 @@ def test_R55_a_moved_message_counts_its_receives_anew(world: World) -> None:
     (message,) = sqs.receive(queue, AttributeNames=["All"])
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
     assert "DeadLetterQueueSourceArn" not in message["Attributes"]
+
+
+def test_R39_sqs_s_api_may_take_a_mailbox_s_queue_its_dead_letters(world: World) -> None:
+    sqs = world.sqs
+    name = f"own-{sqs.protocol}"
+    with open_mailbox(f"{world.url}/{name}", str) as box:
+        box.send("tea")
+    assert f'{name}_dlq","maxReceiveCount":5' in sqs.attributes(name)["RedrivePolicy"]
+    sqs("SetQueueAttributes", QueueUrl=name, Attributes={"RedrivePolicy": ""})
+    assert "RedrivePolicy" not in sqs.attributes(name)
+    for number in range(1, 9):
+        (message,) = sqs.receive(name, VisibilityTimeout=0, AttributeNames=["All"])
+        assert message["Attributes"]["ApproximateReceiveCount"] == str(number)
+    policy = _policy(sqs, sqs.create(), 9)
+    sqs("SetQueueAttributes", QueueUrl=name, Attributes={"RedrivePolicy": policy})
+    assert len(sqs.receive(name, VisibilityTimeout=0)) == 1
+    assert sqs.counts(name) == (1, 0, 0)  # it moves on the receive after the last one
+    assert sqs.receive(name) == []
+    assert sqs.counts(name) == (0, 0, 0)
 
 
 def test_R55_a_move_may_name_its_destination(world: World) -> None:

@@ -117,6 +117,18 @@ def test_R59_bytes_after_a_known_head_are_no_part_of_its_body(
     assert sqs.bodies("orders") == ["first", "again"]
 
 
+def test_R35_a_client_is_told_to_go_on_only_if_it_waits(sqs: Client, raw: socket.socket) -> None:
+    request = _request({"QueueUrl": "orders", "MessageBody": "first"}, "Expect: 100-continue\r\n")
+    raw.sendall(request)
+    assert _answers(raw, 1) == [200]
+    end = request.index(b"\r\n\r\n") + 4
+    raw.sendall(request[:end])
+    assert _answers(raw, 1) == [100]
+    raw.sendall(request[end:])
+    assert _answers(raw, 1) == [200]
+    assert sqs.bodies("orders") == ["first", "first"]
+
+
 def test_R36_what_one_turn_has_written_is_confirmed_together(
     url: RunningBroker, sqs: Client, raw: socket.socket
 ) -> None:

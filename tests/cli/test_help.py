@@ -47,7 +47,8 @@ def test_R36_every_example_in_a_help_is_a_command_that_is_understood(
         for line in pillarbox(*path, "--help").stdout.splitlines():
             _, found, example = line.partition("Example: pillarbox ")
             if found:
-                app.parse_args(shlex.split(example), exit_on_error=False, print_error=False)
+                words = shlex.split(example.partition(" && ")[0])
+                app.parse_args(words, exit_on_error=False, print_error=False)
                 seen += 1
     assert seen >= 30
 

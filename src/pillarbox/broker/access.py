@@ -105,6 +105,8 @@ class Access:
         try:
             principal = self.known(request, now_seconds)
         except SqsError as error:
+            if request.headers["authorization"].lower().startswith("basic "):
+                return Response(401, b"no key has this id and secret\n", _ASK)  # ask once more
             return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
         if not principal.is_unlimited:
             return Response(403, b"this key may only be used through SQS\n")

@@ -58,9 +58,11 @@ class BrokerQueue:
         self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
         self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
         self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
-        # A queue that was not made by SQS's API promises what a mailbox does: to keep messages.
+        # A queue that a mailbox made promises to keep messages, until SQS's API says otherwise.
+        promised = notes.get("keeps", "attributes" not in notes)
+        forever = promised and "MessageRetentionPeriod" not in self.given
         kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
-        self.retention_ns = kept if "attributes" in notes else NEVER
+        self.retention_ns = NEVER if forever else kept
         self.bytes_max = int(known["MaximumMessageSize"])
         self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
 
@@ -172,7 +174,12 @@ class Catalogue:
         kept = {**queue.given, **given}
         if queue.desk.dead is None:  # where its dead letters went is not there any more
             kept.pop("RedrivePolicy", None)
-        changes = {"attributes": kept, "tags": wanted.tags, "priority": wanted.priority}
+        changes = {
+            "attributes": kept,
+            "tags": wanted.tags,
+            "priority": wanted.priority,
+            "keeps": False,
+        }
         if changes != {each: queue.desk.notes.get(each) for each in changes}:
             self.change(queue, now_seconds, **changes)
 
@@ -191,6 +198,7 @@ class Catalogue:
         """Other attributes or tags for a queue."""
         notes = {"created": now_seconds, **queue.desk.notes, **changes}
         if "attributes" in changes:
+            notes.setdefault("keeps", "attributes" not in queue.desk.notes)
             link = self._policy(queue.name, changes["attributes"])
             notes["modified"] = now_seconds
             self._store.note(queue.desk, notes)
@@ -199,6 +207,12 @@ class Catalogue:
         else:
             self._store.note(queue.desk, notes)
         queue.read()
+
+    def take_over(self, queue: BrokerQueue) -> None:
+        """What becomes of its dead letters is for SQS's API to say from now on."""
+        if not queue.desk.queue.settings.dead_on_receive:
+            with self._store.lock:
+                queue.desk.configure(dead_on_receive=True)
 
     def drop(self, queue: BrokerQueue) -> None:
         self._known.pop(queue.name, None)

@@ -33,13 +33,12 @@ Callback = Callable[[], object]
 class _Exchange:
     """A request whose answer is not written yet. Answers leave in the order of requests."""
 
-    __slots__ = ("keep_alive", "only_head", "pending", "ready", "response", "stream")
+    __slots__ = ("keep_alive", "only_head", "pending", "ready", "response")
 
     def __init__(self, keep_alive: bool, only_head: bool) -> None:
         self.keep_alive = keep_alive
         self.only_head = only_head
         self.response: Response | None = None
-        self.stream: StreamingResponse | None = None
         self.ready = False
         self.pending: asyncio.Future[Response] | None = None
 
@@ -139,7 +138,7 @@ class Connection(asyncio.Protocol):
             return
         # One whole request, and its head is known: so it goes mostly.
         self._take(head, data[end:], True)
-        if self._out:
+        if self._out or (self._exchanges and self._exchanges[0].ready):  # a stream is ready at once
             self._site.flush_soon(self)
         if self._exchanges or self._clogged:
             self._rest()
@@ -182,19 +181,16 @@ class Connection(asyncio.Protocol):
             answer = self._site.broken()
         only_head = method == "HEAD"
         if isinstance(answer, Response):
-            if answer.after is None and not self._exchanges and not self._clogged:
+            at_once = answer.after is None and not self._exchanges and not self._clogged
+            if at_once and not isinstance(answer, StreamingResponse):
                 self._put(answer, keep_alive, only_head)
                 return
             exchange = _Exchange(keep_alive, only_head)
             self._exchanges.append(exchange)
             self._hold(exchange, answer)
-            return
-        exchange = _Exchange(keep_alive, only_head)
-        self._exchanges.append(exchange)
-        if isinstance(answer, StreamingResponse):
-            exchange.stream = answer
-            exchange.ready = True
         else:
+            exchange = _Exchange(keep_alive, only_head)
+            self._exchanges.append(exchange)
             self._await(exchange, answer)
 
     def _await(self, exchange: _Exchange, answer: Awaitable[Response]) -> None:
@@ -251,7 +247,7 @@ class Connection(asyncio.Protocol):
         site = self._site
         if site.stopping:
             keep_alive = False
-        head = response.head(site.date, keep_alive=keep_alive, length=len(body))
+        head = response.head(site.date, keep_alive, len(body))
         self._out.append(head if only_head else head + body)
         if response.unsent is not None:
             self._unflushed.append(response.unsent)
@@ -283,10 +279,11 @@ class Connection(asyncio.Protocol):
         exchanges = self._exchanges
         while exchanges and exchanges[0].ready and not self._clogged:
             exchange = exchanges.popleft()
-            if exchange.stream is not None:
-                self._streaming = self._site.loop.create_task(self._stream(exchange.stream))
+            response = cast("Response", exchange.response)
+            if isinstance(response, StreamingResponse):
+                self._streaming = self._site.loop.create_task(self._stream(response))
                 return
-            self._put(cast("Response", exchange.response), exchange.keep_alive, exchange.only_head)
+            self._put(response, exchange.keep_alive, exchange.only_head)
             if self._closing:
                 return
 
@@ -298,7 +295,7 @@ class Connection(asyncio.Protocol):
     async def _stream(self, response: StreamingResponse) -> None:
         self._closing = True  # nothing follows a stream
         self.deadline = NEVER
-        self._write(response.start.head(self._site.date, keep_alive=False, length=None))
+        self._write(response.head(self._site.date, False, None))
         try:
             async for chunk in response.chunks:
                 if self._transport.is_closing() or self._clogged:
@@ -322,10 +319,11 @@ class Connection(asyncio.Protocol):
         """Set the deadline for what the client has to do next."""
         if self._clogged:
             return
-        parser = self._parser
         if self._exchanges or self._streaming is not None:
             self.deadline = NEVER  # it waits for us
-        elif not parser.began:
+            return
+        parser = self._parser
+        if not parser.began:
             self.deadline = self._site.idle_until
         elif parser.in_body:
             grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
@@ -357,7 +355,7 @@ class Connection(asyncio.Protocol):
         self.flush()
         self._closing = True
         response = self._site.refusal(status, code, message)
-        head = response.head(self._site.date, keep_alive=False, length=len(response.body))
+        head = response.head(self._site.date, False, len(response.body))
         if not self._transport.is_closing():
             self._write(head + response.body)
             self._transport.close()

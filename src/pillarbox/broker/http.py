@@ -86,7 +86,7 @@ class Response(Struct, eq=False, gc=False):
     otherwise: Callable[[Exception], Response] | None = None
     unsent: Callable[[], object] | None = None
 
-    def head(self, date: str, *, keep_alive: bool, length: int | None) -> bytes:
+    def head(self, date: str, keep_alive: bool, length: int | None) -> bytes:
         """The status line and the fields; without a length the body comes in chunks."""
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers.items()])
@@ -97,22 +97,13 @@ class Response(Struct, eq=False, gc=False):
         ).encode("latin-1")
 
 
-class StreamingResponse:
+class StreamingResponse(Response, eq=False, kw_only=True):
     """An answer that goes on for as long as its chunks do, as server-sent events do."""
 
-    __slots__ = ("chunks", "start")
-
-    def __init__(
-        self,
-        chunks: AsyncIterator[bytes],
-        headers: Mapping[str, str] = _NO_HEADERS,
-        status: int = 200,
-    ) -> None:
-        self.start = Response(status, b"", headers)
-        self.chunks = chunks
+    chunks: AsyncIterator[bytes]
 
 
-Answer = Response | StreamingResponse | Awaitable[Response]
+Answer = Response | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
 

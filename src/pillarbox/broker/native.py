@@ -231,7 +231,12 @@ class Native:
         if group is not None or deduplication is not None:
             extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
         delay = command.delay_us * _MICROSECOND_NS
-        keys = self._desk(name).send(command.bodies, command.priority, delay, noted, extra)
+        desk, bodies = self._desk(name), command.bodies
+        plain = noted is None and extra is None and not command.priority and not delay
+        if plain and len(bodies) == 1 and desk.queue.settings.capacity is None:
+            self._broker.metrics.of(name).sent += 1
+            return wire.Sent([self._store.message_id(desk.send_one(bodies[0]))])
+        keys = desk.send(bodies, command.priority, delay, noted, extra)
         self._broker.metrics.of(name).sent += len(keys)
         return wire.Sent(self._store.message_ids(keys))
 

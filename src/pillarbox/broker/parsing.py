@@ -146,6 +146,7 @@ class Parser:
         )
         self.began = 0.0
         self.in_body = False
+        self.proceed = False  # it did not wait
         lasting = self._parser.should_keep_alive()
         self._last = head if lasting else None
         self._taken(head, body, lasting)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import product
+from threading import get_ident
 from typing import Final
 
 from pillarbox.broker.access import Access
@@ -74,6 +75,7 @@ class Broker:
     async def start(self) -> str:
         """Listen; the URL. The caller's thread and loop are the broker's from now on."""
         self.loop = asyncio.get_running_loop()
+        self.thread = get_ident()
         self._holding: AbstractContextManager[list[Written]] = self.store.holding()
         self.written = self._holding.__enter__()
         self._confirmations = Confirmations(self.loop, self.metrics)

@@ -32,7 +32,7 @@ class JsonResponse(Response, eq=False, gc=False):
 
     request_id: str = ""
 
-    def head(self, date: str, *, keep_alive: bool, length: int | None) -> bytes:
+    def head(self, date: str, keep_alive: bool, length: int | None) -> bytes:
         close = "" if keep_alive else "Connection: close\r\n"
         return (
             f"HTTP/1.1 200 OK\r\nDate: {date}\r\nx-amzn-RequestId: {self.request_id}\r\n"

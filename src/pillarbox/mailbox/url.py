@@ -65,6 +65,8 @@ _SCHEMES = {
     "rediss": _REDIS,
     "redis+cluster": _REDIS,
     "redis+sentinel": _REDIS,
+    "rediss+cluster": _REDIS,
+    "rediss+sentinel": _REDIS,
     "sqs": _SQS,
     "sqs+http": _SQS,
     "sqs+https": _SQS,

@@ -104,6 +104,7 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
     """
 
     _broken: str | None = None
+    _kind: Any = Message  # each of its verbs asks the mailbox, which may be broken
 
     def expire(self, message: Message[T]) -> None:
         """The lease of this message has run out: its handle is stale, and it is ready again."""

@@ -71,25 +71,30 @@ def failure(entry: Entry, error: SqsError) -> dict[str, Any]:
 def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
     queue = call.queue(ask.QueueUrl)
     entries = checked(call, ask.Entries)
-    drafts: list[tuple[shapes.SendEntry, messages.Draft]] = []
+    accepted: list[shapes.SendEntry] = []
+    drafts: list[messages.Draft] = []
     failed = []
+    size = 0
     for entry in entries:
         try:
-            drafts.append((entry, messages.draft(call, queue, entry)))
+            each = messages.draft(call, queue, entry)
         except SqsError as error:
             failed.append(failure(entry, error))
-    size = sum(each.size for _, each in drafts)
+            continue
+        accepted.append(entry)
+        drafts.append(each)
+        size += each.size
     if size > MESSAGE_BYTES_MAX:
         raise SqsError(
             "BatchRequestTooLong",
             f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent "
             f"{size} bytes.",
         )
-    keys = messages.put(queue, [each for _, each in drafts])
+    keys = messages.put(queue, drafts)
     call.broker.metrics.of(queue.name).sent += len(keys)
     successful = [
-        {"Id": entry.Id, **messages.sent(call, queue, each, key)}
-        for (entry, each), key in zip(drafts, keys, strict=True)
+        messages.sent(call, queue, each, key, entry.Id)
+        for entry, each, key in zip(accepted, drafts, keys, strict=True)
     ]
     return outcome(successful, failed)
 

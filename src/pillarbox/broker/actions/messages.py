@@ -38,11 +38,6 @@ class Draft(Struct, eq=False, gc=False):
     extra: Extra | None
     checksums: dict[str, str]
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether there is nothing to it but the body and the priority."""
-        return self.attributes is None and self.extra is None
-
 
 def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
     """Check everything about a message; what is left is to put it in."""
@@ -130,11 +125,9 @@ def _check_token(parameter: str, value: str) -> None:
 
 def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int]:
     """Put messages in, in one step for each delay that they have. Their keys."""
-    if len({(each.delay, each.priority, each.is_bare) for each in drafts}) == 1:
+    if drafts and _are_alike(drafts):
         first = drafts[0]
-        if first.is_bare:  # all are alike
-            bodies = [each.body for each in drafts]
-            return queue.desk.send(bodies, first.priority, first.delay)
+        return queue.desk.send([each.body for each in drafts], first.priority, first.delay)
     keys = [0] * len(drafts)
     by_delay: dict[int, list[int]] = {}
     for at, each in enumerate(drafts):
@@ -143,6 +136,17 @@ def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int]:
         for at, key in zip(places, _send(queue, [drafts[at] for at in places], delay), strict=True):
             keys[at] = key
     return keys
+
+
+def _are_alike(drafts: Sequence[Draft]) -> bool:
+    """Whether they differ in nothing but their bodies, and have no more than these."""
+    delay, priority = drafts[0].delay, drafts[0].priority
+    for each in drafts:
+        if each.attributes is not None or each.extra is not None:
+            return False
+        if each.delay != delay or each.priority != priority:
+            return False
+    return True
 
 
 def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
@@ -166,9 +170,13 @@ def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
     return [decide.original(queue.desk.queue, record, now) for record in records]
 
 
-def sent(call: Call, queue: BrokerQueue, each: Draft, key: int) -> dict[str, Any]:
-    """What the sender of a message is told."""
-    told: dict[str, Any] = {"MessageId": call.broker.store.message_id(key), **each.checksums}
+def sent(
+    call: Call, queue: BrokerQueue, each: Draft, key: int, entry: str | None = None
+) -> dict[str, Any]:
+    """What the sender of a message is told; for a batch with the id of its entry."""
+    told: dict[str, Any] = {} if entry is None else {"Id": entry}
+    told["MessageId"] = call.broker.store.message_id(key)
+    told.update(each.checksums)
     if queue.fifo:
         told["SequenceNumber"] = sequence_number(key)
     return told

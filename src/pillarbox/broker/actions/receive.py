@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, NamedTuple
 
 from pillarbox.broker import shapes, translation
@@ -232,8 +233,12 @@ class Poll:
 
     def wake(self) -> bool:
         """Called by whoever made a message ready, with the store's lock held."""
+        broker = self._delivery.call.broker
         try:
-            self._delivery.call.broker.loop.call_soon_threadsafe(self.finish)
+            if get_ident() == broker.thread:
+                broker.loop.call_soon(self.finish)
+            else:
+                broker.loop.call_soon_threadsafe(self.finish)
         except RuntimeError:  # the event loop is closed
             return False
         return True

@@ -37,9 +37,11 @@ class BadAnswerError(ConnectionError):
 class AnswerReader:
     """Collects one answer at a time."""
 
-    __slots__ = ("_body_at", "_data", "_end", "_head")
+    __slots__ = ("_body_at", "_data", "_end", "_head", "_known", "_meaning")
 
     def __init__(self) -> None:
+        self._known = b""  # the head of the last answer that came in one piece, and what it meant
+        self._meaning = 0, 0, False
         self.clear()
 
     def clear(self) -> None:
@@ -53,9 +55,15 @@ class AnswerReader:
         if not self._data:
             end = data.find(b"\r\n\r\n") + 4
             if end >= 4:
-                head = data[:end].lower()
-                if len(data) == end + _length_in(head):  # it came in one piece, as usual
-                    return _answer(head, data[end:])
+                known = data[:end]
+                if known != self._known:  # within a second most heads are the same
+                    head = known.lower()
+                    status, _, last = _answer(head, b"")
+                    self._meaning = status, _length_in(head), last
+                    self._known = known
+                status, length, last = self._meaning
+                if len(data) == end + length:  # it came in one piece, as usual
+                    return Answer(status, data[end:], last)
         self._data += data
         if not self._head and not self._find_head():
             return None

@@ -6,6 +6,7 @@ import os
 import secrets
 import select
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -26,6 +27,7 @@ from pillarbox.mailbox.broker.tries import (
 from pillarbox.mailbox.broker.wire import Command, Failed
 from pillarbox.mailbox.waiters import open_gate
 
+_TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
 _RECEIVE_BYTES = 65_536  # a larger buffer would be mapped and unmapped for each answer
 
 
@@ -84,15 +86,17 @@ class Channel:
         """Send a request and wait for its answer; OSError if that fails."""
         link = self._living() or self._connect()
         if seconds != self._seconds:
-            link.settimeout(seconds)
-            self._seconds = seconds
+            self._wait_at_most(seconds, link)
         if self.hung_up:
             raise ConnectionAbortedError("the mailbox was closed")
         self.began = True
         link.sendall(b"%b%d\r\n\r\n%b" % (head, len(body), body))
         receive, feed = link.recv, self._reader.feed
         while True:
-            data = receive(_RECEIVE_BYTES)
+            try:
+                data = receive(_RECEIVE_BYTES)
+            except BlockingIOError:
+                raise TimeoutError(f"no answer in {seconds:g} seconds") from None
             if not data:
                 raise ConnectionResetError("the broker closed the connection")
             answer = feed(data)
@@ -100,6 +104,18 @@ class Channel:
                 if answer.last:
                     self.close()
                 return answer
+
+    def _wait_at_most(self, seconds: float, link: socket.socket) -> None:
+        self._seconds = seconds
+        if self._address.tls is not None:
+            link.settimeout(seconds)
+            return
+        # Left to the kernel: Python itself would ask whether to wait before each call.
+        link.settimeout(None)
+        whole = int(seconds)
+        limit = _TIME.pack(whole, max(1_000, int((seconds - whole) * 1e6)))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _living(self) -> socket.socket | None:
         """The connection, unless the broker has closed it: better known before than after."""

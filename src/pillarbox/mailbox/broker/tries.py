@@ -95,8 +95,9 @@ class Tries:
                 f"{where}, and may or may not have done what it was asked for queue "
                 f"{self._queue!r}: look before you ask again, or send with a deduplication_id"
             )
+        there = f" in queue {self._queue!r}" if self._queue else ""
         return MailboxConnectionError(
-            f"{where}; nothing was changed in queue {self._queue!r}: see that the broker runs"
+            f"{where}; nothing was changed{there}: see that the broker runs"
         )
 
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from pillarbox.codec import codec_for
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.message import AsyncMessage, Details, Undecodable
+from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.sqs.async_clients import Line
 from pillarbox.mailbox.sqs.errors import from_botocore
+from pillarbox.mailbox.sqs.face import Face
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.steps import Call, Interrupted, Step, Verb
 from pillarbox.mailbox.sqs.verbs import SQSOptions, Verbs, verbs_for
@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncSQSMailbox(Generic[T]):
+class AsyncSQSMailbox(Face[T], Generic[T]):
     """`SQSMailbox` for asyncio: the same arguments, and verbs to await.
 
     `session` is an `aiobotocore.session.AioSession` here. The queue is looked up when the mailbox
@@ -50,24 +50,6 @@ class AsyncSQSMailbox(Generic[T]):
         self._line = line
         self._opening: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Task[Any]] = set()
-
-    def __set_type__(self, alias: Any) -> None:
-        """`AsyncSQSMailbox[Order]("orders")`: the type in brackets is the body's type."""
-        (body_type,) = get_args(alias)
-        if not isinstance(body_type, TypeVar):
-            self._verbs.codec = codec_for(body_type)
-
-    __orig_class__ = property(fset=__set_type__)
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._verbs.queue.name
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._verbs.closed
 
     @property
     def dead_letters(self) -> AsyncSQSMailbox[T] | None:
@@ -216,9 +198,6 @@ class AsyncSQSMailbox(Generic[T]):
     ) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     # What messages ask of the mailbox that delivered them.
 
     async def _acknowledge(self, delivery: Delivery) -> bool:
@@ -238,15 +217,6 @@ class AsyncSQSMailbox(Generic[T]):
 
     async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         return await self._run(self._verbs.reply(to, in_reply_to, body))
-
-    def _message_id(self, delivery: Delivery) -> str:
-        return delivery.id
-
-    def _receipt_handle(self, delivery: Delivery) -> str:
-        return delivery.handle
-
-    def _details(self, delivery: Delivery) -> Details:
-        return self._verbs.details(delivery)
 
     # How the steps of a verb are run.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
-from pillarbox.codec import codec_for
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.message import Details, Message, Undecodable
+from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.sqs.clients import Poll, shared_client
 from pillarbox.mailbox.sqs.errors import from_botocore
+from pillarbox.mailbox.sqs.face import Face
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.steps import Call, Interrupted, Step, Verb, run
 from pillarbox.mailbox.sqs.verbs import SQSOptions, Verbs, verbs_for
@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class SQSMailbox(Generic[T]):
+class SQSMailbox(Face[T], Generic[T]):
     """A mailbox on a queue of Amazon SQS, or of a server that speaks its protocol.
 
     `name` is the queue's name, ARN or URL. Options: `region`, `endpoint` (of a server that is not
@@ -49,25 +49,6 @@ class SQSMailbox(Generic[T]):
         self._lock = threading.Lock()
         self._polls: set[Poll] = set()
         self._closing = threading.Event()
-
-    def __set_type__(self, alias: Any) -> None:
-        """`SQSMailbox[Order]("orders")`: the type in brackets is the body's type."""
-        (body_type,) = get_args(alias)
-        if not isinstance(body_type, TypeVar):
-            self._verbs.codec = codec_for(body_type)
-
-    # `typing` notes the alias on each object made through it, as this attribute.
-    __orig_class__ = property(fset=__set_type__)
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._verbs.queue.name
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._verbs.closed
 
     @property
     def dead_letters(self) -> SQSMailbox[T] | None:
@@ -209,9 +190,6 @@ class SQSMailbox(Generic[T]):
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
     # What messages ask of the mailbox that delivered them.
 
     def _acknowledge(self, delivery: Delivery) -> bool:
@@ -231,15 +209,6 @@ class SQSMailbox(Generic[T]):
 
     def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         return self._run(self._verbs.reply(to, in_reply_to, body))
-
-    def _message_id(self, delivery: Delivery) -> str:
-        return delivery.id
-
-    def _receipt_handle(self, delivery: Delivery) -> str:
-        return delivery.handle
-
-    def _details(self, delivery: Delivery) -> Details:
-        return self._verbs.details(delivery)
 
     # How the steps of a verb are run.
 
