@@ -238,6 +238,9 @@ def test_R86_the_history_of_a_queue_on_redis_is_read_from_its_stream(redis: str)
     assert all(row["enqueued_at"] == row["time"] for row in sent)
     assert [row["index"] for row in found] == sorted({row["index"] for row in found})
     assert len(rows(redis, kinds="leased")) == 3
+    when = events[52].at  # some of the same millisecond came before it
+    assert rows(redis, end=when.isoformat()) == [row for row in found if row["time"] < when]
+    assert rows(redis, start=when.isoformat()) == [row for row in found if row["time"] >= when]
     assert [row["body"] for row in rows(redis, start=str(sent[40]["index"]), kinds="sent")] == (
         numbered(40, 50)
     )

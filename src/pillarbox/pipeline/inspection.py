@@ -96,6 +96,15 @@ def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
     return Verdict("again", f"step {recovery.step} is handed over again, with its hash: {where}")
 
 
+def position(pipeline: Pipeline, processor: Processor, last: Last) -> dict[str, int]:
+    """The first record of each input that a restart would read, as far as the maps tell."""
+    if last.recovery is None:
+        return dict(last.reset.inputs) if last.reset else {}
+    done = restart(pipeline, processor, last).action == "go on"
+    inputs = last.recovery.inputs.items()
+    return {name: end if done else start or 0 for name, (start, end) in inputs}
+
+
 def _holds(url: str, writer: str, hash_: str) -> bool:
     try:
         newest = zip(range(_COMMITS_MAX), step_commits(url, writer), strict=False)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
-from pillarbox.pipeline.inspection import restart
+from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.places import log_behind
 from pillarbox.pipeline.recovery import Backing, Last, Reset, writer_id
 from pillarbox.spark.options import time_ns
@@ -40,11 +40,8 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
 
 
 def _made(pipeline: Pipeline, processor: Processor, last: Last, to: str) -> Reset:
-    done = to == "last" and restart(pipeline, processor, last).action == "go on"
-    inputs = {
-        name: _place(pipeline, name, to, _where_it_was(name, last, done=done))
-        for name in processor.input_names
-    }
+    was = position(pipeline, processor, last) if to == "last" else {}
+    inputs = {name: _place(pipeline, name, to, was.get(name, 0)) for name in processor.input_names}
     return Reset(
         processor=processor.id,
         generation=last.generation + 1,
@@ -53,7 +50,7 @@ def _made(pipeline: Pipeline, processor: Processor, last: Last, to: str) -> Rese
     )
 
 
-def _place(pipeline: Pipeline, name: str, to: str, last: int | None) -> int:
+def _place(pipeline: Pipeline, name: str, to: str, was: int) -> int:
     url = pipeline.graph.log(name).url
     directory = log_behind(url)
     if directory is None:
@@ -63,16 +60,7 @@ def _place(pipeline: Pipeline, name: str, to: str, last: int | None) -> int:
             return log.first_index
         if to == "latest":
             return log.end_index
-        if to == "last":
-            return log.first_index if last is None else last
-        if to.isdigit():
-            return max(log.first_index, min(int(to), log.end_index))
+        if to == "last" or to.isdigit():
+            index = was if to == "last" else int(to)
+            return max(log.first_index, min(index, log.end_index))
         return log.index_at_time(time_ns("--to", to))
-
-
-def _where_it_was(name: str, last: Last, *, done: bool) -> int | None:
-    """After its last step if that was done, else before it; None for the very beginning."""
-    if last.recovery is None or name not in last.recovery.inputs:
-        return None
-    start, end = last.recovery.inputs[name]
-    return end if done else start

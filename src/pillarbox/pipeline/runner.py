@@ -22,6 +22,7 @@ from pillarbox.logger import logger
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
 from pillarbox.pipeline.recovery import Backing
@@ -127,6 +128,8 @@ class Run:
         self._processors = chosen
         ids = {each.id for each in chosen}
         started = first_status(pipeline.name, spark.sparkContext.master or "", pipeline.graph, ids)
+        for each in chosen:
+            started.processors[each.id].read |= position(pipeline, each, backing.last(each.id))
         self.status = StatusFile(pipeline.places.status, started)
         self._queries = {
             each.id: Query(pipeline, each, spark, backing, status=self.status, settings=settings)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pillarbox.spark.place import mailbox_url, without_secret
 
 _LOOK_SECONDS = 0.2
+_SETTLE_SECONDS = 2.0
 _GROUP = "spark.jobGroup.id"
 
 
@@ -49,6 +50,7 @@ def enqueue(
         watch = _Watch(context.statusTracker(), group, note, progress)
         try:
             writer.option("progressPath", str(note)).save(target)
+            watch.settle()
         finally:
             watch.stop()
             context.setLocalProperty(_GROUP, before)
@@ -62,9 +64,14 @@ class _Watch:
     ) -> None:
         self._tracker, self._group, self._note, self._tell = tracker, group, note, tell
         self._told: Progress | None = None
-        self._over = threading.Event()
+        self._over, self._complete = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pillarbox-enqueue", daemon=True)
         self._thread.start()
+
+    def settle(self) -> None:
+        """All is done: wait until that is told, for Spark's figures come a moment later."""
+        self._complete.clear()
+        self._complete.wait(_SETTLE_SECONDS)
 
     def stop(self) -> None:
         self._over.set()
@@ -73,13 +80,14 @@ class _Watch:
     def _run(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             self._look()
-        self._look()  # so that the end is always told
 
     def _look(self) -> None:
         now = self._messages() or self._tasks()
         if now is not None and now != self._told:
             self._told = now
             self._tell(now)
+        if now is not None and now.done == now.total:
+            self._complete.set()
 
     def _messages(self) -> Progress | None:
         try:

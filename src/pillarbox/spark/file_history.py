@@ -70,7 +70,7 @@ class FileHistory(Dense):
     # -- planning --------------------------------------------------------------------------
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        return self._outline(start, end).limit(start, end, bytes_max)
+        return self._outline(start, end, bytes_max).limit(start, end, bytes_max)
 
     def partitions(
         self, start: int, end: int, bytes_max: int, count_min: int | None = None
@@ -85,21 +85,18 @@ class FileHistory(Dense):
             for low, high in self._outline(start, end).ranges(start, end, bytes_max, count_min)
         ]
 
-    def _outline(self, start: int, end: int) -> Outline:
-        """The frames that the segments' own indices know, some of each."""
+    def _outline(self, start: int, end: int, bytes_max: int | None = None) -> Outline:
+        """What the segments' own indices know; no more of them than hold so many bytes."""
         marks: list[tuple[int, int]] = []
-        before = 0
+        before, enough = 0, None
         for segment, _, stop in self._spans(start, end):
-            index = segment.index
-            step = 1 + len(index.offsets) // _MARKS_OF_A_SEGMENT
-            known = zip(index.first_indices[::step], index.offsets[::step], strict=False)
-            marks += [(first + segment.shift, before + offset) for first, offset in known]
-            if segment.sealed:
-                marks.append((segment.end_index, before + segment.size_bytes))
-            else:
-                size = (index.offsets[-1] if index.offsets else BLOCK_BYTES) + index.stride
-                marks.append((max(stop, marks[-1][0] if marks else 0), before + size))
+            marks += _marks(segment, stop, before)
             before = marks[-1][1]
+            if bytes_max is not None:
+                # The start may be anywhere in the first one.
+                enough = before + bytes_max if enough is None else enough
+                if before >= enough:
+                    break
         return Outline(marks)
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
@@ -161,6 +158,18 @@ def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wante
         except FileNotFoundError as error:
             if wanted.fail_on_loss:
                 raise DataLossError(url, piece.start, piece.stop) from error
+
+
+def _marks(segment: Segment, stop: int, before: int) -> list[tuple[int, int]]:
+    """Some frames of a segment, and its end: the log's index, and the bytes up to there."""
+    index = segment.index
+    step = 1 + len(index.offsets) // _MARKS_OF_A_SEGMENT
+    known = zip(index.first_indices[::step], index.offsets[::step], strict=False)
+    marks = [(first + segment.shift, before + offset) for first, offset in known]
+    if segment.sealed:
+        return [*marks, (segment.end_index, before + segment.size_bytes)]
+    size = (index.offsets[-1] if index.offsets else BLOCK_BYTES) + index.stride
+    return [*marks, (max(stop, marks[-1][0] if marks else 0), before + size)]
 
 
 def _piece(segment: Segment, start: int, stop: int) -> Piece:

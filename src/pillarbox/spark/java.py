@@ -8,7 +8,6 @@ through a script that leaves the request out.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import re
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pillarbox.spark.errors import JavaNotFoundError
+from pillarbox.spark.scripts import script
 
 JAVA_MIN = 17
 _MODULE = "jdk.incubator.vector"
@@ -72,17 +72,8 @@ def _has_module(home: str) -> bool:
 
 def _without_module(home: str) -> str:
     """A home whose `java` is that of `home`, without asking for the module."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    name = hashlib.sha256(home.encode()).hexdigest()[:16]
-    java = Path(cache) / "pillarbox" / f"java-{name}" / "bin" / "java"
-    script = _SCRIPT.format(module=_MODULE, java=shlex.quote(f"{home}/bin/java"))
-    if not java.exists() or java.read_text("utf-8") != script:
-        java.parent.mkdir(parents=True, exist_ok=True)
-        made = java.with_name(f"java.{os.getpid()}")
-        made.write_text(script, "utf-8")
-        made.chmod(0o755)
-        made.replace(java)
-    return str(java.parent.parent)
+    text = _SCRIPT.format(module=_MODULE, java=shlex.quote(f"{home}/bin/java"))
+    return script("java", home, "bin/java", text)
 
 
 def _candidates() -> Iterator[str]:

@@ -5,13 +5,14 @@ A setting of the caller's always wins. What each default is for stands beside it
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.spark.java import find_java
+from pillarbox.spark.python import choose_python
 from pillarbox.spark.shipping import OWN, is_local, is_remote, ship
 
 #: Settings for any session.
@@ -61,13 +62,13 @@ def session(
     """
     place = master or "local[*]"
     local = place.startswith("local")
-    settings = DEFAULTS | (LOCAL_DEFAULTS if local else CLUSTER_DEFAULTS) | dict(conf or {})
+    settings = DEFAULTS | (LOCAL_DEFAULTS if local else CLUSTER_DEFAULTS)
     connect = place.startswith("sc://")
     if not connect:
         find_java()
-        # Workers run what the driver runs, whatever `python3` means on the PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if choose_python(local=local):
+            settings |= quick_workers(place)
+    settings |= conf or {}
     builder: Any = _pyspark_session().builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
@@ -75,6 +76,17 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def quick_workers(master: str) -> dict[str, str]:
+    """Have workers forked from a process that has imported the data source already.
+
+    Only where Pillarbox is installed for the Python that they run: if Spark could not start that
+    process, nothing of Python would work.
+    """
+    if not is_local(master) or not any(importlib.metadata.distributions(name=OWN)):
+        return {}
+    return {"spark.python.daemon.module": "pillarbox.spark.daemon"}
 
 
 def register(spark: Any) -> None:

@@ -20,7 +20,7 @@ import pyspark
 
 from pillarbox.spark.java import find_java
 
-START_SECONDS = 60
+START_SECONDS = 240
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -49,14 +49,16 @@ def standalone(place: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def daemon(place: Path, name: str, java_class: str, *options: str) -> Iterator[Path]:
+def daemon(
+    place: Path, name: str, java_class: str, *options: str, **variables: str
+) -> Iterator[Path]:
     """A process group of Spark's; the file that it logs to."""
     place.mkdir(parents=True, exist_ok=True)
     log = place / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin" / "spark-class"), java_class, *options],
-            env=environment(),
+            env=environment() | variables,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 import pillarbox.spark as ps
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.graph import Strategy
-from pillarbox.pipeline.inspection import inspect
+from pillarbox.pipeline.inspection import inspect, position
+from pillarbox.pipeline.recovery import Backing
 from pillarbox.pipeline.reset import reset
 from pillarbox.spark.sink import strategy_of
 from tests.spark.pipeline.support import crash, finish, maps, read, write
@@ -95,6 +96,9 @@ def test_R82_interrupted_after_the_attempt_map(words: Path, spark: Any) -> None:
     pipeline = copying(words)
     crash(pipeline, spark, "attempt")
     before = maps(pipeline)
+    with Backing(pipeline.places.backing) as backing:
+        (stream,) = pipeline.graph.processors
+        assert position(pipeline, stream, backing.last("s")) == {"words": 0}
     assert before == [recovery(), attempt(pipeline)]
     assert read(pipeline.directory("out")) == []
     assert restart_of(pipeline) == "again"
@@ -107,6 +111,9 @@ def test_R82_interrupted_after_the_output(words: Path, spark: Any) -> None:
     pipeline = copying(words)
     crash(pipeline, spark, "output")
     assert maps(pipeline) == [recovery(), attempt(pipeline)]
+    with Backing(pipeline.places.backing) as backing:
+        (stream,) = pipeline.graph.processors
+        assert position(pipeline, stream, backing.last("s")) == {"words": 4}
     assert read(pipeline.directory("out")) == WORDS
     assert restart_of(pipeline) == "go on"
     finish(pipeline, spark)
@@ -180,6 +187,8 @@ def test_R84_a_reset_to_the_beginning_runs_every_record_again(words: Path, spark
     pipeline = copying(words)
     finish(pipeline, spark)
     reset(pipeline, ["s"], "2")
+    (again,) = reset(pipeline, ["s"], "last")  # it has not been anywhere since
+    assert again.inputs == {"words": 2}
     finish(pipeline, spark)
     assert read(pipeline.directory("out")) == [*WORDS, *WORDS[2:]]
-    assert maps(pipeline)[2]["type"] == "reset"
+    assert [each["type"] for each in maps(pipeline)[2:4]] == ["reset", "reset"]

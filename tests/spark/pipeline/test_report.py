@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pillarbox import DeadLetterPolicy, DurableMailbox
 from pillarbox.cli import run as command
 from pillarbox.pipeline.report import make_report, page
 from pillarbox.pipeline.report.charts import line_chart
+from pillarbox.pipeline.report.page import lines_of
 
 
 @pytest.fixture
@@ -62,6 +65,7 @@ def test_R74_the_figures_are_those_of_a_naive_computation(spark: Any, tmp_path: 
         box = DurableMailbox(name, int, path=tmp_path / "store", dead_letters=DeadLetterPolicy(2))
         box.send_many(range(60))
         while messages := box.receive(max_messages=7):
+            time.sleep(0.002)  # the work; deliveries are written with what comes after them
             for message in messages:
                 if message.body % 5 == 0:
                     message.nack()
@@ -70,9 +74,12 @@ def test_R74_the_figures_are_those_of_a_naive_computation(spark: Any, tmp_path: 
         box.close()
     url = f"file:{tmp_path}/store"
     report = make_report(spark, url, tmp_path / "out", every="1 second")
-    schema = "queue STRING, id STRING, kind STRING, time TIMESTAMP, enqueued_at TIMESTAMP"
-    history = spark.read.format("pillarbox").schema(f"index BIGINT, {schema}").load(url)
-    assert {each["queue"]: each for each in report.queues} == naive(history.collect())
+    schema = "index BIGINT, queue STRING, id STRING, kind STRING, time TIMESTAMP"
+    schema += ", enqueued_at TIMESTAMP, details STRING"
+    history = spark.read.format("pillarbox").schema(schema).load(url)
+    found = {each["queue"]: each for each in report.queues}
+    assert found == naive(history.collect())
+    assert all(each["worked_ms_p50"] >= 2 for each in found.values())
     for name in ("sent", "delivered", "acknowledged", "redelivered", "died"):
         assert sum(each[name] for each in report.minutes) == sum(x[name] for x in report.queues)
 
@@ -80,7 +87,7 @@ def test_R74_the_figures_are_those_of_a_naive_computation(spark: Any, tmp_path: 
 def naive(events: list[Any]) -> dict[str, dict[str, Any]]:
     """The same figures, a step an event."""
     found: dict[str, dict[str, Any]] = {}
-    leases: dict[str, list[datetime.datetime]] = {}
+    leases: dict[str, list[int]] = {}
     counted = {"sent": "sent", "leased": "delivered", "acknowledged": "acknowledged"}
     for each in sorted(events, key=lambda each: each["index"]):
         if each.kind not in (*counted, "returned", "died", "died_in_line"):
@@ -90,22 +97,27 @@ def naive(events: list[Any]) -> dict[str, dict[str, Any]]:
         if each.kind in counted:
             queue[counted[each.kind]] += 1
         if each.kind == "leased":
+            at = json.loads(each.details)[2] // 1000
             before = leases.setdefault(each.id, [])
             queue["redelivered"] += bool(before)
             if not before:
-                queue["waited"].append(each.time - each.enqueued_at)
-            before.append(each.time)
+                queue["waited"].append(max(0, at - micros(each.enqueued_at)))
+            before.append(at)
         if each.kind == "acknowledged":
-            queue["worked"].append(each.time - leases[each.id][-1])
+            queue["worked"].append(micros(each.time) - leases[each.id][-1])
         queue["died"] += each.kind in ("died", "died_in_line")
     for name, queue in found.items():
         queue["queue"] = name
         for kind in ("waited", "worked"):
-            times = sorted(each / datetime.timedelta(milliseconds=1) for each in queue.pop(kind))
+            times = sorted(each / 1000 for each in queue.pop(kind))
             for label, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
                 rank = max(0, math.ceil(share * len(times)) - 1)
                 queue[f"{kind}_ms_{label}"] = times[rank] if times else None
     return found
+
+
+def micros(when: datetime.datetime) -> int:
+    return round(when.timestamp() * 1_000_000)
 
 
 def test_R74_the_command_writes_a_page(
@@ -118,6 +130,20 @@ def test_R74_the_command_writes_a_page(
     assert "<h2>orders</h2>" in html
     assert command(["report", str(tmp_path / "nowhere"), "--out", str(out)]) == 1
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_R74_a_step_in_which_nothing_happened_is_drawn_as_such() -> None:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    rows = [{"minute": start + datetime.timedelta(minutes=n), "sent": 7} for n in (0, 1, 5)]
+    minute = datetime.timedelta(minutes=1)
+    drawn = lines_of(rows, {"sent": "sent"}, minute, 0)["sent"]
+    assert [((at - start) // minute, count) for at, count in drawn] == [
+        (0, 7),
+        (1, 7),
+        (2, 0),
+        (4, 0),
+        (5, 7),
+    ]
 
 
 def test_R74_names_are_escaped_on_the_page() -> None:

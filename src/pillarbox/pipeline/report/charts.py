@@ -9,6 +9,7 @@ from html import escape
 
 _WIDTH, _HEIGHT = 860, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 26, 30
+_HOUR = 3600
 COLOURS = ("#2563eb", "#059669", "#d97706", "#dc2626", "#7c3aed")
 Points = Sequence[tuple[datetime.datetime, float | None]]
 
@@ -32,11 +33,11 @@ def line_chart(title: str, unit: str, lines: Mapping[str, Points]) -> str:
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">']
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         level = y(top * share)
-        label = f"{top * share:,.4g}"
+        label = f"{top * share:,.0f}" if top >= 100 else f"{top * share:.4g}"
         parts.append(f'<path class="grid" d="M{_LEFT} {level:.1f} H{_WIDTH - _RIGHT}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{level + 4:.1f}" class="y">{label}</text>')
     for at, anchor in ((times[0], "start"), (times[-1], "end")):
-        label = f"{at:%Y-%m-%d %H:%M}"
+        label = f"{at:%Y-%m-%d %H:%M:%S}" if span < _HOUR else f"{at:%Y-%m-%d %H:%M}"
         place = f'x="{x(at):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}"'
         parts.append(f"<text {place}>{label}</text>")
     for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):

@@ -1,7 +1,8 @@
 """The report as a Spark job: one pass over the history of a store or of one of its mailboxes.
 
-Times are those of the log, so what was never delivered or never acknowledged has none. A
-delivery's processing time ends with its acknowledgement; the last delivery counts.
+A delivery has the time that its lease was given at, all else that of the log. What was never
+delivered or never acknowledged has none. A delivery's processing time ends with its
+acknowledgement; the last delivery counts.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ def _events(spark: SparkSession, url: str, start: str, end: str) -> DataFrame:
     life = Window.partitionBy("queue", "id").orderBy("index")
     is_lease = F.col("kind") == "leased"
     number = F.get_json_object("details", "$[1]").cast("int")
-    return history.select(
+    leased_at = F.expr(
+        "timestamp_micros(CAST(get_json_object(details, '$[2]') AS BIGINT) DIV 1000)"
+    )
+    happened = F.when(is_lease, F.coalesce(leased_at, "time")).otherwise(F.col("time"))
+    return history.withColumn("time", happened).select(
         "*",
         F.when(is_lease, number).alias("number"),
         F.last(F.when(is_lease, F.col("time")), ignorenulls=True)
@@ -101,23 +106,29 @@ def _figures(events: DataFrame, by: list[Column]) -> DataFrame:
     first = (kind == "leased") & (F.col("number") == 1)
     waited = F.when(first, _milliseconds(F.col("enqueued_at"), F.col("time")))
     worked = F.when(kind == "acknowledged", _milliseconds(F.col("leased_at"), F.col("time")))
-    figures = [
+    counts = [
         F.count_if(kind.isin("sent", "scheduled")).alias("sent"),
         F.count_if(kind == "leased").alias("delivered"),
         F.count_if(kind == "acknowledged").alias("acknowledged"),
         F.count_if((kind == "leased") & (F.col("number") > 1)).alias("redelivered"),
         F.count_if(kind.isin("died", "died_in_line")).alias("died"),
-        *_percentiles(waited, "waited_ms"),
-        *_percentiles(worked, "worked_ms"),
     ]
-    return events.where("queue IS NOT NULL").groupBy("queue", *by).agg(*figures)
-
-
-def _percentiles(value: Column, name: str) -> list[Column]:
-    return [
-        F.percentile_approx(value, share, _ACCURACY).alias(f"{name}_{label}")
-        for label, share in _PERCENTS.items()
+    # One summary of each value, from which all of its percentiles are read.
+    shares = list(_PERCENTS.values())
+    times = {"waited_ms": waited, "worked_ms": worked}
+    summaries = [
+        F.percentile_approx(value, shares, _ACCURACY).alias(name) for name, value in times.items()
     ]
+    grouped = events.where("queue IS NOT NULL").groupBy("queue", *by).agg(*counts, *summaries)
+    kept = [each for each in grouped.columns if each not in times]
+    return grouped.select(
+        *kept,
+        *(
+            F.col(name)[place].alias(f"{name}_{label}")
+            for name in times
+            for place, label in enumerate(_PERCENTS)
+        ),
+    )
 
 
 def _milliseconds(start: Column, end: Column) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from pillarbox.pipeline.report.charts import line_chart
@@ -40,24 +41,53 @@ def _queue(report: Report, queue: dict[str, Any]) -> str:
     waits = {"p50": "waited_ms_p50", "p90": "waited_ms_p90", "p99": "waited_ms_p99"}
     works = {"p50": "worked_ms_p50", "p90": "worked_ms_p90", "p99": "worked_ms_p99"}
     counts = {each: each for each in _COUNTS}
+    step = _step(report)
     return "\n".join(
         [
             f"<section><h2>{escape(str(name))}</h2>",
             _summary(queue),
-            line_chart("Throughput", f"messages per {report.every}", _lines(minutes, counts)),
-            line_chart("Time in the queue", "ms, until first delivery", _lines(minutes, waits)),
-            line_chart("Processing time", "ms, until acknowledged", _lines(minutes, works)),
+            line_chart(
+                "Throughput", f"messages per {report.every}", lines_of(minutes, counts, step, 0)
+            ),
+            line_chart(
+                "Time in the queue", "ms, until first delivery", lines_of(minutes, waits, step)
+            ),
+            line_chart("Processing time", "ms, until acknowledged", lines_of(minutes, works, step)),
             _reasons([each for each in report.reasons if each["queue"] == name]),
             "</section>",
         ]
     )
 
 
-def _lines(minutes: Sequence[dict[str, Any]], wanted: dict[str, str]) -> dict[str, Any]:
+def _step(report: Report) -> datetime.timedelta:
+    """How far two neighbouring steps of the charts are apart."""
+    times = sorted({each["minute"] for each in report.minutes})
+    apart = [after - before for before, after in pairwise(times)]
+    return min(apart, default=datetime.timedelta())
+
+
+def lines_of(
+    minutes: Sequence[dict[str, Any]],
+    wanted: dict[str, str],
+    step: datetime.timedelta,
+    nothing: float | None = None,
+) -> dict[str, list[tuple[datetime.datetime, float | None]]]:
+    """A line for each column; a step in which nothing happened has no row, but is drawn."""
+    times = [each["minute"] for each in minutes]
+    quiet = [
+        (at, nothing)
+        for before, after in pairwise(times)
+        if after - before > step
+        for at in (before + step, after - step)
+    ]
     return {
-        name: [(each["minute"], each[column]) for each in minutes]
+        name: sorted([*((each["minute"], each[column]) for each in minutes), *quiet], key=_time_of)
         for name, column in wanted.items()
     }
+
+
+def _time_of(point: tuple[datetime.datetime, float | None]) -> datetime.datetime:
+    return point[0]
 
 
 def _summary(queue: dict[str, Any]) -> str:

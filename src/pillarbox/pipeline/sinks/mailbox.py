@@ -7,18 +7,22 @@ that is repeated within the time it remembers such ids (five minutes) once.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.codec import codec_for
-from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.pipeline.sinks.files import Sink
 from pillarbox.pipeline.step import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_AT_ONCE = 1000
 
 
 def mailbox(url: str, body_type: Any = Any) -> Sink:
@@ -27,15 +31,24 @@ def mailbox(url: str, body_type: Any = Any) -> Sink:
     def write(batch: DataFrame, step: Step) -> None:
         from pillarbox.pipeline.columns import bodies_of  # noqa: PLC0415 - behind an extra
 
-        decode = codec_for(body_type).decode
-        seen: Counter[bytes] = Counter()
-        with closing(open_mailbox(url, body_type)) as box:
-            for (value,) in bodies_of(batch, body_type).toLocalIterator():
-                body = bytes(value)
-                box.send(decode(body), deduplication_id=_id(step, body, seen[body]))
-                seen[body] += 1
+        rows = bodies_of(batch, body_type).toLocalIterator()
+        asyncio.run(send_all(url, body_type, step, (bytes(body) for (body,) in rows)))
 
     return write
+
+
+async def send_all(url: str, body_type: Any, step: Step, bodies: Iterator[bytes]) -> None:
+    """Send encoded bodies, many of them waiting for their confirmation together."""
+    decode = codec_for(body_type).decode
+    seen: Counter[bytes] = Counter()
+    async with open_async_mailbox(url, body_type) as box:
+        while some := list(islice(bodies, _AT_ONCE)):
+            ids = []
+            for body in some:
+                ids.append(_id(step, body, seen[body]))
+                seen[body] += 1
+            pairs = zip(map(decode, some), ids, strict=True)
+            await asyncio.gather(*(box.send(body, deduplication_id=id_) for body, id_ in pairs))
 
 
 def _id(step: Step, body: bytes, number: int) -> str:
