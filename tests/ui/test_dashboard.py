@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
+import http.client
 import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 import pillarbox.dashboard
 from pillarbox import open_mailbox
+from pillarbox.broker.config import Key
 from pillarbox.dashboard import mount
 from pillarbox.testing.broker import running_broker
 from tests.ui.conftest import HOSTILE, Scene
@@ -47,6 +51,15 @@ def test_R59_figures_move_without_a_reload(page: Page, scene: Scene) -> None:
     expect(row.locator("td").first).to_have_text("1", timeout=10_000)
     live.purge()
     expect(row.locator("td").first).to_have_text("0", timeout=10_000)
+
+
+def test_R59_a_second_visitor_is_kept_up_to_date_too(scene: Scene) -> None:
+    """The same request head as before must open a stream again."""
+    for _ in range(2):
+        link = http.client.HTTPConnection(scene.url.removeprefix("http://"), timeout=30)
+        link.request("GET", "/dashboard/stream")
+        assert link.getresponse().readline() == b"event: rows\n"
+        link.close()
 
 
 def test_R59_a_queue_is_browsed_without_touching_it(
@@ -150,7 +163,7 @@ def test_R59_send_and_send_like_this(page: Page, scene: Scene) -> None:
     box = open_mailbox(f"{scene.url}/made-by-hand", str)
     page.goto(f"{scene.url}/dashboard/queues/made-by-hand")
     page.get_by_text("Send a message").click()
-    page.locator("#send textarea").fill('{"by": "hand"}')
+    page.locator("#send textarea").fill('\n{"by": "hand"}')
     page.locator("#send input[name=attributes]").fill('{"colour": "red"}')
     page.locator("#send input[name=priority]").fill("7")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -162,8 +175,18 @@ def test_R59_send_and_send_like_this(page: Page, scene: Scene) -> None:
 
     got = box.receive(max_messages=10)
     assert [(m.body, dict(m.attributes), m.priority) for m in got] == [
-        ('{"by": "hand"}', {"colour": "red"}, 7)
+        ('\n{"by": "hand"}', {"colour": "red"}, 7)
     ] * 2
+
+
+def test_R59_what_a_form_can_not_hold_is_not_sent_like_this(scene: Scene) -> None:
+    """A copy that is cut short, or that is no text, would be another message."""
+    for name, body in (("long", b"a" * 20_001), ("binary", b"\xff\x00"), ("crlf", b"a\r\n")):
+        (sent,) = open_mailbox(f"{scene.url}/{name}", bytes).send_many([body])
+        path = f"{scene.url}/dashboard/queues/{name}/message?id={sent}"
+        page = urllib.request.urlopen(path).read().decode()
+        assert "Send like this" not in page
+        assert "be sent from here" in page
 
 
 def test_R59_delete_purge_and_their_confirmation(page: Page, scene: Scene) -> None:
@@ -252,6 +275,31 @@ def test_R59_a_change_needs_the_token_and_the_origin(scene: Scene) -> None:
     assert post(f"name=orders&token={found[1]}", "http://evil.example") == 403
     assert scene.orders.stats().ready == before
     assert post(f"name=wrong&token={found[1]}", scene.url) == 409  # the token itself is good
+
+
+def test_R59_where_there_are_keys_a_visitor_needs_one_that_may_do_everything(
+    browser: Browser,
+) -> None:
+    keys = (Key("boss", "secret"), Key("clerk", "secret", queues=("orders",), actions=("send",)))
+    with running_broker(keys=keys) as url:
+        mount(url.broker)
+
+        def status(login: str) -> int:
+            basic = f"Basic {base64.b64encode(login.encode()).decode()}"
+            headers = {"Authorization": basic} if login else {}
+            try:
+                asked = urllib.request.Request(f"{url}/dashboard/", headers=headers)
+                return int(urllib.request.urlopen(asked).status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert [status(each) for each in ("", "boss:wrong", "clerk:secret")] == [401, 401, 403]
+        boss: Any = {"username": "boss", "password": "secret"}
+        context = browser.new_context(http_credentials=boss)
+        page = context.new_page()
+        page.goto(f"{url}/dashboard/")
+        expect(page.get_by_role("heading", name="Queues")).to_be_visible()
+        context.close()
 
 
 def test_R59_read_only_has_no_hands() -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from pillarbox.dashboard.boxes import Boxes
-from pillarbox.dashboard.render import body_views
+from pillarbox.dashboard.render import BODY_CHARS_MAX, body_views
 from pillarbox.mailbox.message import DeadLetter, Message, Undecodable
 from pillarbox.mailbox.protocol import State
 
@@ -35,6 +35,12 @@ class Shown(NamedTuple):
     @property
     def views(self) -> dict[str, str]:
         return body_views(self.body)
+
+    @property
+    def whole_text(self) -> str | None:
+        """The body, if a form brings it back as it is: text without \\r, and not too much."""
+        text = self.views.get("text") if self.size <= BODY_CHARS_MAX else None
+        return None if text is None or "\r" in text else text
 
 
 class Screenful(NamedTuple):

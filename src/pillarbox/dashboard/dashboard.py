@@ -194,7 +194,8 @@ class Dashboard:
 
     def _stream(self, pieces: Callable[[], Pieces]) -> StreamingResponse:
         headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
-        return StreamingResponse(self._events(pieces), {**headers, "Cache-Control": "no-store"})
+        headers["Cache-Control"] = "no-store"
+        return StreamingResponse(headers=headers, chunks=self._events(pieces))
 
     async def _events(self, pieces: Callable[[], Pieces]) -> AsyncIterator[bytes]:
         while True:

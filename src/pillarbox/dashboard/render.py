@@ -34,7 +34,7 @@ _TYPES = {
     "svg": "image/svg+xml",
 }
 NOTHING = "\u2013"  # a dash where there is no figure
-_BODY_CHARS_MAX = 20_000
+BODY_CHARS_MAX = 20_000
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
@@ -134,15 +134,15 @@ def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) 
 def body_views(data: bytes) -> dict[str, str]:
     """A body in each form that it has: JSON, text, hexadecimal."""
     views = {}
-    shown = data[:_BODY_CHARS_MAX]
+    shown = data[:BODY_CHARS_MAX]
     try:
         text = data.decode()
         try:
             value = json.loads(text)
-            views["JSON"] = json.dumps(value, indent=2, ensure_ascii=False)[:_BODY_CHARS_MAX]
+            views["JSON"] = json.dumps(value, indent=2, ensure_ascii=False)[:BODY_CHARS_MAX]
         except (ValueError, RecursionError):
             pass
-        views["text"] = text[:_BODY_CHARS_MAX]
+        views["text"] = text[:BODY_CHARS_MAX]
     except UnicodeDecodeError:
         pass
     lines = [shown[i : i + 16] for i in range(0, min(len(shown), 4_096), 16)]

@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +20,7 @@ from rich.table import Table
 from pillarbox import open_mailbox
 from pillarbox.demo import totals as pipeline_of
 from pillarbox.demo.shop import CLERKS, Clerks, Day, Order, Totals, is_order
+from pillarbox.pipeline import Pipeline
 
 ORDERS = 1_200
 STEPS = 6
@@ -50,13 +52,24 @@ def _broker(data: str) -> Iterator[str]:
 
 
 def main() -> int:
+    """Whatever ends it, it leaves no process and no file behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)
+    try:
+        return _run(console)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 130
+
+
+def _run(console: Console) -> int:
     with tempfile.TemporaryDirectory(prefix="pillarbox-demo-") as data, _broker(data) as url:
-        console.print(f"[bold]Pillarbox[/]: a broker at {url}, its dashboard at {url}/\n")
+        console.print(f"[bold]Pillarbox[/]: a broker, and its dashboard at [bold]{url}/[/]\n")
         exact = _business(console, data, url)
         if not os.environ.get("ONCE"):
             console.print(f"\nLook around at [bold]{url}/[/]; press Ctrl-C to stop.")
-            _until_interrupted()
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
     return 0 if exact else 1
 
 
@@ -72,18 +85,28 @@ def _business(console: Console, data: str, url: str) -> bool:
         f"poison, and {repeated} sent twice and taken once"
     )
     clerks = Clerks(box)
-    outcome: list[tuple[int, Totals]] = []
-    runner = threading.Thread(target=lambda: outcome.append(_add_up(console, data)))
-    runner.start()
-    dead = _work_off(console, clerks, day, url)
-    runner.join()
+    outcome: list[Totals] = []
+    runs: list[subprocess.Popen[bytes]] = []
+    work = threading.Thread(
+        target=lambda: outcome.append(_add_up(console, data, runs)), daemon=True
+    )
+    work.start()
+    try:
+        dead = _work_off(console, clerks, day, url)
+        work.join()
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
     packed = clerks.packed
     clerks.stop()
     if not outcome:
-        console.print(f"[red]the pipeline failed; see {data}/pipeline.log[/]")
+        said = Path(data, "pipeline.log").read_text(errors="replace").splitlines()
+        console.print("[red]the pipeline failed; it said last:[/]")
+        console.print(*said[-20:], sep="\n", markup=False)
         return False
-    exact = outcome[0][1] == day.totals and packed == ORDERS
-    console.print(_table(day, clerks, outcome[0][1], dead))
+    exact = outcome[0] == day.totals and packed == ORDERS
+    console.print(_table(day, clerks, outcome[0], dead))
     first = clerks.first_urgent[: len(day.urgent)]
     console.print(
         f"{sum(first)} of the first {len(first)} orders packed were urgent ones; "
@@ -92,17 +115,41 @@ def _business(console: Console, data: str, url: str) -> bool:
     return exact
 
 
-def _add_up(console: Console, data: str) -> tuple[int, Totals]:
+def _add_up(console: Console, data: str, runs: list[subprocess.Popen[bytes]]) -> Totals:
     """Run the pipeline, kill it midway, run it again."""
     pipeline = pipeline_of.build(data)
     console.print("the pipeline starts on Spark, reading the mailbox's history")
     first = pipeline_of.start(data, ORDERS // STEPS)
-    killed = pipeline_of.kill_midway(first, pipeline)
+    runs.append(first)
+    killed = _follow(console, first, pipeline, pipeline_of.KILL_AFTER_STEPS)
+    if first.poll() is not None:
+        raise SystemExit(f"the pipeline ended too early, with exit code {first.returncode}")
+    first.kill()
+    first.wait()
     console.print(f"the pipeline was killed (SIGKILL) after {killed} steps; it starts again")
     second = pipeline_of.start(data, ORDERS // STEPS)
+    runs.append(second)
+    _follow(console, second, pipeline)
     if second.wait() != 0:
         raise SystemExit(f"the pipeline failed with exit code {second.returncode}")
-    return killed, pipeline_of.read_totals(pipeline)
+    return pipeline_of.read_totals(pipeline)
+
+
+def _follow(
+    console: Console, process: subprocess.Popen[bytes], pipeline: Pipeline, until: int | None = None
+) -> int:
+    """Tell how far a run has come, until it has done so many steps or has ended."""
+    done, started = 0, time.monotonic()
+    for step, rows in pipeline_of.steps(process, pipeline):
+        if step > done:
+            console.print(f"  step {step}: {rows:,} records of the history read")
+        else:
+            doing = f"at step {step + 1}" if step else "starting Spark"
+            console.print(f"  {doing}, {time.monotonic() - started:.0f} s so far")
+        done = step
+        if until is not None and done >= until:
+            break
+    return done
 
 
 def _work_off(console: Console, clerks: Clerks, day: Day, url: str) -> int:
@@ -128,7 +175,7 @@ def _wait(done: object) -> None:
 
 
 def _table(day: Day, clerks: Clerks, found: Totals, dead: int) -> Table:
-    table = Table(title="\norders by tea: what was sent, and what the pipeline made of it")
+    table = Table(title="\nwhat was sent, and what the pipeline made of it", min_width=60)
     for name in ("tea", "sent", "grams", "added up", "grams added up"):
         table.add_column(name, justify="left" if name == "tea" else "right")
     for tea, (orders, grams) in day.totals.items():
@@ -137,13 +184,6 @@ def _table(day: Day, clerks: Clerks, found: Totals, dead: int) -> Table:
     work = ", ".join(f"{name} packed {len(clerks.done[name]):,}" for name in CLERKS)
     table.caption = f"{work}; {dead} dead letters redriven"
     return table
-
-
-def _until_interrupted() -> None:
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        return
 
 
 if __name__ == "__main__":

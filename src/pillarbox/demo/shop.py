@@ -86,7 +86,9 @@ class Clerks:
         self.done: dict[str, set[int]] = {name: set() for name in CLERKS}
         self.first_urgent: list[bool] = []
         self.mended = False
-        self._threads = [threading.Thread(target=self._work, args=[name]) for name in CLERKS]
+        self._threads = [
+            threading.Thread(target=self._work, args=[name], daemon=True) for name in CLERKS
+        ]
         for thread in self._threads:
             thread.start()
 

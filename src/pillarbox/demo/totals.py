@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 KILL_AFTER_STEPS = 2
 _LOOK_SECONDS = 0.02
+_QUIET_SECONDS = 5.0
 
 
 class Total(Struct, frozen=True):
@@ -55,19 +57,24 @@ def start(data: str, rows: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own module
 
 
-def kill_midway(process: subprocess.Popen[bytes], pipeline: Pipeline) -> int:
-    """Kill the process with SIGKILL once it has done some steps; how many it had done."""
+def steps(process: subprocess.Popen[bytes], pipeline: Pipeline) -> Iterator[tuple[int, int]]:
+    """Steps and orders done, whenever there are more, and every few seconds until it ends."""
+    told, quiet_since = 0, time.monotonic()
     while process.poll() is None:
-        try:
-            steps = read_status(pipeline.places.status).processors["add_up"].steps
-        except PipelineError:  # it has said nothing yet
-            steps = 0
-        if steps >= KILL_AFTER_STEPS:
-            process.kill()
-            process.wait()
-            return steps
+        done, rows = _progress(process.pid, pipeline)
+        if done > told or time.monotonic() - quiet_since > _QUIET_SECONDS:
+            told, quiet_since = done, time.monotonic()
+            yield done, rows
         time.sleep(_LOOK_SECONDS)
-    raise PipelineError(f"the pipeline ended too early, with exit code {process.returncode}")
+
+
+def _progress(pid: int, pipeline: Pipeline) -> tuple[int, int]:
+    try:
+        status = read_status(pipeline.places.status)
+    except PipelineError:  # it has said nothing yet
+        return 0, 0
+    known = status.processors["add_up"]
+    return (known.steps, known.rows) if status.pid == pid else (0, 0)
 
 
 def read_totals(pipeline: Pipeline) -> Totals:
