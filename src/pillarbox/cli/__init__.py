@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
+from rich.console import Console
 
 from pillarbox import __version__
 from pillarbox.cli import messages
@@ -60,7 +61,13 @@ app.command(completion_app)
 def run(tokens: Sequence[str]) -> int:
     """Run one command; its exit code. Whatever goes wrong is told in one line on stderr."""
     try:
-        result = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        result = app(
+            tokens,
+            console=Console(),  # as wide as the terminal is now
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
     except (CycloptsError, UsageError) as error:
         complain(f"{_one_line(error)} See 'pillarbox --help'.")
         return USAGE
