@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT_FILE = "snapshot"
 _MAGIC = b"PBXSNAP1"
-_ENTRIES_BETWEEN = 100_000  # what a recovery replays at the most, give or take,
+_ENTRIES_BETWEEN = 50_000  # what a recovery replays at the most, give or take,
 _PART_BETWEEN = 4  # or, of a store that holds many messages, one in so many of these
 _SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
 _BATCH = 256  # messages that are written again in one step
@@ -37,15 +37,16 @@ _BATCH = 256  # messages that are written again in one step
 class Compactor:
     """The housekeeping of one store."""
 
-    def __init__(self, store: DurableStore, history: Retention) -> None:
+    def __init__(self, store: DurableStore, history: Retention, snapshot_index: int) -> None:
         self._store = store
         self.history = history
-        self._entries = 0
-        self._enough = _ENTRIES_BETWEEN
+        self.snapshot_index = snapshot_index
+        # What was replayed counts: a store that is killed again and again is bounded, too.
+        self._entries = store.log.next_index - snapshot_index
+        self._enough = _enough_for(sum(desk.queue.size for desk in store.desks.values()))
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._busy = threading.Lock()
-        self.snapshot_index = 0
 
     def grown(self, entries: int) -> None:
         """The log has grown; see to it when it has by much. The caller has the store's lock."""
@@ -104,7 +105,7 @@ class Compactor:
         replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
         self.snapshot_index = index
         live = [record for queue in queues for record in snapshot.records_of(queue)]
-        self._enough = max(_ENTRIES_BETWEEN, len(live) // _PART_BETWEEN)
+        self._enough = _enough_for(len(live))
         return live
 
     def _rewrite(self, live: list[Record], progress: Callable[[int, int], None] | None) -> None:
@@ -147,6 +148,11 @@ class Compactor:
         oldest = min((index_of(record.body) for record in live), default=self.snapshot_index)
         wanted = store.log.first_to_keep(self.history, time.time_ns())
         store.log.truncate_before(min(oldest, self.snapshot_index, wanted))
+
+
+def _enough_for(live: int) -> int:
+    """After how many entries a store with so many messages takes a snapshot."""
+    return max(_ENTRIES_BETWEEN, live // _PART_BETWEEN)
 
 
 def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:

@@ -91,12 +91,13 @@ class DurableStore(Store):
             super().__init__(clock or WallClock())
             with _translated(self.path):
                 note_keeping(self.disk, self.path, keeping)
-                self._recover()
+                snapshot_index = self._recover()
         except BaseException:
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
-        self.compactor = Compactor(self, keeping.history)
+        self.compactor = Compactor(self, keeping.history, snapshot_index)
+        self.compactor.grown(0)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -266,7 +267,8 @@ class DurableStore(Store):
 
     # -- recovery --------------------------------------------------------------------------
 
-    def _recover(self) -> None:
+    def _recover(self) -> int:
+        """Build the state anew; the answer is the index of the snapshot it was built from."""
         start, latest = 0, self.log.last_time_ns
         state = read_snapshot(self.disk, self.path)
         if state is not None:
@@ -291,6 +293,7 @@ class DurableStore(Store):
         if self.log.next_index == 0:
             identity = (self.prefix, self._secret)
             self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
+        return start
 
     def _restore(self, state: snapshot.StoreState) -> None:
         self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key
