@@ -35,7 +35,10 @@ def test_R30_readme_and_the_page_say_what_was_measured(tool: ModuleType) -> None
 
 def test_R30_every_race_that_readme_shows_was_measured(tool: ModuleType) -> None:
     measured = tool.load()
+    assert {"core", "durable", "broker", "worker"} <= measured.keys()
     for suite, begins in tool.CHOSEN:
+        if suite not in measured:
+            continue  # and then README says nothing of it
         names = [race["name"] for race in measured[suite]["suites"][suite]]
         assert any(name.startswith(begins) for name in names), (suite, begins)
 
