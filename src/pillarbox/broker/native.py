@@ -258,7 +258,7 @@ class Native:
 
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
         desk = self._desk(name)
-        seen = desk.look(command.state, command.skip + command.count)[command.skip :]
+        seen = desk.look(command.state, command.count, command.skip)
         bodies = desk.bodies([record for record, _ in seen])
         told: list[wire.Delivery] = []
         room = wire.ANSWER_BYTES_MAX

@@ -95,7 +95,7 @@ class Compactor:
         with store.lock:
             store_time = store.clock.now()
             index = store.log.next_index
-            queues = [_captured(desk) for desk in store.desks.values()]
+            queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]
             key, prefix, secret = store.last_key, store.prefix, store._secret
             number = store.last_number
         store.log.flush()  # the snapshot must not know more than the log
@@ -169,8 +169,7 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     return snapshot.decode(state)
 
 
-def _captured(desk: Desk) -> snapshot.QueueState:
-    number: int = desk.number  # type: ignore[attr-defined]
+def _captured(desk: Desk, number: int) -> snapshot.QueueState:
     state = snapshot.capture(desk.queue, number)
     state.notes = desk.notes
     return state
