@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
@@ -40,8 +40,11 @@ _OPTIONS = tuple(MemoryOptions.__annotations__)
 def _acknowledge(message: Delivered[Any], strict: bool = False) -> bool:
     """The work is done: delete the message."""
     lease: Lease = message._delivery
-    acquire, release, clock, queue, lines, box = message._mailbox._settling
-    acquire()
+    token, take, give, clock, queue, lines, box = message._mailbox._settling
+    try:
+        del token[0]
+    except IndexError:
+        take()
     try:
         if lease.deadline > clock() and not queue.groups:
             line = lines[lease.timeout]
@@ -54,7 +57,7 @@ def _acknowledge(message: Delivered[Any], strict: bool = False) -> bool:
     except KeyError:  # it stands in no line
         pass
     finally:
-        release()
+        give(None)
     answer: bool = box._acknowledge(lease)
     return message._strictly(answer, "acknowledge") if strict else answer
 
@@ -116,18 +119,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def _equip(self) -> None:
         """What the quick verbs need, in one tuple each: that is quicker than as attributes."""
         desk, store, queue = self._desk, self._store, self._desk.queue
-        acquire: Callable[[], object] = store.lock.acquire
-        release, clock = store.lock.release, store.clock.now
+        turn, clock = store.lock, store.clock.now
+        token, take, give = turn.token, turn.acquire, turn.give
         lane, lines = queue.lanes[0], queue.leases.lines
-        self._tools = acquire, release, clock, queue, desk, store, lane, lines
-        self._settling = acquire, release, clock, queue, lines, self
+        self._tools = token, take, give, clock, queue, desk, store, lane, lines
+        self._settling = token, take, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for one plain message, in one
     # frame a verb (tests/unit/test_hot_path.py holds them to it). Plain means no option, no
     # group, no policy. What is called is a local name first: CPython calls those much faster.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        acquire, release, clock, queue, desk, store, lane, _ = self._tools
+        token, take, give, clock, queue, desk, store, lane, _ = self._tools
         if options or not desk.plain:
             return super().send(body, **options)
         try:
@@ -136,7 +139,10 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             data = self._encode(body)
         if len(data) > self._max_body_bytes:
             limits.body_bytes(data, self._max_body_bytes)
-        acquire()
+        try:
+            del token[0]
+        except IndexError:
+            take()
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -151,15 +157,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if desk.waiters:
                 desk.serve(now)
         finally:
-            release()
+            give(None)
         return store.prefix + str(key)
 
     def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        acquire, release, clock, queue, desk, store, lane, _ = self._tools
+        token, take, give, clock, queue, desk, store, lane, _ = self._tools
         if options or not desk.plain:
             return super().send_many(bodies, **options)
         data = self._packed(list(bodies))
-        acquire()
+        try:
+            del token[0]
+        except IndexError:
+            take()
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -175,7 +184,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if desk.waiters:
                 desk.serve(now)
         finally:
-            release()
+            give(None)
         return store.message_ids(keys)
 
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
@@ -186,10 +195,13 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 wait = seconds * limits.SECOND_NS
             else:
                 count, timeout, wait = self._receive_options(**options)
-        acquire, release, clock, queue, desk, _, lane, lines = self._tools
+        token, take, give, clock, queue, desk, _, lane, lines = self._tools
         if count == 1 and desk.plain:
             lease = None
-            acquire()
+            try:
+                del token[0]
+            except IndexError:
+                take()
             try:
                 now = clock()
                 if now >= queue.wake_at:
@@ -202,14 +214,13 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     record: Record = lane.popleft()  # type: ignore[assignment]
                     if not lane:
                         queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
-                    deadline = now + timeout
-                    number = record.deliveries + 1
+                    deadline, number = now + timeout, record.deliveries + 1
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
                     line.append(lease)
                     if deadline < queue.wake_at:
                         queue.wake_at = deadline
             finally:
-                release()
+                give(None)
             if lease is not None:
                 try:
                     body = self._unpack(record.body)  # type: ignore[possibly-undefined]
@@ -222,7 +233,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         super().close()
-        self._tools = self._refuse, *self._tools[1:]  # an open mailbox need not ask
+        self._tools = [], self._refuse, *self._tools[2:]  # an open mailbox need not ask
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)

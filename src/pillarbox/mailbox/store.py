@@ -21,6 +21,7 @@ from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.pulse import Pulse
+from pillarbox.turn import Turn
 
 R = TypeVar("R")
 
@@ -38,7 +39,7 @@ class Store:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.lock = threading.Lock()
+        self.lock = Turn()
         self.last_key = 0
         self._held = _Held()
         self.desks: dict[str, Desk] = {}
@@ -53,7 +54,7 @@ class Store:
 
     def restart_after_fork(self) -> None:
         """The child's store is a copy: it starts with its own ids, and nobody is parked."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]  # another thread may hold it
+        self.lock.restart_after_fork()  # another thread may have held it
         self._start()
         for desk in self.desks.values():
             desk.waiters.clear()

@@ -1,0 +1,145 @@
+"""The turn: one holder, given back whatever happens, and no thread is made to wait in vain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from pillarbox import InMemoryMailbox
+from pillarbox.turn import Turn
+
+THREADS = 8
+STEPS = 2_000
+
+
+class Interrupt(Exception):
+    """What the handler of a signal raises, as Ctrl-C does."""
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def lost_updates(guard: Callable[[], object], unguard: Callable[[], object]) -> int:
+    """How many of many threads' additions get lost under this guard."""
+    box = [0]
+
+    def add() -> None:
+        for _ in range(STEPS):
+            guard()
+            seen = box[0]
+            str(seen)  # long enough for another thread to come in between
+            box[0] = seen + 1
+            unguard()
+
+    threads = [threading.Thread(target=add) for _ in range(THREADS)]
+    with switching_often():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return THREADS * STEPS - box[0]
+
+
+def test_R38_a_turn_has_one_holder() -> None:
+    turn = Turn()
+    assert lost_updates(turn.acquire, turn.release) == 0
+
+
+def test_R38_control_without_a_turn_updates_are_lost() -> None:
+    assert any(lost_updates(lambda: None, lambda: None) for _ in range(20))
+
+
+def test_R38_whoever_finds_it_taken_gets_it_when_it_is_given_back() -> None:
+    turn = Turn()
+    got = threading.Event()
+
+    def take() -> None:
+        with turn:
+            got.set()
+
+    turn.acquire()
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert not got.wait(0.05)  # long past the yields: it waits by the clock now
+    turn.release()
+    assert got.wait(10)
+    thread.join()
+
+
+def test_R38_an_error_gives_it_back() -> None:
+    turn = Turn()
+    with pytest.raises(ValueError, match="no"), turn:
+        raise ValueError("no")
+    with turn:
+        assert turn.token == []
+
+
+def test_R38_a_child_of_a_fork_starts_with_a_free_turn() -> None:
+    turn = Turn()
+    with turn:
+        child = os.fork()
+        if child == 0:
+            turn.restart_after_fork()
+            turn.acquire()
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def interrupted(work: Callable[[], None], times: int) -> Iterator[None]:
+    """Do the work over and over, and interrupt it so often; yields after each time."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(times):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.000_2 + number % 97 * 0.000_001)
+                while True:
+                    work()
+            except Interrupt:
+                yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_R38_an_interrupt_never_leaves_a_mailbox_taken() -> None:
+    box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
+    token = box._store.lock.token
+
+    def cycle() -> None:
+        box.send("a letter")
+        for message in box.receive():
+            message.acknowledge()
+
+    for _ in interrupted(cycle, 3_000):
+        assert token == [None]
+
+
+def test_R38_control_a_lock_that_is_acquired_by_a_call_is_left_taken() -> None:
+    lock = threading.Lock()
+
+    def cycle() -> None:
+        lock.acquire()
+        try:
+            pass
+        finally:
+            lock.release()
+
+    assert any(lock.locked() for _ in interrupted(cycle, 3_000))
