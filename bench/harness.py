@@ -1,7 +1,8 @@
 """Two kinds of benchmark: races between contenders, and figures from a process of their own.
 
 The rounds of a race are interleaved, and every second one runs in reverse order, so that a
-noisy machine is noisy for all. Nothing but the contender runs while it is timed. Ratios are
+noisy machine is noisy for all; where operations are short, so are the turns that contenders
+take within a round. Nothing but the contender runs while it is timed. Ratios are
 taken round by round, and their median counts. Benchmarks report; they never fail a build.
 """
 
@@ -144,6 +145,7 @@ class Race:
     name: str
     contenders: tuple[Contender, ...]
     rounds: int = ROUNDS
+    slices: int = 1  # in how many turns each contender does its part of a round
 
     @property
     def steps(self) -> int:
@@ -164,13 +166,17 @@ class Race:
                 step(f"prepare {contender.name}", 1)
             for number in range(self.rounds + 1):
                 label = f"round {number} of {self.rounds}" if number else "warm-up"
-                for contender, run in runners:
-                    step(f"{label}: {contender.name}", 0)
-                    cost = _cost_ns(run, contender.operations)
-                    step(f"{label}: {contender.name}", 1)
-                    if number:
-                        costs[contender.name].append(cost)
-                runners.reverse()
+                spent = dict.fromkeys(costs, 0.0)
+                for turn in range(self.slices):
+                    for contender, run in runners:
+                        step(f"{label}: {contender.name}", 0)
+                        cost = _cost_ns(run, max(1, contender.operations // self.slices))
+                        step(f"{label}: {contender.name}", turn == 0)
+                        spent[contender.name] += cost / self.slices
+                    runners.reverse()
+                if number:
+                    for contender, _ in runners:
+                        costs[contender.name].append(spent[contender.name])
         return Result(self.name, tuple(self._row(x, costs, missing) for x in self.contenders))
 
     def _row(self, contender: Contender, costs: Costs, missing: dict[str, str]) -> Row:
