@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from pillarbox import (
     RequestClient,
     open_mailbox,
 )
-from pillarbox.testing import FakeMailbox
+from pillarbox.testing import FakeClock, FakeMailbox
 from pillarbox.worker import (
     Dispatcher,
     Job,
@@ -476,3 +476,35 @@ def test_R103_a_failed_handler_is_logged_with_its_queue_and_its_cause(running: R
     (line,) = [line for line in said if "handler failed" in line]
     assert "logged" in line
     assert "no such tea" in line
+
+
+class Distant(InMemoryMailbox[int]):
+    """A mailbox whose server is so many seconds away, and which knows who asked it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.clock = FakeClock()
+        self.seconds = seconds
+        self.settled_by: list[str] = []
+        super().__init__("distant", int, clock=self.clock)
+
+    def acknowledge_many(self, messages: Iterable[Message[int]]) -> list[bool]:
+        self.settled_by.append(threading.current_thread().name)
+        self.clock.advance(self.seconds)
+        return super().acknowledge_many(messages)
+
+
+def test_R103_a_server_that_is_near_is_told_by_the_thread_of_the_handler() -> None:
+    near = Distant(0.001)
+    near.send_many([1, 2, 3])
+    Worker(near, print, clock=near.clock).run(max_receives=3)
+    assert near.approximate_count() == 0
+    assert set(near.settled_by) == {"pillarbox-worker-1"}
+
+
+def test_R103_a_server_that_is_far_is_told_by_another_thread_while_handlers_go_on() -> None:
+    far = Distant(1)
+    far.send_many([1, 2, 3])
+    Worker(far, print, clock=far.clock).run(max_receives=3)
+    assert far.approximate_count() == 0
+    assert far.settled_by[0] == "pillarbox-worker-1"  # it was not known before
+    assert set(far.settled_by[1:]) == {"pillarbox-settler"}

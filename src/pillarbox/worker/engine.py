@@ -200,7 +200,7 @@ class Worker(Generic[T]):
             outcome: Outcome = "acknowledged" if verdict is None else verdict.outcome
             error = verdict.__cause__ if verdict is not None else None
             self.dispatcher.publish(TaskEnded(job, outcome, error, job.seconds(self._clock.now())))
-        self._settler.put(job, verdict)
+        self._settler.put(job, verdict, may_wait=not self.handler.is_async)
 
     def _failed(self, job: Job[Any], error: BaseException) -> Verdict:
         verdict = self.retry.verdict(error, job.message.delivery_count)

@@ -1,7 +1,9 @@
-"""Settles what handlers are done with, in one thread: whatever has gathered goes in one batch.
+"""Settles what handlers are done with: whatever has gathered goes in one batch.
 
-Nothing waits for a batch to fill. A lone acknowledgement leaves at once; those that come while
-one is under way leave together after it. A lease is kept until the server has confirmed.
+Nothing waits for a batch to fill. A lone acknowledgement leaves at once, by the thread of its
+handler if the server is near: a change of threads costs more than the trip. Those that come
+while one is under way leave together after it, by a thread that does nothing else. A lease is
+kept until the server has confirmed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pillarbox.worker.lease_keeper import LeaseKeeper
 
 _PAUSE_NS = SECOND_NS // 20  # after a failed try, then doubled
 _PAUSE_NS_MAX = 2 * SECOND_NS
+_NEAR_NS = SECOND_NS // 500  # a server that answers within this is worth no thread
 
 Settled = tuple[Job[Any], Verdict | None]  # None: acknowledge
 
@@ -41,7 +44,8 @@ class Settler:
         self._late = late
         self._lock = threading.Lock()
         self._pending: list[Settled] = []
-        self._awake = True
+        self._awake = False  # someone settles, and will see what is added
+        self._near = True
         self._closing = False
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -50,14 +54,29 @@ class Settler:
         self._thread = threading.Thread(target=self._run, name="pillarbox-settler", daemon=True)
         self._thread.start()
 
-    def put(self, job: Job[Any], verdict: Verdict | None) -> None:
-        """Settle this one as soon as can be; never waits."""
+    def put(self, job: Job[Any], verdict: Verdict | None, *, may_wait: bool) -> None:
+        """Settle this one as soon as can be; waits only for a server that is near."""
         job.settled = True
         with self._lock:
             self._pending.append((job, verdict))
             if self._awake:
                 return
             self._awake = True
+        if may_wait and self._near:
+            self._settle_here()
+        else:
+            open_gate(self._gate)
+
+    def _settle_here(self) -> None:
+        """What has gathered, once; what has to be tried again, or came since, is the thread's."""
+        with self._lock:
+            batch, self._pending = self._pending, []
+        left = self._settle(batch)
+        with self._lock:
+            self._pending = left + self._pending
+            if not self._pending and not self._closing:
+                self._awake = False
+                return
         open_gate(self._gate)
 
     def close(self, timeout: float | None = None) -> None:
@@ -70,6 +89,7 @@ class Settler:
 
     def _run(self) -> None:
         pause = _PAUSE_NS
+        self._gate.acquire()
         while True:
             with self._lock:
                 batch, self._pending = self._pending, []
@@ -84,6 +104,7 @@ class Settler:
 
     def _settle(self, batch: list[Settled]) -> list[Settled]:
         """All of these; the answer is what has to be tried again."""
+        start = self._clock.now()
         done = [job for job, verdict in batch if verdict is None]
         back = [job for job, verdict in batch if isinstance(verdict, Release)]
         left = self._together(done, self._mailbox.acknowledge_many, None)
@@ -94,6 +115,7 @@ class Settler:
                     left += self._together([job], _nack(self._mailbox, verdict), verdict)
                 elif isinstance(verdict, Reject):
                     left += self._together([job], _reject(verdict), verdict)
+        self._near = self._clock.now() - start < _NEAR_NS
         return left
 
     def _together(

@@ -43,7 +43,6 @@ if #done > 0 then
       journal(own, "acknowledged", id)
     end
   end
-  wake(own)
-  if other then wake(other) end
+  wake_all()
 end
 return table.concat(answers)

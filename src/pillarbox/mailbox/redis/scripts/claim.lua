@@ -11,10 +11,14 @@
 --@include state
 --@include line
 --@include journal
---@include fate
 local PARKED_MS = 15000
 local count, timeout, token = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local deadline = now + timeout
+
+local function settle_first()
+--@include fate
+  settle_all()
+end
 
 -- Up to `count` messages from the head of the line; a group gives as many as there is room for.
 local function take()
@@ -111,7 +115,7 @@ local function park(watched, till)
   return {now, sleep_until - now, watch, own.sources}
 end
 
-settle_all()
+if any_due() then settle_first() end
 local taken = take()
 local answer = #taken > 0 and lease(taken)
 local watched = hand_over(call("GET", own.parked))
@@ -120,13 +124,14 @@ wake_all()
 local till = tonumber(ARGV[6])
 if till < 0 then till = now - till end
 if not answer and till > now then return park(watched, till) end
-local at = (watched or not answer) and next_at() or 0
 if watched and call("LLEN", own.wake) == 0 then
-  local unwatched = watched == "-" and at > 0 and at < now + LOOK_AGAIN
+  local at = watched == "-" and next_at() or 0
+  local unwatched = at > 0 and at < now + LOOK_AGAIN
   if unwatched or call("ZCARD", own.line) > 0 then call("RPUSH", own.wake, "") end
 end
 if answer then
   arm_all(deadline)
   return answer
 end
+local at = next_at()
 return {now, at > 0 and at <= now and -1 or 0, "", own.sources}

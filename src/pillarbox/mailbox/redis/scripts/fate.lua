@@ -114,8 +114,3 @@ local function settle_all()
   if other and other.dead == own.name then settle(other) end
   settle(own)
 end
-
-local function wake_all()
-  wake(own)
-  if other then wake(other) end
-end

@@ -62,6 +62,11 @@ local function wake(q)
   if more > 0 then call("RPUSH", q.wake, unpack(tokens)) end
 end
 
+local function wake_all()
+  wake(own)
+  if other then wake(other) end
+end
+
 -- Something will happen at this time: if a receiver is parked, and none looks by then, one must.
 local function arm(q, at)
   if at >= now + LOOK_AGAIN then return end
@@ -69,6 +74,18 @@ local function arm(q, at)
   if watched and (tonumber(watched) or math.huge) > at and call("LLEN", q.wake) == 0 then
     call("RPUSH", q.wake, "")
   end
+end
+
+-- Whether anything is due that would change what a caller finds: mostly nothing is, and then the
+-- script need not know what becomes of it.
+local function is_due(q)
+  local to = string.format("%.0f", now)
+  return call("ZRANGEBYSCORE", q.later, "-inf", to, "LIMIT", "0", "1")[1]
+    or call("ZRANGEBYSCORE", q.leases, "-inf", to, "LIMIT", "0", "1")[1]
+end
+
+local function any_due()
+  return is_due(own) or (other and other.dead == own.name and is_due(other))
 end
 
 local function arm_all(at)

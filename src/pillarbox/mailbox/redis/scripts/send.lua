@@ -13,13 +13,17 @@
 --@include state
 --@include line
 --@include journal
---@include fate
 local session, twin = KEYS[extra_keys + 1], KEYS[extra_keys + 2]
 local number, ending, group = ARGV[3] .. " ", ARGV[4], ARGV[7]
 local priority, delay, count = tonumber(ARGV[5]), tonumber(ARGV[6]), #ARGV - 8
 local SESSION_MS = 900000
 
-settle_all()
+local function settle_first()
+--@include fate
+  settle_all()
+end
+
+if any_due() then settle_first() end
 local first = call("HINCRBY", own.queue, "seq", count) - count + 1
 local stamp = string.format("%014x", now)
 local answer = stamp .. " " .. first
