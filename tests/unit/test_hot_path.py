@@ -69,7 +69,7 @@ class Twins:
         options: Any = {}
         if self.rng.random() < 0.2:
             options = {"visibility_timeout": self.rng.choice(range(1, 40))}
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.3:
             options["max_messages"] = self.rng.randrange(1, 6)
         got = self.quick.receive(**options)
         expected = LocalMailbox.receive(self.slow, **options)
@@ -82,7 +82,7 @@ class Twins:
     def acknowledge(self) -> None:
         if self.held:
             ours, theirs = self.rng.choice(self.held)
-            assert [ours.acknowledge()] == self.slow.acknowledge_many([theirs])
+            assert [ours.acknowledge()] == LocalMailbox.acknowledge_many(self.slow, [theirs])
 
     def batch(self) -> None:
         if self.rng.random() < 0.5:
@@ -95,7 +95,8 @@ class Twins:
         else:  # one of them may be named twice
             chosen = self.rng.choices(self.held, k=3) if self.held else []
             answers = self.quick.acknowledge_many([ours for ours, _ in chosen])
-            assert answers == self.slow.acknowledge_many([theirs for _, theirs in chosen])
+            others = [theirs for _, theirs in chosen]
+            assert answers == LocalMailbox.acknowledge_many(self.slow, others)
 
     def other(self) -> None:
         if not self.held or self.rng.random() < 0.02:

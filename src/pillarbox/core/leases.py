@@ -29,30 +29,31 @@ class Leases:
     """Leases by deadline, and by the key of their message.
 
     `lines` (by timeout) is open to the hot path, which may append to a line and take an ended
-    lease from its head, and to nobody else. It is empty while there is an index to keep.
+    lease from its head, and to nobody else. It is empty while there is an index to keep. What
+    stands in no line is `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_lines", "_timers", "_unusual", "lines", "stale")
+    __slots__ = ("_by_key", "_lines", "_timers", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
         self._lines = self.lines
         self.stale = 0  # leases in the lines that have ended, or stand elsewhere by now
-        self._unusual: dict[int, Lease] = {}
+        self.unusual: dict[int, Lease] = {}
         self._timers = Timers()  # of the unusual ones
         self._by_key: dict[int, Lease] | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values())) - self.stale + len(self._unusual)
+        return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
 
     def __iter__(self) -> Iterator[Lease]:
         for line in self._lines.values():
             yield from filter(_stands, line)
-        yield from self._unusual.values()
+        yield from self.unusual.values()
 
     def soonest(self) -> Iterator[Lease]:
         """Those that run out first come first."""
-        unusual = (self._unusual[key] for _, key, _ in self._timers.soonest())
+        unusual = (self.unusual[key] for _, key, _ in self._timers.soonest())
         lines = (filter(_stands, line) for line in self._lines.values())
         return merge(*lines, unusual, key=attrgetter("deadline"))
 
@@ -78,10 +79,10 @@ class Leases:
         for lease in leases:
             lease.deadline = 0
         self.stale += len(leases)
-        if self._unusual:
+        if self.unusual:
             for lease in leases:
                 if lease.timeout == UNUSUAL:
-                    del self._unusual[lease.record.key]
+                    del self.unusual[lease.record.key]
                     self._timers.remove(lease.record.key)
                     self.stale -= 1
         if self._by_key is not None:
@@ -89,9 +90,9 @@ class Leases:
                 del self._by_key[lease.record.key]
         self.tidy()
 
-    def pass_over(self) -> None:
-        """One more has ended and is not at the head of its line: the hot path says so."""
-        self.stale += 1
+    def pass_over(self, count: int = 1) -> None:
+        """So many more have ended and still stand in their line: the hot path says so."""
+        self.stale += count
         if self.stale > _SLACK:
             self.tidy()
 
@@ -129,7 +130,7 @@ class Leases:
         self.lines.clear()
         self._lines = self.lines
         self.stale = 0
-        self._unusual = {}
+        self.unusual = {}
         self._timers = Timers()
         self._by_key = None
 
@@ -158,7 +159,7 @@ class Leases:
 
     def expired(self, now: int) -> list[Lease]:
         """All whose deadline has come, in no order; nothing is taken out."""
-        found = [self._unusual[key] for _, key, _ in self._timers.due(now)]
+        found = [self.unusual[key] for _, key, _ in self._timers.due(now)]
         for line in self._lines.values():
             for lease in filter(_stands, line):
                 if lease.deadline > now:
@@ -168,7 +169,7 @@ class Leases:
 
     def _add_unusual(self, lease: Lease) -> None:
         lease.timeout = UNUSUAL
-        self._unusual[lease.record.key] = lease
+        self.unusual[lease.record.key] = lease
         self._timers.add(lease.deadline, lease.record)
 
     def _open_line(self, timeout: int) -> deque[Lease] | None:
