@@ -4,17 +4,6 @@ A waiter of `threading.Lock` owns it as soon as it is released, and only then qu
 interpreter: meanwhile the one that runs meets a lock that is taken, so every step becomes a
 change of threads. A turn is taken only by a thread that runs: whoever finds it taken lets the
 others run, and looks again. It must not be held while anything slow happens.
-
-The quick verbs take it without a call, which is as fast as a lock can be, and an interrupt
-(Ctrl-C) can't come between taking it and the `try` that gives it back:
-
-    try:
-        del token[0]
-    except IndexError:
-        acquire()
-    try: ...
-    finally:
-        give(None)
 """
 
 from __future__ import annotations
@@ -27,7 +16,19 @@ _PAUSE_SECONDS_MAX = 0.002
 
 
 class Turn:
-    """Held by one thread at a time: `with turn:`."""
+    """Held by one thread at a time: `with turn:`.
+
+    The quick verbs take it without a call, which is as fast as a lock can be, and an interrupt
+    (Ctrl-C) can't come between taking it and the `try` that gives it back:
+
+        try:
+            del token[0]
+        except IndexError:
+            acquire()
+        try: ...
+        finally:
+            give(None)
+    """
 
     __slots__ = ("give", "token")
 
