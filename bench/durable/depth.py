@@ -7,6 +7,7 @@ housekeeping of a long line does not slow a short one. It belongs to the cost of
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,7 @@ def serve(cycles: int, depth: int) -> None:
         box = opened(path / "store")
         filled(box, depth, BODY_BYTES)
         at_rest(box)
+        os.sync()  # the fill is not what is measured, nor the writing of it to the disk
         print(0, flush=True)
         send, receive = box.send, box.receive
         body = bytes(BODY_BYTES)

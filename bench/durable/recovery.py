@@ -42,7 +42,7 @@ def opening(sized: Sized) -> Probe:
             Figure("opened", "growth by opening the store, a message", "bytes", at_most=250),
             Figure(
                 "sent",
-                "growth by sending (32 MB of new bodies stay at hand), a message",
+                "growth by sending (4 MB of new bodies stay at hand), a message",
                 "bytes",
                 at_most=250 if count == COUNT else None,  # fewer are all at hand
             ),

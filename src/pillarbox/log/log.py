@@ -263,8 +263,16 @@ class Log(ReadableLog):
     @property
     def size_bytes(self) -> int:
         """What the log's records take on disk."""
-        sealed = (each.size_bytes for each in self._catalog.segments if each.sealed)
-        return sum(sealed) + self._writer.live_bytes
+        return self._sealed_bytes + self._writer.live_bytes
+
+    @property
+    def disk_bytes(self) -> int:
+        """What its segments take: with the room that is reserved for records to come."""
+        return self._sealed_bytes + self._writer.reserved_bytes
+
+    @property
+    def _sealed_bytes(self) -> int:
+        return sum(each.size_bytes for each in self._catalog.segments if each.sealed)
 
     # -- retention and adoption ------------------------------------------------------------
 

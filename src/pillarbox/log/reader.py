@@ -98,10 +98,22 @@ class FrameReader:
         self._files: OrderedDict[int, _File] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._checked: tuple[Segment, FrameHeader, bytes] | None = None  # the last large frame
 
     def record(self, segment: Segment, index: int) -> bytes:
         """One confirmed record, found by walking headers; only its own frame is checked."""
         target = index - segment.shift
+        checked = self._checked
+        if checked is not None and checked[0] is segment:
+            _, header, frame = checked
+            if header.first_index <= target < header.end_index:
+                return decode_record(frame, header, target - header.first_index)
+        header, frame = self._frame_of(segment, target)
+        if header.end_index - header.first_index > 1:
+            self._checked = segment, header, frame
+        return decode_record(frame, header, target - header.first_index)
+
+    def _frame_of(self, segment: Segment, target: int) -> tuple[FrameHeader, bytes]:
         file = self._file(segment)
         start, stop = segment.index.range_of_index(target)
         data = self._window(segment, file, start, stop)
@@ -120,10 +132,10 @@ class FrameReader:
             raise _damage(segment, offset, target)
         if header.kind == LOST:
             what = "this record was lost to damage and the log was repaired without it"
-            raise RecordLostError(segment.name, what, offset, index)
+            raise RecordLostError(segment.name, what, offset, target + segment.shift)
         if not header.first_index <= target < header.end_index:
             raise _damage(segment, offset, target)
-        return decode_record(frame, header, target - header.first_index)
+        return header, frame
 
     def _window(self, segment: Segment, file: _File, start: int, stop: int | None) -> bytes:
         """The bytes between two entries of the index; kept, because they never change."""
@@ -170,6 +182,7 @@ class FrameReader:
     def forget(self, segment: Segment) -> None:
         """Close a segment that retention drops."""
         with self._lock:
+            self._checked = None
             self._files.pop(segment.base_index, None)
             for key in [key for key in self._blocks if key[0] == segment.base_index]:
                 del self._blocks[key]
@@ -178,6 +191,7 @@ class FrameReader:
 
     def close(self) -> None:
         with self._lock:
+            self._checked = None
             self._files.clear()
             self._blocks.clear()
             self._windows.clear()

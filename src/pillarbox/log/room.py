@@ -110,5 +110,10 @@ class Room:
         """What is written to the segment that is not sealed yet."""
         return self._filling.position if self._filling is not None else 0
 
+    @property
+    def reserved_bytes(self) -> int:
+        """What that segment takes on disk: the room for what is to come is reserved."""
+        return self._filling.reserved if self._filling is not None else 0
+
     def _listed(self, writer: SegmentWriter) -> Segment:
         return next(each for each in self._catalog.segments if each.name == writer.name)

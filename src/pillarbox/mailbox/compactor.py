@@ -76,14 +76,16 @@ class Compactor:
     ) -> None:
         """Take a snapshot, and drop whatever is neither alive nor wanted as history.
 
-        Under load, segments that are dropped are kept as spares for those to come.
+        Under load, segments that are dropped are kept as spares for those to come, and the room
+        that is reserved ahead does not count.
         """
+        log = self._store.log
         with self._busy:
             live = self._snapshot()
-            self._rewrite(live, progress)
+            self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
             self._drop(live)
             if not keep_spares:
-                self._store.log.drop_spares()
+                log.drop_spares()
 
     def take_snapshot(self) -> None:
         with self._busy:
@@ -108,10 +110,12 @@ class Compactor:
         self._enough = _enough_for(len(live))
         return live
 
-    def _rewrite(self, live: list[Record], progress: Callable[[int, int], None] | None) -> None:
+    def _rewrite(
+        self, live: list[Record], size: int, progress: Callable[[int, int], None] | None
+    ) -> None:
         """Write what lives in the oldest segments again, until the log is small enough."""
         store = self._store
-        budget = store.log.size_bytes - (
+        budget = size - (
             int(_SLACK * sum(bytes_of(record.body) for record in live)) + store.segment_bytes
         )
         live.sort(key=lambda record: index_of(record.body))

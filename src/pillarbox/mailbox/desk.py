@@ -119,9 +119,8 @@ class Desk:
 
     def send_one(self, body: Any) -> int:
         """`send` for one message that is nothing but its body; there must be no capacity."""
-        queue, store, lock = self.queue, self.store, self._lock
-        lock.acquire()
-        try:
+        queue, store = self.queue, self.store
+        with self._lock:
             now = self._now()
             if now >= queue.wake_at:
                 self.settle(now)
@@ -132,8 +131,6 @@ class Desk:
             apply.lined_up(queue, (Record(key, body),), 0)
             if self.waiters:
                 self.serve(now)
-        finally:
-            lock.release()
         return key
 
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:

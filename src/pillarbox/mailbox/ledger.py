@@ -52,7 +52,7 @@ __all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
 
 R = TypeVar("R")
 
-_RECENT_BYTES_MAX = 32 << 20
+_RECENT_BYTES_MAX = 4 << 20
 
 
 class DurableStore(Store):
@@ -199,14 +199,15 @@ class DurableStore(Store):
         if recent is not None:
             return recent
         try:
-            with _translated(self.path):
-                return journal.body_of(self.log.get(index_of(place)))
+            return journal.body_of(self.log.get(index_of(place)))
         except RecordLostError:
             return None
         except LogIndexError:
             if record.body == place:
                 raise
             return self.body(record)  # the compactor has just moved it
+        except (LogError, OSError) as error:
+            raise in_words_of_mailboxes(error, self.path) from error
 
     def declare(self, desk: Desk) -> None:
         """Put on record what a queue is. Needs the lock."""
@@ -347,7 +348,5 @@ def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except (LogIndexError, RecordLostError):
-        raise
     except (LogError, OSError) as error:
         raise in_words_of_mailboxes(error, path) from error
