@@ -111,11 +111,11 @@ class Compactor:
         return live
 
     def _rewrite(
-        self, live: list[Record], size: int, progress: Callable[[int, int], None] | None
+        self, live: list[Record], taken: int, progress: Callable[[int, int], None] | None
     ) -> None:
         """Write what lives in the oldest segments again, until the log is small enough."""
         store = self._store
-        budget = size - (
+        budget = taken - (
             int(_SLACK * sum(bytes_of(record.body) for record in live)) + store.segment_bytes
         )
         live.sort(key=lambda record: index_of(record.body))
