@@ -3,69 +3,113 @@
 A waiter of `threading.Lock` owns it as soon as it is released, and only then queues for the
 interpreter: meanwhile the one that runs meets a lock that is taken, so every step becomes a
 change of threads. A turn is taken only by a thread that runs: whoever finds it taken lets the
-others run, and looks again. It must not be held while anything slow happens.
+others run, and looks again. Who has looked in vain for long stands in line, and those who
+release it make way now and then: nobody starves.
 """
 
 from __future__ import annotations
 
-from time import sleep
+import threading
+from contextlib import suppress
+from threading import get_ident
+from time import monotonic, sleep
 
-_YIELDS = 200  # how often others are let run at once before it is a matter of time
-_PAUSE_SECONDS = 0.000_05
-_PAUSE_SECONDS_MAX = 0.002
+_PATIENCE_SECONDS = 0.01  # how long one looks before it stands in line
+_PAUSE_SECONDS = 0.01  # how long one stands there before it looks by itself
+_BETWEEN_SECONDS = 0.01  # how often way is made for the first in line,
+_ASIDE_SECONDS = 0.0002  # and for how long
 
 
 class Turn:
-    """Held by one thread at a time: `with turn:`.
+    """Held by one thread at a time: `with turn:`. It can't be taken twice.
 
-    The quick verbs take it without a call, which is as fast as a lock can be, and an interrupt
-    (Ctrl-C) can't come between taking it and the `try` that gives it back:
+    An interrupt (Ctrl-C) is raised after a call, or where a function begins. So the token is
+    taken by a statement that calls nothing, and a thread that was kept from releasing it has it
+    when it comes back. Verbs that never wait within it do without any call to take it:
 
         try:
             del token[0]
         except IndexError:
-            acquire()
+            wait()
         try: ...
         finally:
             give(None)
     """
 
-    __slots__ = ("give", "token")
+    __slots__ = ("_holder", "_line", "_make_way_at", "give", "token")
 
     def __init__(self) -> None:
         self.token: list[None] = [None]  # empty while someone has the turn
         self.give = self.token.append
-
-    def wait(self) -> None:
-        """Return when it looks free; whoever takes it first has it."""
-        token = self.token
-        for _ in range(_YIELDS):
-            sleep(0)
-            if token:
-                return
-        pause = _PAUSE_SECONDS
-        while not token:
-            sleep(pause)
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+        self._holder = 0  # the thread that took it by `acquire`
+        self._line: dict[threading.Lock, None] = {}  # the gates of those who wait for long
+        self._make_way_at = 0.0
 
     def acquire(self) -> None:
-        token = self.token
-        while True:
-            try:
-                del token[0]
-            except IndexError:
-                self.wait()
-            else:
-                return
+        """Return with the turn, which the caller must release."""
+        me = get_ident()
+        try:
+            del self.token[0]
+        except IndexError:
+            self.wait()
+        self._holder = me
 
     def release(self) -> None:
+        """Give it back."""
+        self._holder = 0
         self.token.append(None)
+        if self._line:
+            self._make_way()
 
     __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
+        self._holder = 0
         self.token.append(None)
+        if self._line:
+            self._make_way()
 
     def restart_after_fork(self) -> None:
-        """In the child nobody else is left who could give it back."""
+        """In the child nobody else is left who could give it back, or who waits for it."""
         self.token[:] = [None]
+        self._line.clear()
+
+    def wait(self) -> None:
+        """Return with the turn that was found taken."""
+        if self._holder == get_ident():  # an interrupt has kept this thread from releasing it
+            self._holder = 0
+            return
+        until = monotonic() + _PATIENCE_SECONDS
+        while monotonic() < until:
+            sleep(0)
+            try:
+                del self.token[0]
+            except IndexError:
+                continue
+            return
+        self._stand_in_line()
+
+    def _stand_in_line(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        self._line[gate] = None
+        try:
+            while True:
+                gate.acquire(timeout=_PAUSE_SECONDS)
+                try:
+                    del self.token[0]
+                except IndexError:
+                    continue
+                return
+        finally:
+            del self._line[gate]
+
+    def _make_way(self) -> None:
+        """Let the first in line look while the turn is free."""
+        now = monotonic()
+        if now < self._make_way_at:
+            return
+        self._make_way_at = now + _BETWEEN_SECONDS
+        with suppress(StopIteration, RuntimeError):  # it is gone by now, or about to look
+            next(iter(self._line)).release()
+            sleep(_ASIDE_SECONDS)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import sleep
 from types import FrameType
 
 import pytest
@@ -109,10 +110,12 @@ def interrupted(work: Callable[[], None], times: int) -> Iterator[None]:
     try:
         for number in range(times):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.000_2 + number % 97 * 0.000_001)
+                soon = 0.000_2 + number % 97 * 0.000_001
+                signal.setitimer(signal.ITIMER_REAL, soon, 0.05)  # one may meet what swallows it
                 while True:
                     work()
             except Interrupt:
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -130,6 +133,39 @@ def test_R38_an_interrupt_never_leaves_a_mailbox_taken() -> None:
 
     for _ in interrupted(cycle, 3_000):
         assert token == [None]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # swallowed ones
+def test_R38_an_interrupt_within_any_verb_does_not_keep_its_thread_out() -> None:
+    box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
+    turn = box._store.lock
+    for _ in interrupted(lambda: box.send("a letter", delay_seconds=100), 2_000):
+        with turn:
+            assert turn.token == []
+        assert turn.token == [None]
+    assert box.approximate_count() > 0
+
+
+def test_R38_those_who_hold_it_again_and_again_make_way_for_one_who_waits() -> None:
+    turn = Turn()
+    rounds, got = 0, threading.Event()
+
+    def take() -> None:
+        with turn:
+            got.set()
+
+    turn.acquire()
+    thread = threading.Thread(target=take)
+    thread.start()
+    while not turn._line:
+        sleep(0.001)
+    turn.release()
+    while not got.is_set():
+        with turn:  # it gives up the interpreter only while it has the turn
+            sleep(0.000_1)
+        rounds += 1
+        assert rounds < 1_000_000, "it starves"
+    thread.join()
 
 
 def test_R38_control_a_lock_that_is_acquired_by_a_call_is_left_taken() -> None:

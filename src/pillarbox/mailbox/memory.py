@@ -121,7 +121,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         """What the quick verbs need, in one tuple each: that is quicker than as attributes."""
         desk, store, queue = self._desk, self._store, self._desk.queue
         turn, clock = store.lock, store.clock.now
-        token, take, give = turn.token, turn.acquire, turn.give
+        token, take, give = turn.token, turn.wait, turn.give
         lane, lines = queue.lanes[0], queue.leases.lines
         self._tools = token, take, give, clock, queue, desk, store, lane, lines
         self._settling = token, take, give, clock, queue, lines, self
