@@ -34,15 +34,17 @@ class Turn:
         try: ...
         finally:
             give(None)
+
+    Where something waits within it, `if line: make_way()` has to follow.
     """
 
-    __slots__ = ("_holder", "_line", "_make_way_at", "give", "token")
+    __slots__ = ("_holder", "_make_way_at", "give", "line", "token")
 
     def __init__(self) -> None:
         self.token: list[None] = [None]  # empty while someone has the turn
         self.give = self.token.append
         self._holder = 0  # the thread that took it by `acquire`
-        self._line: dict[threading.Lock, None] = {}  # the gates of those who wait for long
+        self.line: dict[threading.Lock, None] = {}  # the gates of those who wait for long
         self._make_way_at = 0.0
 
     def acquire(self) -> None:
@@ -58,21 +60,21 @@ class Turn:
         """Give it back."""
         self._holder = 0
         self.token.append(None)
-        if self._line:
-            self._make_way()
+        if self.line:
+            self.make_way()
 
     __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self._holder = 0
         self.token.append(None)
-        if self._line:
-            self._make_way()
+        if self.line:
+            self.make_way()
 
     def restart_after_fork(self) -> None:
         """In the child nobody else is left who could give it back, or who waits for it."""
         self.token[:] = [None]
-        self._line.clear()
+        self.line.clear()
 
     def wait(self) -> None:
         """Return with the turn that was found taken."""
@@ -92,7 +94,7 @@ class Turn:
     def _stand_in_line(self) -> None:
         gate = threading.Lock()
         gate.acquire()
-        self._line[gate] = None
+        self.line[gate] = None
         try:
             while True:
                 gate.acquire(timeout=_PAUSE_SECONDS)
@@ -102,14 +104,14 @@ class Turn:
                     continue
                 return
         finally:
-            del self._line[gate]
+            del self.line[gate]
 
-    def _make_way(self) -> None:
+    def make_way(self) -> None:
         """Let the first in line look while the turn is free."""
         now = monotonic()
         if now < self._make_way_at:
             return
         self._make_way_at = now + _BETWEEN_SECONDS
         with suppress(StopIteration, RuntimeError):  # it is gone by now, or about to look
-            next(iter(self._line)).release()
+            next(iter(self.line)).release()
             sleep(_ASIDE_SECONDS)

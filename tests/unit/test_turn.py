@@ -157,7 +157,7 @@ def test_R38_those_who_hold_it_again_and_again_make_way_for_one_who_waits() -> N
     turn.acquire()
     thread = threading.Thread(target=take)
     thread.start()
-    while not turn._line:
+    while not turn.line:
         sleep(0.001)
     turn.release()
     while not got.is_set():

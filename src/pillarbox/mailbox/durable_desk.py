@@ -58,9 +58,12 @@ class DurableDesk(Desk):
 
     def send_one(self, body: bytes) -> int:
         queue, store = self.queue, self.store
-        lock, leads, ticket = self._lock, False, None
+        turn, leads, ticket = self._lock, False, None
         try:
-            lock.acquire()
+            try:
+                del turn.token[0]
+            except IndexError:
+                turn.wait()
             try:
                 now = self._now()
                 if now >= queue.wake_at:
@@ -82,7 +85,9 @@ class DurableDesk(Desk):
                 if self.waiters:
                     self.serve(now)
             finally:
-                lock.release()
+                turn.give(None)
+                if turn.line:
+                    turn.make_way()
         finally:  # whatever happened, others wait for a leader to do its part
             if leads:
                 store.sync()
@@ -92,10 +97,14 @@ class DurableDesk(Desk):
 
     def receive_one(self, timeout: int) -> Lease | None:
         """Lease the next message, if that needs no more than a look at the line."""
-        queue = self.queue
+        queue, turn = self.queue, self._lock
         if self.dead is not None or queue.sources:
             return None
-        with self._lock:
+        try:
+            del turn.token[0]
+        except IndexError:
+            turn.wait()
+        try:
             now = self._now()
             if now >= queue.wake_at:
                 self.settle(now)
@@ -108,12 +117,19 @@ class DurableDesk(Desk):
                 store.write((entry,), lazy=True, urgent=True)
             apply.leased(queue, leases)
             return leases[0]
+        finally:
+            turn.give(None)
+            if turn.line:
+                turn.make_way()
 
     def acknowledge_one(self, lease: Lease) -> bool:
         queue, store = self.queue, self.store
-        lock, leads, ticket = self._lock, False, None
+        turn, leads, ticket = self._lock, False, None
         try:
-            lock.acquire()
+            try:
+                del turn.token[0]
+            except IndexError:
+                turn.wait()
             try:
                 now = self._now()
                 if now >= queue.wake_at:
@@ -130,7 +146,9 @@ class DurableDesk(Desk):
                 if self.waiters:
                     self.serve(now)
             finally:
-                lock.release()
+                turn.give(None)
+                if turn.line:
+                    turn.make_way()
         finally:
             if leads:
                 store.sync()
