@@ -264,7 +264,7 @@ class SimDisk:
                 directory.durable = dict(directory.entries)
                 directory.changes.clear()
             for child, inner in self._directories.items():
-                if _split(child)[0] == path:
+                if (_split(child)[0] or ".") == path:
                     inner.on_disk = True
         self._end("sync_directory")
 
