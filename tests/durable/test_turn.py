@@ -1,4 +1,7 @@
-"""The turn: one holder, given back whatever happens, and no thread is made to wait in vain."""
+"""The turn: one holder, given back whatever happens, and no thread is made to wait in vain.
+
+Not to be run under a tracer (coverage): that raises interrupts between any two lines.
+"""
 
 from __future__ import annotations
 
