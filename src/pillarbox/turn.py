@@ -56,7 +56,7 @@ class Turn:
             self.wait()
         self._holder = me
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         """Give it back."""
         self._holder = 0
         self.token.append(None)
@@ -64,16 +64,12 @@ class Turn:
             self.make_way()
 
     __enter__ = acquire
-
-    def __exit__(self, *_: object) -> None:
-        self._holder = 0
-        self.token.append(None)
-        if self.line:
-            self.make_way()
+    __exit__ = release
 
     def restart_after_fork(self) -> None:
         """In the child nobody else is left who could give it back, or who waits for it."""
         self.token[:] = [None]
+        self._holder = 0
         self.line.clear()
 
     def wait(self) -> None:

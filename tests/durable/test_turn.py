@@ -67,17 +67,23 @@ def test_R38_control_without_a_turn_updates_are_lost() -> None:
     assert any(lost_updates(lambda: None, lambda: None) for _ in range(20))
 
 
-def test_R38_whoever_finds_it_taken_gets_it_when_it_is_given_back() -> None:
-    turn = Turn()
+def waiting_for(turn: Turn) -> tuple[threading.Thread, threading.Event]:
+    """A thread that wants the turn, and whether it has had it."""
     got = threading.Event()
 
     def take() -> None:
         with turn:
             got.set()
 
-    turn.acquire()
     thread = threading.Thread(target=take)
     thread.start()
+    return thread, got
+
+
+def test_R38_whoever_finds_it_taken_gets_it_when_it_is_given_back() -> None:
+    turn = Turn()
+    turn.acquire()
+    thread, got = waiting_for(turn)
     assert not got.wait(0.05)  # long past the yields: it waits by the clock now
     turn.release()
     assert got.wait(10)
@@ -151,15 +157,9 @@ def test_R38_an_interrupt_within_any_verb_does_not_keep_its_thread_out() -> None
 
 def test_R38_those_who_hold_it_again_and_again_make_way_for_one_who_waits() -> None:
     turn = Turn()
-    rounds, got = 0, threading.Event()
-
-    def take() -> None:
-        with turn:
-            got.set()
-
+    rounds = 0
     turn.acquire()
-    thread = threading.Thread(target=take)
-    thread.start()
+    thread, got = waiting_for(turn)
     while not turn.line:
         sleep(0.001)
     turn.release()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core import limits
+from pillarbox.core import apply, limits
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
@@ -234,7 +234,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     def _quick_batch(self, count: int, timeout: int) -> list[Message[T]]:
         """New messages of the only priority in use; none if that is not all there is to it."""
-        token, take, give, clock, queue, desk, _, lane, lines = self._tools
+        token, take, give, clock, queue, desk, _, lane, _ = self._tools
         try:
             del token[0]
         except IndexError:
@@ -243,25 +243,15 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             now = clock()
             if now >= queue.wake_at:
                 desk.settle(now)
-            line = lines.get(timeout)
-            if queue.mask != 1 or line is None or queue.groups:
+            if queue.mask != 1 or queue.groups:
                 return []
             records: list[Record] = list(islice(lane, count))  # type: ignore[arg-type]
             bodies = [each.body for each in records if not (each.deliveries or each.extra)]
             if len(bodies) < len(records):
                 return []
-            deadline = now + timeout
-            terms = repeat(1), repeat(now), repeat(deadline), repeat(timeout)
+            terms = repeat(1), repeat(now), repeat(now + timeout), repeat(timeout)
             leases = list(map(Lease, records, *terms))
-            line.extend(leases)
-            if deadline < queue.wake_at:
-                queue.wake_at = deadline
-            if len(leases) == len(lane):
-                lane.clear()
-                queue.mask = 0
-            else:
-                for _ in leases:
-                    lane.popleft()
+            apply.leased(queue, leases)
         finally:
             give(None)
         try:
