@@ -1,8 +1,10 @@
-"""`python -m bench.spark.figures latency|cores N`: figures that need a session of their own."""
+"""`python -m bench.spark.figures latency|cores|read ...`: figures that need their own session."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +27,10 @@ def latency(sized: Sized) -> Probe:
 
 
 def cores(sized: Sized) -> Probe:
-    figures = (Figure("speedup", "reading with 2 cores instead of 1", "x", at_least=1.6),)
+    figures = (
+        Figure("speedup", "reading on 2 cores instead of 1", "x", at_least=1.6),
+        Figure("tasks", "reading with 2 tasks instead of 1, both on 2 cores", "x"),
+    )
     count = str(sized(MESSAGES))
     return Probe("scaling with cores", "bench.spark.figures", ("cores", count), figures)
 
@@ -57,18 +62,27 @@ def _wait_for(path: Path, count: int) -> None:
 
 
 def measure_cores(count: int) -> dict[str, float]:
+    """A task takes more than a core: a thread of Spark, and the Python that feeds it.
+
+    So one core is a machine that has no other: the processes can't run elsewhere.
+    """
     with work_directory() as place:
         write_log(place / "data", count)
-        seconds = [_seconds(f"local[{number}]", place / "data") for number in (1, 2)]
-    return {"speedup": seconds[0] / seconds[1]}
+        alone = _seconds("local[1]", place / "data", cores=1)
+        one, two = (_seconds(f"local[{n}]", place / "data", cores=2) for n in (1, 2))
+    return {"speedup": alone / two, "tasks": one / two}
 
 
-def _seconds(master: str, path: Path) -> float:
-    spark_session.cache_clear()
+def _seconds(master: str, path: Path, cores: int) -> float:
+    """In a process of its own, because a JVM is never told of other cores."""
+    command = (sys.executable, "-m", "bench.spark.figures", "read", master, str(path), str(cores))
+    return float(json.loads(subprocess.check_output(command)))
+
+
+def measure_read(master: str, path: str, cores: str) -> float:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     spark = spark_session(master)
-    best = min(_read(spark, path) for _ in range(3))
-    spark.stop()
-    return best
+    return min(_read(spark, Path(path)) for _ in range(5))
 
 
 def _read(spark: Any, path: Path) -> float:
@@ -79,5 +93,9 @@ def _read(spark: Any, path: Path) -> float:
 
 
 if __name__ == "__main__":
-    measure = {"latency": measure_latency, "cores": measure_cores}[sys.argv[1]]
-    print(json.dumps(measure(int(sys.argv[2]))))
+    what, *given = sys.argv[1:]
+    if what == "read":
+        print(json.dumps(measure_read(*given)))
+    else:
+        measure = {"latency": measure_latency, "cores": measure_cores}[what]
+        print(json.dumps(measure(int(given[0]))))

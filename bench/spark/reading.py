@@ -52,5 +52,5 @@ def reading(sized: Sized) -> Race:
             Contender("parquet", partial(_reading, _parquet, as_parquet, many), many),
             Contender("tuples", partial(_reading, _tuples, write_log, few), few),
         ),
-        rounds=3,
+        rounds=5,
     )

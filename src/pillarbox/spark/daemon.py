@@ -8,16 +8,29 @@ workers find it.
 from __future__ import annotations
 
 import gc
-import runpy
+from typing import Any
+
+from pyspark import daemon
 
 import pillarbox.spark.source  # noqa: F401 - imported once, for all that are forked
 
+_worker = daemon.worker
+
 
 def main() -> None:
-    """Become Spark's daemon."""
+    """Be Spark's daemon."""
     # Workers collect garbage after each task; what was imported here is none.
     gc.freeze()
-    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
+    daemon.worker = worker_until_closed
+    daemon.manager()
+
+
+def worker_until_closed(sock: Any, authenticated: bool) -> int:
+    """Serve tasks; that Spark has hung up is an end, not an error that a person should see."""
+    try:
+        return int(_worker(sock, authenticated))
+    except BrokenPipeError:
+        return 1
 
 
 if __name__ == "__main__":

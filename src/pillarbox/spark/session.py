@@ -26,6 +26,21 @@ DEFAULTS: dict[str, str] = {
     # Progress bars are ours; Spark's would be drawn over them.
     "spark.ui.showConsoleProgress": "false",
 }
+#: Settings for Python workers that run on this machine, with Pillarbox installed.
+WORKER_DEFAULTS: dict[str, str] = {
+    # They are forked from a process that has imported the data source already.
+    "spark.python.daemon.module": "pillarbox.spark.daemon",
+    # Rows come and go by a socket that needs no network: half the work of TCP on loopback.
+    "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
+}
+_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+#: Settings that a JVM is started with.
+JVM_DEFAULTS: dict[str, str] = {
+    # Spark asks where a value begins, ends and whether it is null before it takes it; without
+    # these, Arrow asks the same again for each value.
+    "spark.driver.extraJavaOptions": _ARROW,
+    "spark.executor.extraJavaOptions": _ARROW,
+}
 #: Settings for a cluster.
 CLUSTER_DEFAULTS: dict[str, str] = {
     # As above: the 200 of Spark are for one large job, not for many small batches.
@@ -66,6 +81,7 @@ def session(
     connect = place.startswith("sc://")
     if not connect:
         find_java()
+        settings |= JVM_DEFAULTS
         if choose_python(local=local):
             settings |= quick_workers(place)
     settings |= conf or {}
@@ -79,14 +95,13 @@ def session(
 
 
 def quick_workers(master: str) -> dict[str, str]:
-    """Have workers forked from a process that has imported the data source already.
+    """Settings for workers where Pillarbox is installed for the Python that they run.
 
-    Only where Pillarbox is installed for the Python that they run: if Spark could not start that
-    process, nothing of Python would work.
+    Nowhere else: if Spark could not start their daemon, nothing of Python would work.
     """
     if not is_local(master) or not any(importlib.metadata.distributions(name=OWN)):
         return {}
-    return {"spark.python.daemon.module": "pillarbox.spark.daemon"}
+    return WORKER_DEFAULTS
 
 
 def register(spark: Any) -> None:
