@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 import boto3
 
@@ -12,6 +15,7 @@ from bench.broker.servers import QUEUE, broker
 from bench.harness import Contender, Race, Run, Sized, UnavailableError, Versus
 
 BOTO = "boto3 send_message"
+_READ_BYTES = 4096
 
 
 @contextmanager
@@ -43,6 +47,36 @@ def _boto() -> Iterator[Run]:
         yield run
 
 
+def _echo_server(port: Connection) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port.send(server.getsockname()[1])
+        line, _ = server.accept()
+        with line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while data := line.recv(_READ_BYTES):
+                line.sendall(data)
+
+
+@contextmanager
+def _echo() -> Iterator[Run]:
+    """What no client can be faster than: the bytes go to another process and come back."""
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    server = context.Process(target=_echo_server, args=(there,), daemon=True)
+    server.start()
+    with socket.create_connection(("127.0.0.1", here.recv())) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        data = BODY.encode()
+
+        def run(operations: int) -> None:
+            for _ in range(operations):
+                line.sendall(data)
+                line.recv(_READ_BYTES)
+
+        yield run
+    server.join()
+
+
 def python(sized: Sized) -> Race:
     return Race(
         "one Python thread sends",
@@ -51,5 +85,6 @@ def python(sized: Sized) -> Race:
                 "BrokerMailbox.send", _mailbox, sized(20_000), (Versus(BOTO, speed_at_least=15),)
             ),
             Contender(BOTO, _boto, sized(2_000)),
+            Contender("100 bytes there and back", _echo, sized(20_000), (), "all but the socket"),
         ),
     )
