@@ -223,3 +223,28 @@ def test_R55_an_attempt_is_forgotten_after_five_minutes(world: World) -> None:
     world.clock.advance(301)
     assert sqs.receive(queue, 1, ReceiveRequestAttemptId="try") == []
     sqs.delete(queue, first[0])
+
+
+@pytest.mark.parametrize(
+    ("left_out", "code"),
+    [("MessageGroupId", "MissingParameter"), ("MessageDeduplicationId", "InvalidParameterValue")],
+)
+def test_R55_a_batch_with_an_entry_that_can_not_be_ordered_fails_whole(
+    sqs: Client, left_out: str, code: str
+) -> None:
+    """Unlike other entries that are wrong: what comes after this one would overtake it."""
+    queue = sqs.create(fifo=True)
+    entries = [
+        {
+            "Id": name,
+            "MessageBody": name,
+            "MessageGroupId": "g",
+            "MessageDeduplicationId": name,
+        }
+        for name in ("a", "b")
+    ]
+    del entries[1][left_out]
+    with pytest.raises(Refused) as refused:
+        sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+    assert refused.value.code == code
+    assert sqs.bodies(queue) == []

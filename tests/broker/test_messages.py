@@ -215,7 +215,7 @@ def test_R55_visibility_may_be_shortened(world: World) -> None:
     assert sqs.bodies(queue) == ["a"]
 
 
-@pytest.mark.parametrize("fate", ["deleted", "expired"])
+@pytest.mark.parametrize("fate", ["deleted", "expired", "taken again"])
 def test_R55_visibility_of_a_message_that_is_not_in_flight_can_not_change(
     world: World, fate: str
 ) -> None:
@@ -226,6 +226,8 @@ def test_R55_visibility_of_a_message_that_is_not_in_flight_can_not_change(
         sqs.delete(queue, message)
     else:
         world.clock.advance(6)
+    if fate == "taken again":
+        sqs.receive(queue, VisibilityTimeout=5)
     with pytest.raises(Refused) as refused:
         sqs(
             "ChangeMessageVisibility",
@@ -233,8 +235,11 @@ def test_R55_visibility_of_a_message_that_is_not_in_flight_can_not_change(
             ReceiptHandle=message["ReceiptHandle"],
             VisibilityTimeout=5,
         )
-    assert refused.value.code == "InvalidParameterValue"
-    assert "not available for visibility timeout change" in refused.value.message
+    if fate == "expired":
+        assert refused.value.code == "AWS.SimpleQueueService.MessageNotInflight"
+    else:
+        assert refused.value.code == "InvalidParameterValue"
+        assert "not available for visibility timeout change" in refused.value.message
 
 
 def test_R55_a_message_may_be_hidden_for_twelve_hours_in_all(world: World) -> None:

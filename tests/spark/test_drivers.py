@@ -167,7 +167,10 @@ def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) 
 def python_workers(group: int) -> list[int]:
     """The processes of a driver that Spark has started to run Python."""
     found = subprocess.run(
-        ["pgrep", "-g", str(group), "-f", "-m pyspark"], capture_output=True, text=True, check=False
+        ["pgrep", "-g", str(group), "-f", "-m (pyspark|pillarbox.spark)"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return [int(line) for line in found.stdout.split()]
 

@@ -71,6 +71,9 @@ def failure(entry: Entry, error: SqsError) -> dict[str, Any]:
 def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
     queue = call.queue(ask.QueueUrl)
     entries = checked(call, ask.Entries)
+    if queue.fifo:
+        for entry in entries:
+            messages.check_order(queue, entry)
     accepted: list[shapes.SendEntry] = []
     drafts: list[messages.Draft] = []
     failed = []

@@ -88,21 +88,26 @@ def _delay(queue: BrokerQueue, asked: int | None) -> int:
     return queue.delay_ns if queue.fifo else asked * SECOND_NS
 
 
-def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra:
+def check_order(queue: BrokerQueue, ask: shapes.SendMessage) -> None:
+    """What a FIFO queue has to be told of every message; a batch that leaves it out fails whole."""
     if not ask.MessageGroupId:
         raise missing("MessageGroupId")
-    _check_token("MessageGroupId", ask.MessageGroupId)
-    name = ask.MessageDeduplicationId
-    if name is not None:
-        _check_token("MessageDeduplicationId", name)
-    elif queue.content_based:
-        name = hashlib.sha256(body).hexdigest()
-    else:
+    if ask.MessageDeduplicationId is None and not queue.content_based:
         raise invalid(
             "The queue should either have ContentBasedDeduplication enabled or "
             "MessageDeduplicationId provided explicitly"
         )
-    return Extra(ask.MessageGroupId, name)
+
+
+def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra:
+    check_order(queue, ask)
+    group, name = str(ask.MessageGroupId), ask.MessageDeduplicationId
+    _check_token("MessageGroupId", group)
+    if name is None:
+        name = hashlib.sha256(body).hexdigest()
+    else:
+        _check_token("MessageDeduplicationId", name)
+    return Extra(group, name)
 
 
 def _fair_group(ask: shapes.SendMessage, kept: dict[str, str] | None) -> dict[str, str]:
@@ -238,6 +243,20 @@ def delete_stale(queue: BrokerQueue, keys: Iterable[int]) -> set[int]:
     return refused
 
 
+def _waits(queue: BrokerQueue, key: int) -> bool:
+    """Whether the message is there, and nobody holds it."""
+    there: list[int] = []
+
+    def look(state: Queue, now: int) -> list[Removed]:
+        wanted = frozenset((key,))
+        if not state.leases.among(wanted):
+            there.extend(decide.remove(state, wanted).keys)
+        return []
+
+    queue.desk.step(look)
+    return bool(there)
+
+
 def expired(handle: str | None) -> SqsError:
     return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
 
@@ -274,7 +293,9 @@ def visibility(seconds: int | None) -> int:
 
 def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
     """Let the lease end so many seconds from now; at once for 0."""
-    _, lease = lease_of(call, queue, handle)
+    key, lease = lease_of(call, queue, handle)
+    if lease is None and _waits(queue, key):
+        raise SqsError("MessageNotInflight", "The specified message isn't in flight.")
     if lease is not None:
         if seconds == 0:
             if queue.desk.nack((lease,), 0)[0]:
