@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from msgspec import Struct
 from pyspark.sql import DataFrame
 
@@ -96,6 +99,40 @@ def test_R84_parquet_and_json_hold_each_step_once(
         assert Counter(row.tea for row in found.collect()) == {"Assam": 4, "Ceylon": 2}
         assert len({row["hash"] for row in found.collect()}) == 2
         assert [each.name for each in path.iterdir() if each.name.startswith("_")] == []
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    """As another reader of Delta's sees them, which knows nothing of Spark or of us."""
+    return list(DeltaTable(table).to_pyarrow_table().to_pylist())
+
+
+def test_R84_a_delta_table_holds_each_step_once(batch: DataFrame, tmp_path: Path) -> None:
+    when = datetime(2026, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
+    timed = batch.selectExpr("*", f"TIMESTAMP_MICROS({when.timestamp() * 1e6:.0f}) AS sent")
+    steps_by_hand(timed, sinks.delta(tmp_path / "table"))
+    found = rows_of(tmp_path / "table")
+    assert Counter(row["tea"] for row in found) == {"Assam": 4, "Ceylon": 2}
+    assert {row["sent"] for row in found} == {when}
+
+
+def test_R84_a_delta_table_does_not_show_a_step_that_was_interrupted(
+    batch: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_step, step = sinks.delta(tmp_path / "table"), Step("ship", 0, "0" * 64)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "create_write_transaction", killed)
+        with pytest.raises(InterruptedError):
+            write_step(batch, step)
+    assert list((tmp_path / "table").glob("step-0-*/*.parquet")), "then nothing was to be hidden"
+    assert rows_of(tmp_path / "table") == []
+    write_step(batch, step)
+    assert len(rows_of(tmp_path / "table")) == len(TOTALS)
+    write_step(batch, replace(step, generation=1))  # after a reset its steps count from 0
+    assert len(rows_of(tmp_path / "table")) == 2 * len(TOTALS)
 
 
 def test_R84_a_database_holds_each_step_once(batch: DataFrame, tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def _files(path: str, kind: str, options: dict[str, str]) -> Sink:
             return
         temporary = f"{path}/_writing-{step.hash}"
         batch.write.format(kind).mode("overwrite").options(**options).save(f"file:{temporary}")
-        _sync_all(temporary)
+        sync_all(temporary)
         os.rename(temporary, final)
-        _sync(path)
+        sync(path)
         for name in os.listdir(path):
             if name.startswith("_writing-"):  # of a step that was given up for another
                 shutil.rmtree(f"{path}/{name}", ignore_errors=True)
@@ -46,29 +46,16 @@ def _files(path: str, kind: str, options: dict[str, str]) -> Sink:
     return write
 
 
-def _sync_all(directory: str) -> None:
+def sync_all(directory: str) -> None:
+    """Have a directory and its files on disk."""
     for name in os.listdir(directory):
-        _sync(f"{directory}/{name}")
-    _sync(directory)
+        sync(f"{directory}/{name}")
+    sync(directory)
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def delta(path: str, **options: str) -> Sink:
-    """Append each step to a Delta table, which knows by itself what it has seen.
-
-    Needs a session with Delta Lake: `pip install delta-spark`.
-    """
-
-    def write(batch: DataFrame, step: Step) -> None:
-        writer = f"{step.processor}@{step.generation}"
-        known = {"txnAppId": writer, "txnVersion": str(step.number)}
-        batch.write.format("delta").mode("append").options(**known, **options).save(path)
-
-    return write
