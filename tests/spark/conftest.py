@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 400
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         here = item.path.is_relative_to(Path(__file__).parent)
-        if here and item.get_closest_marker("timeout") is None:
+        if here and not any(map(item.get_closest_marker, ("timeout", "soak"))):
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 

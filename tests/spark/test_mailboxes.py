@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,23 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import BinaryType, StructType
 
-from pillarbox import DurableMailbox, open_mailbox
+from pillarbox import Mailbox, open_mailbox
 from pillarbox import spark as on_spark
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import Log
 from pillarbox.spark.leased import LeasedReader, _encode, _staged
 from pillarbox.spark.mailbox_sink import MailboxSink
 from pillarbox.spark.options import ReadOptions
+from pillarbox.testing.broker import running_broker
+from pillarbox.testing.redis import shared_server
 from tests.spark.support import contents, fill, numbered, to_the_end
 
 
-def opened(path: Path, name: str) -> DurableMailbox[dict[str, Any]]:
-    """The mailbox, once Spark's reader has let go of its store, which is soon after the query."""
+def opened(url: str) -> Mailbox[dict[str, Any]]:
+    """The mailbox; on disk once Spark's reader has let go of its store, soon after the query."""
     while True:
         try:
-            return DurableMailbox(name, dict, path=path)
+            return open_mailbox(url, dict)
         except MailboxStorageError as error:
             if "is open in process" not in str(error):
                 raise
@@ -31,7 +34,7 @@ def opened(path: Path, name: str) -> DurableMailbox[dict[str, Any]]:
 
 def received(path: Path, name: str) -> list[Any]:
     found = []
-    with opened(path, name) as box:
+    with opened(f"file:{path}/{name}") as box:
         while messages := box.receive(max_messages=1000):
             found.extend(messages)
             box.acknowledge_many(messages)
@@ -54,7 +57,7 @@ def test_R86_a_dataframe_is_sent_to_a_mailbox_with_its_options(spark: Any, tmp_p
 
 
 def test_R86_a_batch_that_is_done_again_is_recognised(spark: Any, tmp_path: Path) -> None:
-    DurableMailbox("orders", dict, path=tmp_path / "data").close()
+    open_mailbox(f"file:{tmp_path}/data/orders", dict).close()
     fill(tmp_path / "in", [*numbered(0, 50), b'{"n":7}'])  # one body twice: two messages
 
     def run() -> None:
@@ -76,16 +79,29 @@ def test_R86_a_mailbox_in_memory_is_refused() -> None:
         MailboxSink("memory:orders", {}, ["body"], "p")
 
 
-def test_R86_a_mailbox_is_consumed_as_a_stream_and_acknowledged(spark: Any, tmp_path: Path) -> None:
+@pytest.fixture(params=["a file", "a broker", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "a file":
+        yield f"file:{tmp_path}/data/orders"
+    elif request.param == "redis":
+        yield f"{shared_server().url}/0/leased-orders"
+    else:
+        with running_broker(str(tmp_path / "data"), "os") as server:
+            yield f"{server}/orders"
+
+
+def test_R86_a_mailbox_is_consumed_as_a_stream_and_acknowledged(
+    url: str, spark: Any, tmp_path: Path
+) -> None:
     def send(start: int, stop: int) -> None:
-        with opened(tmp_path / "data", "orders") as box:
+        with opened(url) as box:
             for number in range(start, stop):
                 box.send({"n": number}, attributes={"a": str(number)})
 
     def run() -> None:
         rows = spark.readStream.format("pillarbox").option("maxRowsPerTrigger", 20)
         rows = rows.option("stagingPath", str(tmp_path / "staged"))
-        frame = rows.load(f"file:{tmp_path}/data/orders").selectExpr("body", "id", "attributes")
+        frame = rows.load(url).selectExpr("body", "id", "attributes")
         query = frame.selectExpr("body").writeStream.format("pillarbox")
         query = query.option("processor", "eat").option("checkpointLocation", str(tmp_path / "cp"))
         query = query.trigger(availableNow=True)
@@ -97,7 +113,8 @@ def test_R86_a_mailbox_is_consumed_as_a_stream_and_acknowledged(spark: Any, tmp_
     send(50, 60)
     run()
     assert sorted(contents(tmp_path / "out")) == sorted(numbered(0, 60))
-    assert received(tmp_path / "data", "orders") == []
+    with opened(url) as box:
+        assert (box.approximate_count(), box.receive()) == (0, [])
 
 
 def test_R86_what_a_dead_driver_had_staged_is_not_staged_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.places import directory_of
-from pillarbox.spark.place import place_of
+from pillarbox.spark.place import place_of, without_secret
 
 _SCHEMA = (
     "`index` BIGINT, `id` STRING, `queue` STRING, `kind` STRING, `time` TIMESTAMP,"
@@ -67,7 +67,7 @@ def make_report(
             rows[name] = [row.asDict() for row in written.collect()]
     finally:
         events.unpersist()
-    return Report(url, every, **rows)
+    return Report(without_secret(url), every, **rows)
 
 
 def check_history(url: str) -> None:
@@ -86,7 +86,7 @@ def _events(spark: SparkSession, url: str, start: str, end: str) -> DataFrame:
     )
     life = Window.partitionBy("queue", "id").orderBy("index")
     is_lease = F.col("kind") == "leased"
-    number = F.get_json_object("details", "$[1]").cast("int")
+    number = _detail("number").cast("int")
     leased_at = F.expr(
         "timestamp_micros(CAST(get_json_object(details, '$[2]') AS BIGINT) DIV 1000)"
     )
@@ -136,11 +136,16 @@ def _milliseconds(start: Column, end: Column) -> Column:
     return F.greatest(F.lit(0.0), (F.unix_micros(end) - F.unix_micros(start)) / 1000)
 
 
+def _detail(name: str) -> Column:
+    """The second detail of an event; where details have names, as on Redis, by its name."""
+    return F.coalesce(*(F.get_json_object("details", path) for path in ("$[1]", f"$.{name}")))
+
+
 def _reasons(events: DataFrame) -> DataFrame:
     """Dead letters by their queue and the reason of their death."""
     in_line = F.col("kind") == "died_in_line"
     text = F.when(in_line, F.get_json_object(F.concat(F.lit("["), "details", F.lit("]")), "$[0]"))
-    reason = text.otherwise(F.get_json_object("details", "$[1]"))
+    reason = text.otherwise(_detail("reason"))
     dead = events.where("kind IN ('died', 'died_in_line')")
     counted = dead.groupBy("queue", reason.alias("reason")).agg(F.count("*").alias("messages"))
     return counted.orderBy("queue", F.desc("messages"))
