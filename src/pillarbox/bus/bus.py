@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pillarbox.bus.envelope import Envelope, SendResult, envelope
 from pillarbox.bus.office import Office
 from pillarbox.clock import Clock
+from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.core import limits
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableStore
@@ -26,7 +26,7 @@ R = TypeVar("R")
 DEAD_LETTERS = DeadLetterPolicy(5)
 
 
-class MessageBus:
+class MessageBus(Closing):
     """Messages between named recipients.
 
     Examples:
@@ -176,17 +176,6 @@ class MessageBus:
             self._opened.close()
         self.office.announce()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         kind = "on disk" if self.durable else "in memory"
         return f"{type(self).__name__}({len(self.recipients):,} recipients, {kind})"
@@ -196,7 +185,7 @@ class MessageBus:
         return answer
 
 
-class AsyncMessageBus:
+class AsyncMessageBus(AsyncClosing):
     """A `MessageBus` for asyncio: the same verbs, to be awaited. Both may be used at once."""
 
     def __init__(self, bus: MessageBus) -> None:
@@ -270,17 +259,6 @@ class AsyncMessageBus:
     async def close(self) -> None:
         """See `MessageBus.close`."""
         self.bus.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _told(self, verb: Callable[[], R]) -> R:
         answer = await self.bus.office.store.confirmed(verb)

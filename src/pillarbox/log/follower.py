@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 
+from pillarbox.closing import Closing
 from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
 from pillarbox.log.confirmed import ConfirmedReader
 from pillarbox.log.disk import Disk
@@ -19,7 +20,7 @@ from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
 
 
-class LogReader(ReadableLog):
+class LogReader(ReadableLog, Closing):
     """A log open for reading only. Use `Log.open(path, readonly=True)`."""
 
     polls = True
@@ -52,12 +53,6 @@ class LogReader(ReadableLog):
         """Let go of the files; the log and its writer go on."""
         self._reader.close()
         self._word.close()
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _proven_end(self, confirmed: int | None) -> int:
         """How far the log is whole: read the last segment, and trust no word beyond that."""

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
+from pillarbox.closing import Closing
 from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commit import Ticket, confirmed_ticket
@@ -37,7 +38,7 @@ SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
 LOCK_FILE = "lock"
 
 
-class Log(ReadableLog):
+class Log(ReadableLog, Closing):
     """A log open for writing. Use `Log.open`."""
 
     def __init__(
@@ -177,12 +178,6 @@ class Log(ReadableLog):
             self._word.close()
             self._reader.close()
             self._disk.close(self._lock_handle)
-
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- writing ---------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
+from pillarbox.closing import AsyncClosing
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.local import LocalMailbox
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncLocalMailbox(Generic[T]):
+class AsyncLocalMailbox(AsyncClosing, Generic[T]):
     """`LocalMailbox` for asyncio. It belongs to the event loop that first uses it."""
 
     def __init__(self, mailbox: LocalMailbox[T]) -> None:
@@ -192,17 +192,6 @@ class AsyncLocalMailbox(Generic[T]):
     async def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         self._sync.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._sync!r})"

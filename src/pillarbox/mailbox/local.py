@@ -6,10 +6,10 @@ A body is encoded before the store's lock is taken; `reading` is how it comes ba
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, TypedDict, TypeVar, get_args
+from typing import Any, Generic, NoReturn, TypedDict, TypeVar, get_args
 
 from pillarbox import notebook
+from pillarbox.closing import Closing
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
@@ -56,7 +56,7 @@ def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     return desk
 
 
-class LocalMailbox(Reader[T], Generic[T]):
+class LocalMailbox(Reader[T], Closing, Generic[T]):
     """A mailbox whose queue lives in this process."""
 
     def __init__(
@@ -254,17 +254,6 @@ class LocalMailbox(Reader[T], Generic[T]):
         """Wake every parked receive; nothing can be sent or received through it any more."""
         self._closed = True
         self._desk.wake_all(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.approximate_count():,} messages)"

@@ -12,10 +12,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import count
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
+from pillarbox.closing import Closing
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxConnectionError
 from pillarbox.core.queue import NEVER
@@ -49,7 +49,7 @@ class _Ask:
         self.gate.acquire()
 
 
-class RequestClient(Generic[Req, Rep]):
+class RequestClient(Closing, Generic[Req, Rep]):
     """Sends requests to one mailbox and waits for their answers in another.
 
     Examples:
@@ -120,17 +120,6 @@ class RequestClient(Generic[Req, Rep]):
             self._replies.purge()
         for mailbox in self._opened:
             mailbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def ask(
         self,

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
@@ -90,7 +91,7 @@ class Last:
         return None
 
 
-class Backing:
+class Backing(Closing):
     """The backing log of a running pipeline. To have it open is to be the one that runs."""
 
     def __init__(self, path: str) -> None:
@@ -124,12 +125,6 @@ class Backing:
 
     def close(self) -> None:
         self._log.close()
-
-    def __enter__(self) -> Backing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def writer_id(processor_id: str, generation: int) -> str:

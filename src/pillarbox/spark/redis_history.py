@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.keys import place_of
 from pillarbox.mailbox.redis.link import Link
@@ -28,7 +29,7 @@ _PAGE = 5_000
 _COUNTS_MAX = 10_000
 
 
-class Stream:
+class Stream(Closing):
     """The stream of one queue."""
 
     def __init__(self, url: str) -> None:
@@ -37,10 +38,7 @@ class Stream:
         self._place = place_of(self.queue)
         self.key = self._place.key("journal")
 
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._link.close()
 
     def ask(self, *command: Any) -> Any:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, TypeVar, Unpack, get_args, overload
 
+from pillarbox.closing import AsyncClosing
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
@@ -51,7 +51,7 @@ T = TypeVar("T")
 _STATES = get_args(State)
 
 
-class AsyncBrokerMailbox(Generic[T]):
+class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
     """`BrokerMailbox` for asyncio: the same arguments, and verbs to await.
 
     Opening it asks the broker once, and waits for that. It belongs to the event loop that
@@ -279,17 +279,6 @@ class AsyncBrokerMailbox(Generic[T]):
             self._channels.leave()
             await asyncio.sleep(0)  # in which the connections end
         self._counts = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self._desk.channels.address.origin})"

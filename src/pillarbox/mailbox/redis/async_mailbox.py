@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
+from pillarbox.closing import AsyncClosing
 from pillarbox.core import limits
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncRedisMailbox(Face[T, AsyncLink], Generic[T]):
+class AsyncRedisMailbox(Face[T, AsyncLink], AsyncClosing, Generic[T]):
     """`RedisMailbox` for asyncio: the same arguments, and verbs to await.
 
     It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to
@@ -165,14 +165,6 @@ class AsyncRedisMailbox(Face[T, AsyncLink], Generic[T]):
 
     async def __aenter__(self) -> Self:
         return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _run(self, plan: Plan[R]) -> R:
         if not self._opened:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
+from pillarbox.closing import Closing
 from pillarbox.core import limits
 from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
@@ -17,7 +17,7 @@ from pillarbox.mailbox.redis.opening import Opening, RedisOptions
 T = TypeVar("T")
 
 
-class RedisMailbox(Face[T, Link], Generic[T]):
+class RedisMailbox(Face[T, Link], Closing, Generic[T]):
     """A mailbox on Redis, safe from any thread.
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
@@ -149,17 +149,6 @@ class RedisMailbox(Face[T, Link], Generic[T]):
         self._link.unblock(self.name)
         if self._owns_link:
             self._link.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _settle(self, script: str, argument: Any, deliveries: list[wire.Delivery]) -> list[bool]:
         return self._link.run(self._verbs.settle(script, argument, deliveries))

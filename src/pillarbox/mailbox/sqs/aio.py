@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
+from pillarbox.closing import AsyncClosing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncSQSMailbox(Face[T], Generic[T]):
+class AsyncSQSMailbox(Face[T], AsyncClosing, Generic[T]):
     """`SQSMailbox` for asyncio: the same arguments, and verbs to await.
 
     `session` is an `aiobotocore.session.AioSession` here. The queue is looked up when the mailbox
@@ -189,14 +189,6 @@ class AsyncSQSMailbox(Face[T], Generic[T]):
 
     async def __aenter__(self) -> Self:
         return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # What messages ask of the mailbox that delivered them.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, NoReturn, TypeVar, Unpack, overload
 
+from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class SQSMailbox(Face[T], Generic[T]):
+class SQSMailbox(Face[T], Closing, Generic[T]):
     """A mailbox on a queue of Amazon SQS, or of a server that speaks its protocol.
 
     `name` is the queue's name, ARN or URL. Options: `region`, `endpoint` (of a server that is not
@@ -178,17 +178,6 @@ class SQSMailbox(Face[T], Generic[T]):
         self._closing.set()
         for poll in polls:
             poll.hang_up()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # What messages ask of the mailbox that delivered them.
 
