@@ -11,9 +11,9 @@ import msgspec
 from rich.text import Text
 
 from pillarbox.cli.output import iso
-from pillarbox.cli.replica import Names
 from pillarbox.core import journal
 from pillarbox.core.queue import DEFAULT_SETTINGS
+from pillarbox.mailbox.names import Names
 
 _STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
 _WITHOUT_KEY = frozenset(

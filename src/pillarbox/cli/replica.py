@@ -18,43 +18,17 @@ from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.location import index_of, location
+from pillarbox.mailbox.names import Names
 
 _TRIES = 5  # against a compactor that drops what we are about to read
 _STEP = 1024
-
-
-class Names:
-    """What the entries of a store call things: queues by number, and the prefix of ids."""
-
-    def __init__(self, state: snapshot.StoreState | None) -> None:
-        self.prefix = state.prefix if state is not None else None
-        self.queues = {each.number: each.name for each in state.queues} if state else {}
-
-    def learn(self, entry: journal.Entry) -> None:
-        if entry.kind == journal.IDENTITY:
-            self.prefix = entry.details[0]
-        elif entry.kind == journal.DECLARED:
-            self.queues[entry.queue] = entry.details[0]
-
-    def learn_from(self, frames: Iterable[Frame]) -> None:
-        kinds = (journal.IDENTITY, journal.DECLARED)
-        for frame in frames:
-            for data in frame.records:
-                if data[0] in kinds:
-                    self.learn(journal.decode(data))
-
-    def queue(self, number: int) -> str:
-        return self.queues.get(number, f"#{number}")
-
-    def message_id(self, key: int) -> str:
-        return f"{self.prefix or '?-'}{key}"
 
 
 class Replica:
     """Queues by number, as of the last entry that was given."""
 
     def __init__(self, state: snapshot.StoreState | None) -> None:
-        self.names = Names(state)
+        self.names = Names.of(state)
         self.queues: dict[int, Queue] = {}
         self.snapshot_index = state.index if state is not None else 0
         self.misfits: list[journal.Entry] = []

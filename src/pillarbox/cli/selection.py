@@ -10,10 +10,10 @@ from typing import Any
 
 from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
-from pillarbox.cli.replica import Names
 from pillarbox.core import journal
-from pillarbox.log import LogCorruptError, LogReader, RealDisk, Record
+from pillarbox.log import Frame, LogCorruptError, LogReader, RealDisk, Record
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.names import Names
 from pillarbox.mailbox.place import Place
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -103,13 +103,13 @@ class Selection:
         """The names of queues that were declared before `start`."""
         assert self._place.store is not None
         state = read_snapshot(RealDisk(), self._place.store)
-        names = Names(state)
+        names = Names.of(state)
         first = max(state.index if state is not None else 0, self._reader.first_index)
         try:
             if first < start:
-                names.learn_from(self._reader.frames(first, start))
+                names.learn_from(_records(self._reader.frames(first, start)))
             elif state is None:
-                names.learn_from(self._reader.frames(start, start + 1))
+                names.learn_from(_records(self._reader.frames(start, start + 1)))
         except LogCorruptError:
             pass  # numbers instead of names, then; reading on will tell of the damage
         return names
@@ -119,10 +119,9 @@ class Selection:
         names = self._names
         start = self._reader.first_index
         if queue not in names.queues.values():
-            with_all = Names(None)
-            with_all.queues = dict(names.queues)
+            with_all = Names(queues=dict(names.queues))
             try:
-                with_all.learn_from(self._reader.frames(start))
+                with_all.learn_from(_records(self._reader.frames(start)))
             except LogCorruptError:
                 return
             known = sorted(with_all.queues.values())
@@ -131,3 +130,7 @@ class Selection:
                     f"there is no queue {queue!r} in {self._place.name}; it has"
                     f" {', '.join(known) or 'none'}."
                 )
+
+
+def _records(frames: Iterable[Frame]) -> Iterator[bytes]:
+    return (data for frame in frames for data in frame.records)

@@ -20,8 +20,9 @@ from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.wire import Outline as AskOutline
 from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
+from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.events import Names, event_rows
+from pillarbox.spark.events import event_rows
 from pillarbox.spark.outline import Dense, Outline
 from pillarbox.spark.place import without_secret
 from pillarbox.spark.rows import Rows, Wanted

@@ -7,7 +7,6 @@ an Arrow array. Only entries that have details (attributes, groups) are looked a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.names import NAMING, Names
 from pillarbox.spark.rows import Rows, Wanted, Words
 
 _WITH_BODY = pa.array([journal.SENT, journal.SCHEDULED, journal.RESTATED], pa.uint8())
@@ -40,30 +40,17 @@ _HEAD_BYTES = journal.HEAD.size
 _TO_THE_END = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What a store calls things: queues by their numbers, and the prefix of its message ids."""
-
-    prefix: str = ""
-    queues: dict[int, str] = field(default_factory=dict)
-
-
 def read_names(log: LogReader, store: str) -> Names:
     """The names that a store has used so far, from its snapshot and what came after it."""
     state = read_snapshot(RealDisk(), store)
-    queues = {each.number: each.name for each in state.queues} if state is not None else {}
-    prefix = state.prefix if state is not None else ""
+    names = Names.of(state)
     start = max(state.index if state is not None else 0, log.first_index)
-    wanted = pa.array([journal.IDENTITY, journal.DECLARED], pa.uint8())
+    wanted = pa.array(NAMING, pa.uint8())
     for batch in log.read_arrow(start):
         records = batch.column("record")
-        for record in records.filter(pc.is_in(head_field(records, "kind"), wanted)):
-            entry = journal.decode(record.as_py())
-            if entry.kind == journal.DECLARED:
-                queues[entry.queue] = entry.details[0]
-            else:
-                prefix = entry.details[0]
-    return Names(prefix, queues)
+        named = records.filter(pc.is_in(head_field(records, "kind"), wanted))
+        names.learn_from(named.to_pylist())
+    return names
 
 
 def head_field(records: Any, name: str) -> Any:

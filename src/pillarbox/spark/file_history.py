@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.catalog import Segment, read_header
 from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, base_of_name
+from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.events import Names, event_rows, read_names
+from pillarbox.spark.events import event_rows, read_names
 from pillarbox.spark.outline import Dense, Outline
 from pillarbox.spark.place import Place, place_of
 from pillarbox.spark.rows import LogRows, Rows, Wanted

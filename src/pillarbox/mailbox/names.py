@@ -1,0 +1,44 @@
+"""What the entries of a store call things, for those who read its log without opening it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pillarbox.core import journal
+from pillarbox.mailbox.snapshot import StoreState
+
+#: The kinds of entries that names are learnt from.
+NAMING = (journal.IDENTITY, journal.DECLARED)
+
+
+@dataclass(slots=True)
+class Names:
+    """Queues by their numbers, and the prefix of message ids."""
+
+    prefix: str = "?-"
+    queues: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: StoreState | None) -> Names:
+        """Those of a snapshot."""
+        if state is None:
+            return cls()
+        return cls(state.prefix, {each.number: each.name for each in state.queues})
+
+    def learn(self, entry: journal.Entry) -> None:
+        if entry.kind == journal.IDENTITY:
+            self.prefix = entry.details[0]
+        elif entry.kind == journal.DECLARED:
+            self.queues[entry.queue] = entry.details[0]
+
+    def learn_from(self, entries: Iterable[bytes]) -> None:
+        for data in entries:
+            if data[0] in NAMING:
+                self.learn(journal.decode(data))
+
+    def queue(self, number: int) -> str:
+        return self.queues.get(number, f"#{number}")
+
+    def message_id(self, key: int) -> str:
+        return f"{self.prefix}{key}"
