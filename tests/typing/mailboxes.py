@@ -14,6 +14,7 @@ from pillarbox import (
     AsyncMailbox,
     AsyncMessage,
     DeadLetterPolicy,
+    DurableMailbox,
     InMemoryMailbox,
     Mailbox,
     Message,
@@ -22,6 +23,9 @@ from pillarbox import (
     open_async_mailbox,
     open_mailbox,
 )
+from pillarbox.mailbox.broker import BrokerMailbox
+from pillarbox.mailbox.redis import RedisMailbox
+from pillarbox.mailbox.sqs import SQSMailbox
 from pillarbox.testing import CollectingMailbox, FakeClock, FakeMailbox, NullMailbox
 
 
@@ -56,6 +60,12 @@ def the_declared_type_is_that_of_the_bodies() -> None:
     anything: InMemoryMailbox[Any] = InMemoryMailbox("x", Any)
     InMemoryMailbox("x", 5)  # type: ignore[call-overload]
     del right, wrong, structural, async_wrong, either, anything
+    on_disk: DurableMailbox[int] = DurableMailbox("x", str, path="x")  # type: ignore[arg-type]
+    on_redis: RedisMailbox[int] = RedisMailbox("x", str)  # type: ignore[arg-type]
+    on_sqs: SQSMailbox[int] = SQSMailbox("x", str)  # type: ignore[arg-type]
+    remote: BrokerMailbox[int] = BrokerMailbox("x", str)  # type: ignore[arg-type]
+    some: DurableMailbox[int | str] = DurableMailbox("x", int | str, path="x")
+    del on_disk, on_redis, on_sqs, remote, some
 
 
 def the_type_in_brackets_is_as_good() -> None:

@@ -22,7 +22,7 @@ from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions
+from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 
 T = TypeVar("T")
 
@@ -56,15 +56,17 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
 
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+        self: DurableMailbox[Any],
+        name: str,
+        body_type: SpecialForm,
+        **options: Unpack[DurableOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: DurableMailbox[T],
-        name: str,
-        body_type: Any = Any,
-        **options: Unpack[DurableOptions],
+        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
         check_options(options, _OPTIONS)
         limits.queue_name(name)
@@ -128,15 +130,17 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
 
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+        self: AsyncDurableMailbox[Any],
+        name: str,
+        body_type: SpecialForm,
+        **options: Unpack[DurableOptions],
     ) -> None: ...
     @overload
     def __init__(
-        self: AsyncDurableMailbox[T],
-        name: str,
-        body_type: Any = Any,
-        **options: Unpack[DurableOptions],
+        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
         super().__init__(DurableMailbox(name, body_type, **options))
 

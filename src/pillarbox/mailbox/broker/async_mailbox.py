@@ -44,7 +44,7 @@ from pillarbox.mailbox.broker.wire import (
     microseconds,
 )
 from pillarbox.mailbox.message import AsyncMessage, Details, Undecodable
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import SpecialForm, State, Stats
 
 T = TypeVar("T")
 
@@ -59,14 +59,16 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
     """
 
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
-    @overload
     def __init__(
-        self: AsyncBrokerMailbox[T],
+        self: AsyncBrokerMailbox[Any],
         name: str,
-        body_type: Any = Any,
+        body_type: SpecialForm,
         **options: Unpack[BrokerOptions],
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
         declaration = declaration_of(name, codec_for(body_type), options)
         self._attach(channels_to(broker_of(options)), name, body_type)

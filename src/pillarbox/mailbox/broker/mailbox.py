@@ -22,7 +22,7 @@ from pillarbox.mailbox.broker.wire import (
 )
 from pillarbox.mailbox.local import LocalMailbox, check_options
 from pillarbox.mailbox.message import Message, Undecodable
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.protocol import DeadLetterPolicy, SpecialForm
 
 T = TypeVar("T")
 
@@ -65,14 +65,16 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
     _store: Any
 
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
-    @overload
     def __init__(
-        self: BrokerMailbox[T],
+        self: BrokerMailbox[Any],
         name: str,
-        body_type: Any = Any,
+        body_type: SpecialForm,
         **options: Unpack[BrokerOptions],
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
         declaration = declaration_of(name, codec_for(body_type), options)
         self._attach(ThreadDesk, channels_to(broker_of(options)), name, body_type)

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from pillarbox.closing import AsyncClosing
 from pillarbox.core import limits
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import SpecialForm, State, Stats
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.async_link import AsyncLink
 from pillarbox.mailbox.redis.face import Face
@@ -27,14 +27,16 @@ class AsyncRedisMailbox(Face[T, AsyncLink], AsyncClosing, Generic[T]):
     """
 
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
-    @overload
     def __init__(
-        self: AsyncRedisMailbox[T],
+        self: AsyncRedisMailbox[Any],
         name: str,
-        body_type: Any = Any,
+        body_type: SpecialForm,
         **options: Unpack[RedisOptions],
     ) -> None: ...
+    @overload
+    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str, **options: Unpack[RedisOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
         opening = Opening(options, asynchronous=True)
         self._set_up(name, body_type, opening, AsyncLink(opening.site, opening.retry_seconds))

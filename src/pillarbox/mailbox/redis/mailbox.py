@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from pillarbox.closing import Closing
 from pillarbox.core import limits
 from pillarbox.mailbox.message import Message, Undecodable
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import SpecialForm, State, Stats
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.face import Face
 from pillarbox.mailbox.redis.link import Link
@@ -26,14 +26,13 @@ class RedisMailbox(Face[T, Link], Closing, Generic[T]):
     """
 
     @overload
+    def __init__(
+        self: RedisMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[RedisOptions]
+    ) -> None: ...
+    @overload
     def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
     @overload
-    def __init__(
-        self: RedisMailbox[T],
-        name: str,
-        body_type: Any = Any,
-        **options: Unpack[RedisOptions],
-    ) -> None: ...
+    def __init__(self, name: str, **options: Unpack[RedisOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
         opening = Opening(options, asynchronous=False)
         self._set_up(name, body_type, opening, Link(opening.site, opening.retry_seconds))

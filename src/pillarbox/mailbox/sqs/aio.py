@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from pillarbox.closing import AsyncClosing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import SpecialForm, State, Stats
 from pillarbox.mailbox.sqs.async_clients import Line
 from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mailbox.sqs.face import Face
@@ -30,11 +30,13 @@ class AsyncSQSMailbox(Face[T], AsyncClosing, Generic[T]):
     """
 
     @overload
+    def __init__(
+        self: AsyncSQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
+    ) -> None: ...
+    @overload
     def __init__(self, name: str, body_type: type[T], **options: Unpack[SQSOptions]) -> None: ...
     @overload
-    def __init__(
-        self: AsyncSQSMailbox[T], name: str, body_type: Any = Any, **options: Unpack[SQSOptions]
-    ) -> None: ...
+    def __init__(self, name: str, **options: Unpack[SQSOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
         verbs = verbs_for(name, body_type, options, AsyncMessage)
         place = verbs.queue.place

@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, Unpack, overload
 from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.message import Message, Undecodable
-from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.protocol import SpecialForm, State, Stats
 from pillarbox.mailbox.sqs.clients import Poll, shared_client
 from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mailbox.sqs.face import Face
@@ -30,11 +30,13 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
     """
 
     @overload
+    def __init__(
+        self: SQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
+    ) -> None: ...
+    @overload
     def __init__(self, name: str, body_type: type[T], **options: Unpack[SQSOptions]) -> None: ...
     @overload
-    def __init__(
-        self: SQSMailbox[T], name: str, body_type: Any = Any, **options: Unpack[SQSOptions]
-    ) -> None: ...
+    def __init__(self, name: str, **options: Unpack[SQSOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
         verbs = verbs_for(name, body_type, options, Message)
         place = verbs.queue.place
