@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from pillarbox.log import Log
 from pillarbox.spark.python import choose_python
 from pillarbox.spark.session import WORKER_DEFAULTS, quick_workers
 
@@ -37,30 +38,33 @@ def test_R81_elsewhere_workers_are_left_to_spark(monkeypatch: pytest.MonkeyPatch
         assert os.environ["PYSPARK_PYTHON"] == python
 
 
-DRIVER = """
-import json, sys
-from pillarbox import spark
-session = spark.session("local[2]", conf=json.loads(sys.argv[2]))
-session.sparkContext.setLogLevel("OFF")
-frame = session.read.format("pillarbox").load(sys.argv[1])
-for _ in range(12):
-    print(len(frame.limit(5).collect()))
-session.stop()
-"""
+def complaints(module: str, place: str) -> str:
+    """What a daemon says when the other end of a worker's socket is closed."""
+    variables = {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": place,
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "true",
+    }
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | variables,
+    )
+    assert daemon.stdin is not None
+    assert daemon.stdout is not None
+    path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        worker = int.from_bytes(line.recv(4))
+        line.sendall(bytes(1000))  # nonsense, of which it will want to tell
+    while Path(f"/proc/{worker}").exists():
+        time.sleep(0.01)
+    return daemon.communicate()[1].decode()
 
 
-def complaints(log: Path, **conf: str) -> str:
-    """What a driver has to read that looks at the first of many messages."""
-    command = (sys.executable, "-c", DRIVER, str(log), json.dumps(conf))
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["5"] * 12
-    return done.stderr
-
-
-def test_R81_a_worker_that_spark_hangs_up_on_ends_without_a_word(tmp_path: Path) -> None:
-    with Log.open(tmp_path / "log", durability="os") as log:
-        for _ in range(100):
-            log.append_many([bytes(1000)] * 1000)
-    assert "Traceback" not in complaints(tmp_path / "log")
-    sparks_own = {"spark.python.daemon.module": "pyspark.daemon"}
-    assert "BrokenPipeError" in complaints(tmp_path / "log", **sparks_own)
+def test_R81_a_worker_that_spark_hangs_up_on_ends_without_a_word() -> None:
+    with TemporaryDirectory() as place:  # a short name: sockets have no long ones
+        assert complaints(DAEMON.decode(), place) == ""
+        assert "BrokenPipeError" in complaints("pyspark.daemon", place)
