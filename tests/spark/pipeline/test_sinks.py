@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame
 
 from pillarbox import open_mailbox
-from pillarbox.pipeline import Pipeline, sinks
+from pillarbox.pipeline import Pipeline, PipelineError, sinks
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.step import Step
 from tests.spark.pipeline.support import crash, finish, maps, write
@@ -131,6 +131,9 @@ def test_R84_a_delta_table_does_not_show_a_step_that_was_interrupted(
     assert rows_of(tmp_path / "table") == []
     write_step(batch, step)
     assert len(rows_of(tmp_path / "table")) == len(TOTALS)
+    for columns in (("tea", "grams AS ounces"), ("tea", "CAST(grams AS STRING) AS grams")):
+        with pytest.raises(PipelineError, match=r"has no column (ounces|grams) of type"):
+            write_step(batch.selectExpr(*columns), replace(step, number=1))
     write_step(batch, replace(step, generation=1))  # after a reset its steps count from 0
     assert len(rows_of(tmp_path / "table")) == 2 * len(TOTALS)
 

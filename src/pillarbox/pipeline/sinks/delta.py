@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import parquet
 
+from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink, sync, sync_all
 from pillarbox.pipeline.step import Step
 from pillarbox.spark.place import local_directory
@@ -51,6 +52,7 @@ def _by_files(path: str, options: dict[str, str]) -> Sink:
         seen = table.transaction_version(_writer(step))
         if seen is not None and seen >= step.number:
             return
+        _check_columns(path, table.schema(), schema)
         part = f"step-{step.number}-{uuid.uuid4().hex}"
         batch.write.format("parquet").options(**options).save(f"file:{path}/{part}")
         sync_all(f"{path}/{part}")
@@ -63,6 +65,17 @@ def _by_files(path: str, options: dict[str, str]) -> Sink:
         sync_all(f"{path}/_delta_log")
 
     return write
+
+
+def _check_columns(path: str, table: Any, batch: Any) -> None:
+    """A table shows only what its schema knows: any other column would be lost in silence."""
+    known = {field.name: field.type for field in table.fields}
+    odd = [field for field in batch.fields if known.get(field.name) != field.type]
+    if odd:
+        raise PipelineError(
+            f"the table {path} has no column {odd[0].name} of type {odd[0].type.type}; it has"
+            f" {', '.join(known)}: leave it out, or add it to the table first"
+        )
 
 
 def _additions(path: str, part: str) -> list[Any]:
