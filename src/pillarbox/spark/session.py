@@ -5,14 +5,13 @@ A setting of the caller's always wins. What each default is for stands beside it
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.spark.java import find_java
-from pillarbox.spark.python import choose_python
+from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed
 from pillarbox.spark.shipping import OWN, is_local, is_remote, ship
 
 #: Settings for any session.
@@ -29,7 +28,7 @@ DEFAULTS: dict[str, str] = {
 #: Settings for Python workers that run on this machine, with Pillarbox installed.
 WORKER_DEFAULTS: dict[str, str] = {
     # They are forked from a process that has imported the data source already.
-    "spark.python.daemon.module": "pillarbox.spark.daemon",
+    "spark.python.daemon.module": OUR_DAEMON,
     # Rows come and go by a socket that needs no network: half the work of TCP on loopback.
     "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
 }
@@ -99,9 +98,7 @@ def quick_workers(master: str) -> dict[str, str]:
 
     Nowhere else: if Spark could not start their daemon, nothing of Python would work.
     """
-    if not is_local(master) or not any(importlib.metadata.distributions(name=OWN)):
-        return {}
-    return WORKER_DEFAULTS
+    return WORKER_DEFAULTS if is_local(master) and is_installed() else {}
 
 
 def register(spark: Any) -> None:

@@ -57,3 +57,14 @@ def test_R81_a_choice_of_the_user_stays_and_a_cluster_gets_a_python_that_it_can_
     variables.setenv("SPARK_HOME", "/opt/spark")  # another PySpark than the one that is installed
     choose_python(local=True)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_R81_workers_that_plan_come_from_our_daemon_too(variables: pytest.MonkeyPatch) -> None:
+    choose_python(local=True)
+    command = [os.environ["PYSPARK_PYTHON"], "-m", "pyspark.daemon", "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        assert daemon.stdout.read(4)  # its port, so it is up
+        started = Path(f"/proc/{daemon.pid}/cmdline").read_bytes().split(b"\0")
+        daemon.communicate()
+    assert started[1:4] == [b"-m", b"pillarbox.spark.daemon", b"pyspark.worker"]
