@@ -44,7 +44,7 @@ from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.durable_desk import DurableDesk
 from pillarbox.mailbox.keeping import note_keeping, read_keeping
-from pillarbox.mailbox.location import index_of, location
+from pillarbox.mailbox.location import index_of, locations
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.store import Store
 
@@ -167,11 +167,14 @@ class DurableStore(Store):
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
         """Bodies of new messages are in the log from now on; while new, also at hand."""
-        index = first_index
-        for record, entry in zip(records, entries, strict=True):
-            self.keep_one(index, record.body)
-            record.body = location(index, len(entry))
-            index += 1
+        bodies = [record.body for record in records]
+        self._recent.update(enumerate(bodies, first_index))
+        self._recent_bytes += sum(map(len, bodies))
+        places = locations(first_index, map(len, entries))
+        for record, place in zip(records, places, strict=True):
+            record.body = place
+        if self._recent_bytes > _RECENT_BYTES_MAX:
+            self._forget_oldest()
 
     def keep_one(self, index: int, body: bytes) -> None:
         self._recent[index] = body
