@@ -94,7 +94,7 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.active()
 
-@dp.table
+@dp.temporary_view
 def words():
     return spark.readStream.format("pillarbox").schema("body BINARY").load("{place}/words")
 
