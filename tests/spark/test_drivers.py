@@ -164,15 +164,17 @@ def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) 
     check(tmp_path, rows)
 
 
-def python_workers(group: int) -> list[int]:
-    """The processes of a driver that Spark has started to run Python."""
-    found = subprocess.run(
-        ["pgrep", "-g", str(group), "-f", "-m (pyspark|pillarbox.spark)"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return [int(line) for line in found.stdout.split()]
+def python_workers(driver: int) -> list[int]:
+    """The processes below a driver that Spark has started to run Python."""
+    listed = subprocess.check_output(["ps", "-eo", "pid=,ppid=,args="], text=True)
+    found, below = [], {driver}
+    for line in sorted(listed.splitlines(), key=lambda each: int(each.split()[0])):
+        pid, parent, said = line.split(maxsplit=2)
+        if int(parent) in below:
+            below.add(int(pid))
+            if "spark.daemon" in said:
+                found.append(int(pid))
+    return found
 
 
 @pytest.mark.soak
