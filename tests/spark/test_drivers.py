@@ -147,7 +147,7 @@ def test_R83_drivers_killed_two_hundred_times(tmp_path: Path, seed: int) -> None
 @pytest.mark.parametrize("seed", range(2))
 def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     """Those of tasks, those that plan a batch, those that commit it; queries start again."""
-    choice, rows, kills = random.Random(seed), 6000, 0
+    choice, rows, kills = random.Random(seed), 20_000, 0
     prepare(tmp_path, rows)
     driver = Driver(tmp_path, rows)
     # Two hundred milliseconds are about a batch; the last kills meet a stream that is done.
