@@ -16,7 +16,7 @@ NAMING = (journal.IDENTITY, journal.DECLARED)
 class Names:
     """Queues by their numbers, and the prefix of message ids."""
 
-    prefix: str = "?-"
+    prefix: str | None = None
     queues: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -41,4 +41,4 @@ class Names:
         return self.queues.get(number, f"#{number}")
 
     def message_id(self, key: int) -> str:
-        return f"{self.prefix}{key}"
+        return f"{self.prefix or '?-'}{key}"

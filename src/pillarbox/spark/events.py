@@ -132,7 +132,7 @@ class Events:
         return pc.if_else(self._kinds_in(_WITHOUT_KEY), pa.scalar(None, pa.uint64()), keys)
 
     def _ids(self) -> Any:
-        prefix = pa.scalar(self._names.prefix)
+        prefix = pa.scalar(self._names.prefix or "")
         return pc.binary_join_element_wise(prefix, self._keys().cast(pa.string()), "")
 
     def _enqueued_at(self) -> Any:
