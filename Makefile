@@ -73,6 +73,8 @@ lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) requirements/interop.in --output-file requirements/interop.lock
+	$(COMPILE) requirements/connect.in --constraint requirements/dev.lock --no-emit-package pyspark \
+		--no-emit-package py4j --no-emit-package pyarrow --output-file requirements/connect.lock
 	$(COMPILE) --group java --output-file requirements/java.lock
 	$(COMPILE) --group lock --output-file requirements/lock.lock
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.environments import PLACE, ROOT, do, is_made, mark, python_with
+
 HERE = Path(__file__).parent
-PLACE = ROOT / ".venv-interop"  # kept between runs; made anew when what is pinned changes
 KEY_ID, SECRET, REGION = "AKIDINTEROP", "not/a+secret", "eu-central-1"
 
 ENVIRONMENT = {
@@ -67,15 +65,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def old_python() -> Path:
     """A Python with an old botocore and the AWS CLI, from requirements/interop.lock."""
-    lock = ROOT / "requirements" / "interop.lock"
-    place = PLACE / "python"
-    if _is_made(place, [lock]):
-        return place / "bin" / "python"
-    venv.create(place, with_pip=True)
-    install = ["-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", str(lock)]
-    _do([str(place / "bin" / "python"), *install])
-    _mark(place, [lock])
-    return place / "bin" / "python"
+    return python_with("python", ROOT / "requirements" / "interop.lock")
 
 
 @pytest.fixture(scope="session")
@@ -84,38 +74,14 @@ def javascript() -> Path:
     source = HERE / "js"
     pinned = [source / "package.json", source / "package-lock.json"]
     place = PLACE / "js"
-    if not _is_made(place, pinned):
+    if not is_made(place, pinned):
         if shutil.which("npm") is None:
             pytest.skip("npm is not installed: the JavaScript clients can't be tried")
         place.mkdir(parents=True)
         for file in pinned:
             shutil.copy(file, place)
-        _do(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=place)
-        _mark(place, pinned)
+        do(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=place)
+        mark(place, pinned)
     for script in source.glob("*.mjs"):
         shutil.copy(script, place)
     return place
-
-
-def _is_made(place: Path, pinned: list[Path]) -> bool:
-    mark = place / ".made-from"
-    if mark.exists() and mark.read_text() == _digest(pinned):
-        return True
-    shutil.rmtree(place, ignore_errors=True)
-    PLACE.mkdir(exist_ok=True)
-    (PLACE / ".gitignore").write_text("*\n")
-    return False
-
-
-def _mark(place: Path, pinned: list[Path]) -> None:
-    (place / ".made-from").write_text(_digest(pinned))
-
-
-def _digest(pinned: list[Path]) -> str:
-    text = b"".join(file.read_bytes() for file in pinned) + sys.version.encode()
-    return hashlib.sha256(text).hexdigest()
-
-
-def _do(command: list[str], cwd: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"

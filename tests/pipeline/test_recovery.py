@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox.log import Log
-from pillarbox.pipeline import PipelineError, PipelineRunningError, recovery
+from pillarbox.pipeline import PipelineError, recovery
 from pillarbox.pipeline.recovery import (
     Attempt,
     Backing,
@@ -85,19 +85,27 @@ def test_R82_the_maps_are_there_again_after_a_restart(tmp_path: Path) -> None:
         assert backing.last("other").recovery is None
 
 
-def test_R82_one_process_at_a_time_runs_a_pipeline(tmp_path: Path) -> None:
-    with Backing(f"{tmp_path}/backing"), pytest.raises(PipelineRunningError, match="stop that"):
-        Backing(f"{tmp_path}/backing")
+def test_R82_processes_that_share_a_backing_log_know_of_each_others_maps(tmp_path: Path) -> None:
+    path = f"{tmp_path}/backing"
+    with Backing(path, shared=True) as one, Backing(path, shared=True) as other:
+        one.write(recover(1))
+        other.write(attempt(1))
+        assert other.last("count").tried == attempt(1)
+        assert one.last("count").tried is None
+        one.write(recover(2))
+        assert one.last("count").attempt == attempt(1)
+    assert read_maps(path) == [recover(1), attempt(1), recover(2)]
 
 
+@pytest.mark.parametrize("shared", [False, True])
 def test_R82_old_maps_are_dropped_and_the_newest_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
     monkeypatch.setattr(recovery, "_SEGMENT_BYTES", 8192)
     monkeypatch.setattr(recovery, "_MAPS_KEPT", 200)
     path = f"{tmp_path}/backing"
     reset = Reset(processor="count", generation=2, inputs={"orders": 0}, time=NOW)
-    with Backing(path) as backing:
+    with Backing(path, shared=shared) as backing:
         backing.write(reset)
         for step in range(1000):
             backing.write(recover(step))

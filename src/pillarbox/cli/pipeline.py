@@ -17,12 +17,12 @@ from rich.text import Text
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.mailbox.place import Place
 from pillarbox.pipeline import Pipeline, PipelineError, drawing
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
 from pillarbox.pipeline.loading import load
 from pillarbox.pipeline.reset import reset as reset_pipeline
+from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import Status, ends, labels, read_status
 from pillarbox.spark.errors import SparkError
 
@@ -66,7 +66,10 @@ def run(
     /,
     *,
     master: Annotated[
-        str, Parameter(help="local[*] (default), local-cluster[2,1,1024], spark://host:7077.")
+        str,
+        Parameter(
+            help="local[*] (default), local-cluster[2,1,1024], spark://host:7077, sc://host."
+        ),
     ] = "local[*]",
     conf: Annotated[
         list[str] | None, Parameter(help="A setting of Spark, name=value; as often as wanted.")
@@ -86,7 +89,7 @@ def run(
         pipeline = load(target)
         started = pipeline.run(
             master=master,
-            conf=QUIET | dict(map(_setting, conf or ())),
+            conf=({} if master.startswith("sc://") else QUIET) | dict(map(_setting, conf or ())),
             available_now=now,
             interval=interval,
             max_rows=max_rows,
@@ -146,7 +149,7 @@ def status(target: Target, /, *, json: Json = False) -> int:
     with _told() as code:
         pipeline = load(target)
         known = read_status(pipeline.places.status)
-        running = Place(pipeline.places.backing).writer() is not None
+        running = is_held(pipeline.places)
         end = ends(pipeline.graph)
         lag = {
             each.id: {

@@ -20,7 +20,7 @@ from pillarbox.codec import Codec, codec_for
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import CAUSE_CHARS_MAX
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
-from pillarbox.pipeline.references import referring, resolved
+from pillarbox.pipeline.references import resolved
 from pillarbox.pipeline.schema import BODY, METADATA, Shape, shape_of
 from pillarbox.pipeline.schema import Column as Field
 
@@ -203,15 +203,24 @@ def _named(name: str) -> Column:
 # -- one record at a time ------------------------------------------------------------------
 
 
-def mapped(raw: DataFrame, log: LogRef, outputs: tuple[LogRef, ...], of: Processor) -> DataFrame:
-    """Run a function of one body on each; what it raises becomes a row for the error log."""
+def mapped(
+    raw: DataFrame,
+    log: LogRef,
+    outputs: tuple[LogRef, ...],
+    of: Processor,
+    portable: Callable[[Any], Any],
+) -> DataFrame:
+    """Run a function of one body on each; what it raises becomes a row for the error log.
+
+    `portable` gives functions and types the form in which they travel to workers.
+    """
     if log.condition:
         raise PipelineError(
             f"the stream {of.id!r} takes one record at a time, so its input can't have a"
             " where(): turn the others down in the function, with None"
         )
-    types = {each.name: referring(each.body_type) for each in outputs}
-    function = _on_arrays(referring(of.function), referring(log.body_type), types)
+    types = {each.name: portable(each.body_type) for each in outputs}
+    function = _on_arrays(portable(of.function), portable(log.body_type), types)
     run = arrow_udf(function, _MADE)  # type: ignore[call-overload]  # its hints say the kind
     rows = raw.select("_index", RAW, F.inline(run(RAW)))
     failed = F.col("cause").isNotNull()

@@ -4,6 +4,7 @@
 <path>/checkpoints/<id>  Spark's own files, one directory for each processor and generation
 <path>/logs/<name>       logs that were given no URL
 <path>/errors/<id>       the log of what failed in a processor
+<path>/running           locked by the process that runs it
 <path>/status.json       live figures
 """
 
@@ -46,6 +47,10 @@ class Places:
     @property
     def backing(self) -> str:
         return f"{self.path}/backing"
+
+    @property
+    def running(self) -> str:
+        return f"{self.path}/running"
 
     @property
     def status(self) -> str:

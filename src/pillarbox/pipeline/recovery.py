@@ -8,6 +8,7 @@ does follows from the last two of them and from the outputs themselves; see `ver
 from __future__ import annotations
 
 import datetime
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
+from pillarbox.spark.commits import open_to_commit
 
 _SEGMENT_BYTES = 1 << 20
 _MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
@@ -92,39 +94,66 @@ class Last:
 
 
 class Backing(Closing):
-    """The backing log of a running pipeline. To have it open is to be the one that runs."""
+    """The backing log of a running pipeline.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            self._log = Log.open(path, segment_bytes=_SEGMENT_BYTES)
-        except LogLockedError as error:
-            raise PipelineRunningError(path.removesuffix("/backing"), error.pid) from error
+    One process keeps it open; or several share it, each of which opens it to write a map.
+    """
+
+    def __init__(self, path: str, *, shared: bool = False) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._last: dict[str, Last] = {}
-        for map_ in _maps(self._log):
-            self.last(map_.processor).take(map_)
-        self._restated = self._log.first_index
+        self._known = 0  # maps before this index were taken
+        self._restated = 0
+        self._kept: Log | None = None
+        log = self._open()
+        if shared:
+            log.close()
+        else:
+            self._kept = log
 
     def last(self, processor: str) -> Last:
+        """Its newest maps; what other processes wrote is known from the next `write` on."""
         return self._last.setdefault(processor, Last())
 
     def write(self, map_: Map) -> None:
         """Durable when this returns."""
         with self._lock:
-            index = self._log.append(msgspec.json.encode(map_))
-            self.last(map_.processor).take(map_)
-            if index - self._restated >= _MAPS_KEPT:
-                self._forget_old()
+            log = self._kept or self._open()
+            try:
+                self._append(log, map_)
+            finally:
+                if log is not self._kept:
+                    log.close()
 
-    def _forget_old(self) -> None:
+    def _append(self, log: Log, map_: Map) -> None:
+        index = log.append(msgspec.json.encode(map_))
+        self.last(map_.processor).take(map_)
+        if index - self._restated >= _MAPS_KEPT:
+            self._forget_old(log)
+        self._known = log.end_index
+
+    def _open(self) -> Log:
+        """Open the log, and take what was written since it was open here."""
+        try:
+            log = open_to_commit(self._path, segment_bytes=_SEGMENT_BYTES)
+        except LogLockedError as error:
+            raise PipelineRunningError(os.path.dirname(self._path), error.pid) from error
+        for map_ in _maps(log, max(self._known, log.first_index)):
+            self.last(map_.processor).take(map_)
+        self._known = log.end_index
+        self._restated = max(self._restated, log.first_index)
+        return log
+
+    def _forget_old(self, log: Log) -> None:
         """Say the newest maps again, so that what lies before them may go."""
         newest = [map_ for last in self._last.values() for map_ in last.maps()]
-        self._restated = self._log.append_many([msgspec.json.encode(map_) for map_ in newest])
-        self._log.truncate_before(self._restated)
+        self._restated = log.append_many([msgspec.json.encode(map_) for map_ in newest])
+        log.truncate_before(self._restated)
 
     def close(self) -> None:
-        self._log.close()
+        if self._kept is not None:
+            self._kept.close()
 
 
 def writer_id(processor_id: str, generation: int) -> str:
@@ -149,8 +178,8 @@ def last_maps(path: str) -> dict[str, Last]:
     return found
 
 
-def _maps(log: ReadableLog) -> Iterator[Map]:
-    for frame in log.frames():
+def _maps(log: ReadableLog, start: int | None = None) -> Iterator[Map]:
+    for frame in log.frames(start):
         for record in frame.records:
             yield _decode(record)
 

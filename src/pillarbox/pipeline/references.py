@@ -1,18 +1,24 @@
-"""Functions and types of the program that was started, by name, so that workers find them.
+"""Functions and types of a pipeline, in a form that workers can make them of again.
 
 What is in `__main__` would be pickled by value, which a `Struct` does not survive. A worker
 imports the program's file as a module instead; code under `if __name__ == "__main__"` stays out.
+Where a worker can't import the pipeline's modules, they are `Carried` along.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 import os
 import sys
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pillarbox.spark.shipping import archives
 
 _MAIN = "__main__"
 
@@ -24,6 +30,14 @@ class Reference:
     module: str
     name: str
     directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Something pickled, and the files of the modules that it is of."""
+
+    packed: bytes
+    files: Mapping[str, bytes]
 
 
 def main_file() -> str | None:
@@ -40,10 +54,45 @@ def referring(thing: Any) -> Any:
     return Reference(Path(file).stem, name, os.path.dirname(file))
 
 
+def files_of(modules: Iterable[str]) -> dict[str, bytes]:
+    """What has to be carried so that these modules can be imported elsewhere."""
+    with tempfile.TemporaryDirectory() as directory:
+        paths = map(Path, archives(modules, directory))
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def carried(thing: Any, files: Mapping[str, bytes]) -> Carried:
+    """The thing with the modules that it is of."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - behind an extra
+
+    packed: bytes = cloudpickle.dumps(referring(thing))  # type: ignore[no-untyped-call]
+    return Carried(packed, files)
+
+
 def resolved(thing: Any) -> Any:
-    """The thing that is referred to."""
+    """The thing that is referred to, or carried."""
+    if isinstance(thing, Carried):
+        return resolved(_unpacked(thing.packed, tuple(thing.files.items())))
     if not isinstance(thing, Reference):
         return thing
     if thing.directory not in sys.path and os.path.isdir(thing.directory):
         sys.path.append(thing.directory)
     return operator.attrgetter(thing.name)(importlib.import_module(thing.module))
+
+
+@functools.lru_cache(maxsize=256)
+def _unpacked(packed: bytes, files: tuple[tuple[str, bytes], ...]) -> Any:
+    from pyspark import cloudpickle  # noqa: PLC0415 - behind an extra
+
+    _make_importable(files)
+    return cloudpickle.loads(packed)
+
+
+@functools.cache
+def _make_importable(files: tuple[tuple[str, bytes], ...]) -> None:
+    """Once in a process: its modules are loaded when they are asked for, and stay."""
+    directory = tempfile.mkdtemp(prefix="pillarbox-")
+    for name, content in files:
+        path = Path(directory, name)
+        path.write_bytes(content)
+        sys.path.insert(0, str(path) if path.suffix == ".zip" else directory)

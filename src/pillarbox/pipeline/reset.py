@@ -18,6 +18,7 @@ from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.places import log_behind
 from pillarbox.pipeline.recovery import Backing, Last, Reset, writer_id
+from pillarbox.pipeline.running import Running
 from pillarbox.spark.options import time_ns
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
     for unknown in set(ids) - {each.id for each in pipeline.graph.processors}:
         raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
     chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
-    with Backing(pipeline.places.backing) as backing:
+    with Running(pipeline.places), Backing(pipeline.places.backing) as backing:
         made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
         for each in made:
             old = writer_id(each.processor, each.generation - 1)

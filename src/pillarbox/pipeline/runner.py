@@ -7,6 +7,8 @@ that names the processor.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import threading
@@ -20,18 +22,20 @@ import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.logger import logger
 from pillarbox.pipeline.checks import is_generator
+from pillarbox.pipeline.connect import ConnectQuery
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
 from pillarbox.pipeline.recovery import Backing
+from pillarbox.pipeline.running import Running
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.pipeline.step import InterruptedStepError, Window
 from pillarbox.spark.place import is_log
-from pillarbox.spark.shipping import OWN, ship
+from pillarbox.spark.shipping import OWN, is_remote, master_of, ship
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -63,7 +67,7 @@ def start(
     Args:
         pipeline: What to run.
         spark: The session to run it on; without one, a session is made for `master`.
-        master: `local[*]`, `local-cluster[...]`, `spark://...`.
+        master: `local[*]`, `local-cluster[...]`, `spark://...`, `sc://...`.
         conf: Settings of Spark for that session, as `spark.executor.memory`.
         available_now: End when everything that is there now is worked off, upstream first.
         interval: How often a step begins; by default as soon as there is something to do.
@@ -73,29 +77,25 @@ def start(
         window: Called between the acts of each step, for tests.
     """
     pipeline.check(on_disk=True)
-    if master.startswith("sc://"):
-        raise PipelineError(
-            "a pipeline keeps its maps where its driver runs, and with Spark Connect that is the"
-            " server; run it there (--master spark://...), or use the data source by itself"
-        )
-    backing = Backing(pipeline.places.backing)
-    try:
+    with contextlib.ExitStack() as held:
+        running = held.enter_context(Running(pipeline.places))
         own = spark is None and SparkSession.getActiveSession() is None
         session = spark or ps.session(master, app_name=pipeline.name, conf=conf)
+        backing = Backing(pipeline.places.backing, shared=is_remote(session))
+        held.enter_context(backing)
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
         settings = Settings(trigger or {"processingTime": interval}, max_rows, window)
         run = Run(
             pipeline,
             session,
+            running,
             backing,
             settings=settings,
             retries=retries,
             only=tuple(only),
             own=own,
         )
-    except BaseException:
-        backing.close()
-        raise
+        held.pop_all()
     run.begin(in_turn=available_now)
     return run
 
@@ -107,6 +107,7 @@ class Run:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
+        running: Running,
         backing: Backing,
         *,
         settings: Settings,
@@ -117,6 +118,7 @@ class Run:
         self.pipeline = pipeline
         self.spark = spark
         self.error: PipelineError | None = None
+        self._running = running
         self._backing = backing
         self._retries = retries
         self._own = own
@@ -127,16 +129,18 @@ class Run:
             raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
         self._processors = chosen
         ids = {each.id for each in chosen}
-        started = first_status(pipeline.name, spark.sparkContext.master or "", pipeline.graph, ids)
+        remote = is_remote(spark)
+        started = first_status(pipeline.name, master_of(spark), pipeline.graph, ids)
         for each in chosen:
             started.processors[each.id].read |= position(pipeline, each, backing.last(each.id))
         self.status = StatusFile(pipeline.places.status, started)
+        query = functools.partial(ConnectQuery, token=running.token) if remote else Query
         self._queries = {
-            each.id: Query(pipeline, each, spark, backing, status=self.status, settings=settings)
+            each.id: query(pipeline, each, spark, backing, status=self.status, settings=settings)
             for each in chosen
             if not is_generator(each.function)
         }
-        self._listener = listener_for(pipeline.name, self.status)
+        self._listener = None if remote else listener_for(pipeline.name, self.status)
 
     # -- starting --------------------------------------------------------------------------
 
@@ -147,7 +151,8 @@ class Run:
                 self._make_log(self.pipeline.directory(output))
             self._make_log(self.pipeline.errors_directory(each.id))
         ship(self.spark, {OWN, *modules_of(self.pipeline.graph)})
-        self.spark.streams.addListener(self._listener)
+        if self._listener is not None:
+            self.spark.streams.addListener(self._listener)
         rank = self.pipeline.graph.ranks()
         turns: dict[int, list[Processor]] = {}
         for each in self._processors:
@@ -184,10 +189,12 @@ class Run:
                 query.close()
             self.status.save()
             self._backing.close()
-            self.spark.streams.removeListener(self._listener)
+            if self._listener is not None:
+                self.spark.streams.removeListener(self._listener)
             if self._own:
                 self.spark.stop()
         finally:
+            self._running.close()
             self._ended.set()
 
     # -- one processor -----------------------------------------------------------------------
@@ -258,6 +265,7 @@ class Run:
         """Let every processor end its batch, then stop; False if the time is up first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._stopping.set()
+        self._running.begin_no_more()
         for query in self._queries.values():
             query.stop(deadline)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())

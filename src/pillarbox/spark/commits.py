@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from pillarbox.log import Commit, Log, LogLockedError
+from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.log.readable import ReadableLog
 from pillarbox.spark.errors import DivergedError, FencedError
 from pillarbox.spark.place import log_directory
@@ -104,12 +105,14 @@ def commits_in(log: ReadableLog, processor: str | None) -> Iterator[StepCommit]:
             yield found
 
 
-def open_to_commit(directory: str, *, wait_seconds: float = LOCK_SECONDS) -> Log:
+def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log:
     """Become the log's writer for a moment, after whoever is."""
-    deadline = time.monotonic() + wait_seconds
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
-            return Log.open(directory, prepare_ahead=False, check="footer")
+            return Log.open(
+                directory, segment_bytes=segment_bytes, prepare_ahead=False, check="footer"
+            )
         except LogLockedError:
             if time.monotonic() > deadline:
                 raise

@@ -83,12 +83,14 @@ def session(
         settings |= JVM_DEFAULTS
         if choose_python(local=local):
             settings |= quick_workers(place)
+    else:  # the rest was settled when the server was started
+        settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= conf or {}
     builder: Any = _pyspark_session().builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _connected(builder) if connect else builder.getOrCreate()
     register(spark)
     return spark
 
@@ -118,6 +120,16 @@ def _found_by_spark(spark: Any) -> bool:
     """
     here = not is_remote(spark) and is_local(spark.sparkContext.master)
     return here and importlib.util.find_spec("pyspark_pillarbox") is not None
+
+
+def _connected(builder: Any) -> Any:
+    try:
+        return builder.getOrCreate()
+    except ImportError as error:
+        raise ImportError(
+            "Spark Connect needs more than PySpark; install it with: pip install 'pyspark[connect]'"
+            f" ({error})"
+        ) from error
 
 
 def _pyspark_session() -> Any:

@@ -45,6 +45,11 @@ def is_remote(spark: Any) -> bool:
     return not hasattr(spark, "_jsparkSession")
 
 
+def master_of(spark: Any) -> str:
+    """Where a session runs, as `session` would be told."""
+    return f"sc://{spark.client.host}" if is_remote(spark) else str(spark.sparkContext.master)
+
+
 def _add(context: Any, files: Iterable[str]) -> None:
     there = {os.path.basename(url) for url in context.listFiles}
     for file in files:
@@ -67,7 +72,7 @@ def archives(modules: Iterable[str], directory: str) -> Iterator[str]:
 
 def _zipped(name: str, roots: Iterable[str], archive: str) -> str:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for root in roots:
+        for root in dict.fromkeys(map(os.path.realpath, roots)):
             for path in sorted(Path(root).rglob("*")):
                 if path.is_file() and path.suffix != ".pyc":
                     packed.write(path, f"{name}/{os.path.relpath(path, root)}")

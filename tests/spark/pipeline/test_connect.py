@@ -1,63 +1,255 @@
 """R81, R86: Spark Connect, and Spark's own declarative pipelines, which need it.
 
-What they need beside PySpark (`pip install 'pyspark[connect]' pyyaml`) is no requirement of ours:
-without it, those tests say so and are left out.
+What they need beside PySpark is in an environment of its own: where pandas is, every Python
+worker of Spark imports it, which is slow.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
 import socket
 import subprocess
-import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pillarbox.cli import run as command
+from pillarbox.log import Log
+from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.running import is_held
+from tests.environments import ROOT, python_with
 from tests.spark.pipeline.cluster import SPARK_HOME, daemon, environment, said
-from tests.spark.pipeline.support import read, write
+from tests.spark.pipeline.driver import TOPOLOGIES, words
+from tests.spark.pipeline.support import maps, read, read_json, write
+from tests.spark.pipeline.test_kills import hashes
 
 WORDS = [b"one", b"two", b"three"]
-ROOT = Path(__file__).parents[3]
 
 
-MODULE = """
-from pillarbox.pipeline import Pipeline
-
-pipeline = Pipeline("p", path="./p")
-pipeline.log("words", str)
-
-@pipeline.source(outputs="words")
-def talk():
-    yield "hello"
-"""
+@pytest.fixture(scope="session")
+def python() -> str:
+    """A Python with all that is here, and with what Spark Connect needs."""
+    lock = ROOT / "requirements" / "connect.lock"
+    return str(python_with("connect", lock, and_ours=True))
 
 
-def test_R81_a_pipeline_says_what_spark_connect_can_not_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shop_for_connect.py").write_text(MODULE)
-    assert command(["pipeline", "run", "shop_for_connect:pipeline", "--master", "sc://a:1"]) == 1
-    assert "with Spark Connect that is the server; run it there" in capsys.readouterr().err
-
-
-@pytest.fixture
-def connect(tmp_path: Path) -> Iterator[str]:
+@contextmanager
+def connect_server(place: Path, python: str) -> Iterator[str]:
     """The address of a Connect server; Pillarbox is installed there, as streams need it."""
-    pytest.importorskip("grpc", reason="needs pip install 'pyspark[connect]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     server += ["--conf", f"spark.connect.grpc.binding.port={port}", "--master", "local[2]"]
     server += ["--conf", "spark.ui.enabled=false", "spark-internal"]
-    python = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
     submit = "org.apache.spark.deploy.SparkSubmit"
-    with daemon(tmp_path, "connect", submit, *server, **python) as log:
+    # Its name keeps the log of one server from those of others in the same place.
+    name = f"connect-{port}"
+    with daemon(place, name, submit, *server, PYSPARK_PYTHON=python) as log:
         said(log, "Spark Connect server started")
         yield f"sc://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def connect(tmp_path: Path, python: str) -> Iterator[str]:
+    with connect_server(tmp_path / "server", python) as address:
+        yield address
+
+
+SHOP = """
+from collections.abc import Iterator
+
+import msgspec
+from pillarbox.pipeline import Pipeline, sinks
+
+class Order(msgspec.Struct):
+    id: int
+    amount: int
+
+RATE = 2
+pipeline = Pipeline("shop", path="./shop")
+orders = pipeline.log("orders", Order)
+doubled = pipeline.log("doubled", Order)
+large = pipeline.log("large", Order)
+totals = sinks.parquet("./archive")
+
+@pipeline.source(outputs=orders)
+def arrive() -> Iterator[Order]:
+    for number in range(40):
+        yield Order(number, number)
+
+@pipeline.stream(inputs=orders, outputs=doubled, each=True)
+def double(order: Order) -> Order:
+    if order.id == 13:
+        raise ValueError("unlucky")
+    return Order(order.id, order.amount * RATE)
+
+@pipeline.stream(inputs=doubled, outputs=large)
+def only_large(doubled):
+    return doubled.where("amount >= 20")
+
+@pipeline.sink(inputs=large)
+def archive(batch, step):
+    with open("hashes", "a") as file:
+        file.write(f"{RATE} {step.hash}\\n")
+    totals(batch, step)
+"""
+
+
+def command(python: str, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`pillarbox pipeline ...` in a directory, as somebody types it there."""
+    return subprocess.run(
+        [python, "-m", "pillarbox.cli", "pipeline", *arguments],
+        cwd=place,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(600)
+def test_R81_a_pipeline_runs_through_spark_connect(
+    connect: str, python: str, tmp_path: Path, spark: Any
+) -> None:
+    (tmp_path / "own_shop.py").write_text(SHOP)
+    done = command(python, tmp_path, "run", "own_shop:pipeline", "--master", connect, "--now")
+    assert done.returncode == 0, done.stderr
+    assert "arrive: done, 40 steps, 40 rows" in done.stdout
+    assert ": done, 1 steps, 40 rows" in done.stdout.split("double")[1]
+    doubled = {n: 2 * n for n in range(40) if n != 13}
+    found = read_json(tmp_path / "shop" / "logs" / "doubled")
+    assert {each["id"]: each["amount"] for each in found} == doubled
+    assert len(found) == len(doubled)
+    archived = spark.read.parquet(f"file:{tmp_path}/archive").collect()
+    assert sorted(row.id for row in archived) == [n for n, m in doubled.items() if m >= 20]
+    # The sink ran on the server, in the directory of its process, with what its module knows.
+    failed = command(python, tmp_path, "errors", "own_shop:pipeline", "double", "--json")
+    assert [json.loads(line)["cause"] for line in failed.stdout.splitlines()] == [
+        "ValueError: unlucky"
+    ]
+    shown = command(python, tmp_path, "inspect", "own_shop:pipeline", "--json")
+    restarts = {each["id"]: each["restart"]["action"] for each in json.loads(shown.stdout)}
+    assert restarts == {
+        "arrive": "begin",
+        "double": "go on",
+        "only_large": "go on",
+        "archive": "go on",
+    }
+    status = json.loads(command(python, tmp_path, "status", "own_shop:pipeline", "--json").stdout)
+    assert (status["master"], status["running"]) == ("sc://127.0.0.1", False)
+    assert status["lag"]["archive"] == {"large": 0}
+
+
+class Client:
+    """A process that runs a topology through Spark Connect, ten records a step."""
+
+    def __init__(self, python: str, topology: str, place: Path, *, now: bool, master: str) -> None:
+        code = (
+            "import signal, sys; from pathlib import Path;"
+            "from tests.spark.pipeline.driver import TOPOLOGIES, ROWS_PER_STEP;"
+            f"run = TOPOLOGIES[{topology!r}](Path({str(place)!r})).run("
+            f"master={master!r}, available_now={now}, max_rows=ROWS_PER_STEP);"
+            "signal.signal(signal.SIGTERM, lambda *_: run.stop());"
+            "run.wait()"
+        )
+        self.process = subprocess.Popen(
+            [python, "-c", code], cwd=ROOT, env=environment(), start_new_session=True
+        )
+
+    def until(self, path: Path, records: int) -> None:
+        """Wait until so many are in a log."""
+        while count(path) < records:
+            assert self.process.poll() is None, "the client has ended"
+            time.sleep(0.05)
+
+    def end(self, how: signal.Signals | None = None) -> int:
+        if how is not None:
+            self.process.send_signal(how)
+        return self.process.wait(300)
+
+
+def count(path: Path) -> int:
+    with Log.open(path, readonly=True) as log:
+        return log.end_index
+
+
+def check(topology: str, place: Path, rows: int) -> None:
+    """Every output is what its inputs make of it, and no step was ever another."""
+    pipeline = TOPOLOGIES[topology](place)
+    outputs = ("left", "right") if topology == "fan_out" else ("out",)
+    found = [each["number"] for name in outputs for each in read_json(pipeline.directory(name))]
+    assert Counter(found) == Counter(range(rows))
+    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+def prepared(place: Path, rows: int) -> Path:
+    write(place / "words", words(rows))
+    write(place / "others", words(rows))
+    write(place / "p" / "logs" / "middle", [])
+    return place
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_R81_a_pipeline_that_is_stopped_ends_its_steps(
+    connect: str, python: str, tmp_path: Path
+) -> None:
+    """And one whose client is killed begins no more: nobody would know of it."""
+    place = prepared(tmp_path, 600)
+    for how, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
+        client = Client(python, "chain", place, now=False, master=connect)
+        client.until(place / "p" / "logs" / "middle", count(place / "p" / "logs" / "middle") + 50)
+        assert is_held(Places(str(place / "p")))
+        assert client.end(how) == code
+        assert not is_held(Places(str(place / "p")))
+        restarts = {each["step"] for each in maps(TOPOLOGIES["chain"](place))}
+        assert len(restarts) > 1
+        settled = idle(place / "p" / "logs" / "middle")
+        assert settled < 600, "it went on without a client"
+    assert Client(python, "chain", place, now=True, master=connect).end() == 0
+    check("chain", place, 600)
+
+
+def idle(path: Path) -> int:
+    """The length of a log that has not grown for a while."""
+    last, since = -1, time.monotonic()
+    while time.monotonic() - since < 5:
+        if (now := count(path)) != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.1)
+    return last
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_servers_and_clients_of_spark_connect_are_killed(
+    topology: str, python: str, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    place = prepared(tmp_path, 300)
+    for victim in ["server", "client"] * 4:
+        with connect_server(tmp_path / "server", python) as address:
+            client = Client(python, topology, place, now=False, master=address)
+            time.sleep(chance.uniform(5, 15))
+            if victim == "client":
+                os.killpg(client.process.pid, signal.SIGKILL)
+                time.sleep(chance.uniform(0, 2))
+        # The server is killed here, in either case.
+        client.process.wait(300)
+    with connect_server(tmp_path / "server", python) as address:
+        assert Client(python, topology, place, now=True, master=address).end() == 0
+    check(topology, place, 300)
 
 
 CLIENT = """
@@ -75,9 +267,9 @@ assert spark.read.format("pillarbox").load(f"{place}/out").count() == 3
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_R86_a_stream_through_spark_connect(connect: str, tmp_path: Path) -> None:
+def test_R86_a_stream_through_spark_connect(connect: str, python: str, tmp_path: Path) -> None:
     write(tmp_path / "words", WORDS)
-    subprocess.run([sys.executable, "-c", CLIENT, connect, str(tmp_path)], check=True, timeout=600)
+    subprocess.run([python, "-c", CLIENT, connect, str(tmp_path)], check=True, timeout=600)
     assert read(tmp_path / "out") == WORDS
 
 
@@ -108,19 +300,19 @@ def copied():
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_R86_a_declarative_pipeline_of_sparks_own_reads_and_writes_logs(tmp_path: Path) -> None:
-    pytest.importorskip("grpc", reason="needs pip install 'pyspark[connect]'")
-    pytest.importorskip("yaml", reason="needs pip install pyyaml")
+def test_R86_a_declarative_pipeline_of_sparks_own_reads_and_writes_logs(
+    python: str, tmp_path: Path
+) -> None:
     write(tmp_path / "words", WORDS)
     (tmp_path / "transformations").mkdir()
     (tmp_path / "transformations" / "words.py").write_text(TRANSFORMATION.format(place=tmp_path))
     (tmp_path / "pipeline.yml").write_text(SPEC.format(place=tmp_path))
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    chosen = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     for _ in range(2):  # the second time there is nothing to do
         subprocess.run(
             [SPARK_HOME / "bin" / "spark-pipelines", "run", "--spec", "pipeline.yml"],
             cwd=tmp_path,
-            env=environment() | python | {"PYTHONPATH": str(ROOT / "src")},
+            env=environment() | chosen,
             check=True,
             timeout=600,
         )
