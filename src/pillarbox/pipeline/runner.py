@@ -95,8 +95,8 @@ def start(
             only=tuple(only),
             own=own,
         )
-        held.pop_all()
-    run.begin(in_turn=available_now)
+        run.begin(in_turn=available_now)
+        held.pop_all()  # the run closes them at its end
     return run
 
 

@@ -40,6 +40,8 @@ JVM_DEFAULTS: dict[str, str] = {
     "spark.driver.extraJavaOptions": _ARROW,
     "spark.executor.extraJavaOptions": _ARROW,
 }
+#: What PySpark imports for Spark Connect and does not bring along.
+_CONNECT = ("grpc", "grpc_status", "pandas", "zstandard")
 #: Settings for a cluster.
 CLUSTER_DEFAULTS: dict[str, str] = {
     # As above: the 200 of Spark are for one large job, not for many small batches.
@@ -83,14 +85,16 @@ def session(
         settings |= JVM_DEFAULTS
         if choose_python(local=local):
             settings |= quick_workers(place)
-    else:  # the rest was settled when the server was started
+    else:
+        _check_connect()
+        # The rest was settled when the server was started.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= conf or {}
     builder: Any = _pyspark_session().builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = _connected(builder) if connect else builder.getOrCreate()
+    spark = builder.getOrCreate()
     register(spark)
     return spark
 
@@ -122,14 +126,13 @@ def _found_by_spark(spark: Any) -> bool:
     return here and importlib.util.find_spec("pyspark_pillarbox") is not None
 
 
-def _connected(builder: Any) -> Any:
-    try:
-        return builder.getOrCreate()
-    except ImportError as error:
+def _check_connect() -> None:
+    """Where something is missing, PySpark ends the process, as one that had succeeded."""
+    missing = [name for name in _CONNECT if importlib.util.find_spec(name) is None]
+    if missing:
         raise ImportError(
-            "Spark Connect needs more than PySpark; install it with: pip install 'pyspark[connect]'"
-            f" ({error})"
-        ) from error
+            f"Spark Connect needs {missing[0]}; install it with: pip install 'pyspark[connect]'"
+        )
 
 
 def _pyspark_session() -> Any:

@@ -7,11 +7,11 @@ worker of Spark imports it, which is slow.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -149,6 +149,27 @@ def test_R81_a_pipeline_runs_through_spark_connect(
     assert status["lag"]["archive"] == {"large": 0}
 
 
+WITHOUT = """
+import sys
+sys.modules["grpc"] = None  # as where it is not installed
+from pillarbox.cli import run
+sys.exit(run(["pipeline", "run", "own_shop:pipeline", "--master", "sc://127.0.0.1:1"]))
+"""
+
+
+def test_R81_without_what_spark_connect_needs_the_error_says_what_to_install(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own_shop.py").write_text(SHOP)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install 'pyspark[connect]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not is_held(Places(str(tmp_path / "shop")))
+
+
 class Client:
     """A process that runs a topology through Spark Connect, ten records a step."""
 
@@ -189,6 +210,12 @@ def check(topology: str, place: Path, rows: int) -> None:
     found = [each["number"] for name in outputs for each in read_json(pipeline.directory(name))]
     assert Counter(found) == Counter(range(rows))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+def counts(topology: str, place: Path) -> dict[str, int]:
+    """How far the outputs are."""
+    logs = sorted(Path(TOPOLOGIES[topology](place).places.path, "logs").glob("*"))
+    return {log.name: count(log) for log in logs}
 
 
 def prepared(place: Path, rows: int) -> Path:
@@ -241,12 +268,13 @@ def test_R83_servers_and_clients_of_spark_connect_are_killed(
     for victim in ["server", "client"] * 4:
         with connect_server(tmp_path / "server", python) as address:
             client = Client(python, topology, place, now=False, master=address)
-            time.sleep(chance.uniform(5, 15))
+            time.sleep(chance.uniform(8, 25))
             if victim == "client":
-                os.killpg(client.process.pid, signal.SIGKILL)
+                client.end(signal.SIGKILL)
                 time.sleep(chance.uniform(0, 2))
-        # The server is killed here, in either case.
-        client.process.wait(300)
+        # The server is killed here, in either case. A client would wait for it for minutes.
+        client.end(signal.SIGKILL)
+        print(victim, counts(topology, place))
     with connect_server(tmp_path / "server", python) as address:
         assert Client(python, topology, place, now=True, master=address).end() == 0
     check(topology, place, 300)
