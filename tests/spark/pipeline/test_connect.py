@@ -24,6 +24,7 @@ import pytest
 from pillarbox.log import Log
 from pillarbox.pipeline.places import Places
 from pillarbox.pipeline.running import is_held
+from pillarbox.spark.session import WORKER_DEFAULTS
 from tests.environments import ROOT, python_with
 from tests.spark.pipeline.cluster import SPARK_HOME, daemon, environment, said
 from tests.spark.pipeline.driver import TOPOLOGIES, words
@@ -48,6 +49,8 @@ def connect_server(place: Path, python: str) -> Iterator[str]:
         port = free.getsockname()[1]
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     server += ["--conf", f"spark.connect.grpc.binding.port={port}", "--master", "local[2]"]
+    for key, value in WORKER_DEFAULTS.items():
+        server += ["--conf", f"{key}={value}"]
     server += ["--conf", "spark.ui.enabled=false", "spark-internal"]
     submit = "org.apache.spark.deploy.SparkSubmit"
     # Its name keeps the log of one server from those of others in the same place.
@@ -209,7 +212,11 @@ def check(topology: str, place: Path, rows: int) -> None:
     outputs = ("left", "right") if topology == "fan_out" else ("out",)
     found = [each["number"] for name in outputs for each in read_json(pipeline.directory(name))]
     assert Counter(found) == Counter(range(rows))
-    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+    known = maps(pipeline)
+    assert all(len(each) == 1 for each in hashes(known).values())
+    ends = {name: end for each in known for name, (_, end) in each.get("inputs", {}).items()}
+    wanted = {name: count(Path(pipeline.directory(name))) for name in ends}
+    assert ends == wanted, "an input was taken for another"
 
 
 def counts(topology: str, place: Path) -> dict[str, int]:
@@ -220,7 +227,7 @@ def counts(topology: str, place: Path) -> dict[str, int]:
 
 def prepared(place: Path, rows: int) -> Path:
     write(place / "words", words(rows))
-    write(place / "others", words(rows))
+    write(place / "others", words(rows + 7))
     write(place / "p" / "logs" / "middle", [])
     return place
 
