@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.pipeline.batch import Batches, Outputs, Work
 from pillarbox.pipeline.places import Places
 from pillarbox.pipeline.progress import take
-from pillarbox.pipeline.query import INPUT, Query, StoppingError
+from pillarbox.pipeline.query import INPUT, Query
 from pillarbox.pipeline.recovery import Backing
 from pillarbox.pipeline.references import Carried, carried, files_of, referring, resolved
-from pillarbox.pipeline.running import may_begin
+from pillarbox.pipeline.running import batch_of
 from pillarbox.pipeline.shipping import modules_of
+from pillarbox.spark.errors import OptionError
 from pillarbox.spark.shipping import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LOOK_SECONDS = 0.5
+_SOURCE = re.compile(r"^[ :+|-]*~?StreamingRelation")
+_OURS = re.compile(rf", pillarbox, .*(?:\[|, ){INPUT}=([\w-]+)(?:, |\])")
 
 
 class ConnectQuery(Query):
@@ -37,7 +41,7 @@ class ConnectQuery(Query):
         super().__init__(*arguments, **settings)
         self._token = token
         self._noted = -1
-        self._files = files_of(set(modules_of(self.pipeline.graph)) - {OWN})
+        self._files = files_of(modules_of(self.pipeline.graph) - {OWN})
 
     def portable(self, thing: Any) -> Carried:
         return carried(thing, self._files)
@@ -51,40 +55,34 @@ class ConnectQuery(Query):
         try:
             while not active.awaitTermination(_LOOK_SECONDS):
                 self._catch_up(active)
-        finally:
-            self._catch_up(active)
+        except Exception:
+            with contextlib.suppress(Exception):  # what ended the query is what matters
+                self._catch_up(active)
+            raise
+        self._catch_up(active)
 
     def _catch_up(self, active: Any) -> None:
         """Take the batches into the status that Spark has told of since."""
+        before, seconds = dict(self.status.of(self.processor.id).written), 0.0
         for progress in active.recentProgress:
             if progress.batchId > self._noted and "addBatch" in progress.durationMs:
                 self._noted = progress.batchId
-                before = self.status.of(self.processor.id).written
-                milliseconds = progress.batchDuration
-                self.note(self._given.step(progress.batchId), before, milliseconds / 1000)
-                take(self.status, self.processor.id, milliseconds)
+                seconds += progress.batchDuration / 1000
+                with contextlib.suppress(OptionError):  # so long ago that Spark has dropped it
+                    self.note(self._given.step(progress.batchId), before, seconds)
+                    take(self.status, self.processor.id, progress.batchDuration)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
         plan: Any = rows
-        relation = plan._plan.plan(plan._session.client)
-        return [_input_of(each) for each in _reads(relation) if each.is_streaming]
+        return inputs_in_text(plan._explain_string(extended=True))
 
 
-def _reads(message: Any) -> Iterator[Any]:
-    """What a plan reads, from left to right: `Read` messages, wherever they are in it."""
-    if message.DESCRIPTOR.name == "Read":
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
-            continue
-        for each in value if field.is_repeated else [value]:
-            yield from _reads(each)
-
-
-def _input_of(read: Any) -> str | None:
-    ours = read.data_source.format == "pillarbox"
-    return read.data_source.options[INPUT] if ours else None
+def inputs_in_text(plans: str) -> list[str | None]:
+    """The input that each source of a query reads, by what Spark writes about its plans."""
+    analyzed = plans.partition("== Analyzed Logical Plan ==")[2].partition("\n== ")[0]
+    leaves = [line for line in analyzed.splitlines() if _SOURCE.search(line)]
+    found = [_OURS.search(line) for line in leaves]
+    return [match and match[1] for match in found]
 
 
 class RemoteBatches:
@@ -101,14 +99,13 @@ class RemoteBatches:
         self._batches: Batches | None = None
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        if not may_begin(self._places, self._token):
-            raise StoppingError("the run that this batch is for has ended, or is about to")
-        if self._batches is None:
-            self._batches = self._unpacked()
-        self._batches.take(rows, batch_id)
+        with batch_of(self._places, self._token):
+            if self._batches is None:
+                self._batches = self._unpacked()
+            self._batches.take(rows, batch_id)
 
     def _unpacked(self) -> Batches:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.chdir(self._directory)  # a path that a module names is meant from there
         work: Work = resolved(self._work)
         work = replace(work, deliver=resolved(work.deliver))

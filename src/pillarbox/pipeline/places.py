@@ -5,6 +5,7 @@
 <path>/logs/<name>       logs that were given no URL
 <path>/errors/<id>       the log of what failed in a processor
 <path>/running           locked by the process that runs it
+<path>/working           locked by batches that other processes take for it
 <path>/status.json       live figures
 """
 
@@ -51,6 +52,10 @@ class Places:
     @property
     def running(self) -> str:
         return f"{self.path}/running"
+
+    @property
+    def working(self) -> str:
+        return f"{self.path}/working"
 
     @property
     def status(self) -> str:

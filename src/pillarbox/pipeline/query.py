@@ -26,6 +26,7 @@ from pillarbox.pipeline.places import directory_of
 from pillarbox.pipeline.progress import query_name, take
 from pillarbox.pipeline.recovery import Backing, Last, writer_id
 from pillarbox.pipeline.references import referring
+from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.schema import METADATA
 from pillarbox.pipeline.status import StatusFile
 from pillarbox.pipeline.step import Step, Window
@@ -48,10 +49,6 @@ class Settings:
     window: Window
     #: One query starts at a time.
     starting: threading.Lock = field(default_factory=threading.Lock)
-
-
-class StoppingError(Exception):
-    """A batch began when the pipeline was about to stop; it is run the next time."""
 
 
 class Query:

@@ -139,8 +139,12 @@ class Backing(Closing):
             log = open_to_commit(self._path, segment_bytes=_SEGMENT_BYTES)
         except LogLockedError as error:
             raise PipelineRunningError(os.path.dirname(self._path), error.pid) from error
-        for map_ in _maps(log, max(self._known, log.first_index)):
-            self.last(map_.processor).take(map_)
+        try:
+            for map_ in _maps(log, max(self._known, log.first_index)):
+                self.last(map_.processor).take(map_)
+        except BaseException:
+            log.close()
+            raise
         self._known = log.end_index
         self._restated = max(self._restated, log.first_index)
         return log

@@ -8,9 +8,11 @@ Where a worker can't import the pipeline's modules, they are `Carried` along.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import operator
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -90,9 +92,18 @@ def _unpacked(packed: bytes, files: tuple[tuple[str, bytes], ...]) -> Any:
 
 @functools.cache
 def _make_importable(files: tuple[tuple[str, bytes], ...]) -> None:
-    """Once in a process: its modules are loaded when they are asked for, and stay."""
-    directory = tempfile.mkdtemp(prefix="pillarbox-")
-    for name, content in files:
-        path = Path(directory, name)
-        path.write_bytes(content)
-        sys.path.insert(0, str(path) if path.suffix == ".zip" else directory)
+    """Once in a process; all processes of a user on a machine share the same files."""
+    digest = hashlib.sha256(repr(files).encode()).hexdigest()[:32]
+    place = f"{tempfile.gettempdir()}/pillarbox-{os.getuid()}-{digest}"
+    if not os.path.isdir(place):
+        made = tempfile.mkdtemp(prefix="pillarbox-")
+        for name, content in files:
+            Path(made, name).write_bytes(content)
+        try:
+            os.rename(made, place)
+        except OSError:  # another process was quicker
+            shutil.rmtree(made)
+    if os.lstat(place).st_uid != os.getuid():
+        raise PermissionError(f"{place} is somebody else's; remove it")
+    for name, _ in files:
+        sys.path.insert(0, f"{place}/{name}" if name.endswith(".zip") else place)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 RETRIES = 3
 _BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
+_STOP_SECONDS = 10.0
 _LATE = "Python worker failed to connect back"
 _RETRIES_OF_STARTING = 5
 _FINAL = ("FencedError", "DivergedError", "DataLossError", InterruptedStepError.__name__)
@@ -123,6 +124,7 @@ class Run:
         self._retries = retries
         self._own = own
         self._stopping = threading.Event()
+        self._stopping_queries: list[threading.Thread] = []
         self._ended = threading.Event()
         chosen = [each for each in pipeline.graph.in_order() if not only or each.id in only]
         for unknown in set(only) - {each.id for each in chosen}:
@@ -150,7 +152,7 @@ class Run:
             for output in each.output_names:
                 self._make_log(self.pipeline.directory(output))
             self._make_log(self.pipeline.errors_directory(each.id))
-        ship(self.spark, {OWN, *modules_of(self.pipeline.graph)})
+        ship(self.spark, {OWN} | modules_of(self.pipeline.graph))
         if self._listener is not None:
             self.spark.streams.addListener(self._listener)
         rank = self.pipeline.graph.ranks()
@@ -185,6 +187,8 @@ class Run:
 
     def _end(self) -> None:
         try:
+            for thread in self._stopping_queries:
+                thread.join(_STOP_SECONDS)
             for query in self._queries.values():
                 query.close()
             self.status.save()
@@ -267,9 +271,21 @@ class Run:
         self._stopping.set()
         self._running.begin_no_more()
         for query in self._queries.values():
-            query.stop(deadline)
+            thread = threading.Thread(target=self._stop, args=[query, deadline], daemon=True)
+            self._stopping_queries.append(thread)
+            thread.start()
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return self._ended.wait(left)
+
+    def _stop(self, query: Query, deadline: float | None) -> None:
+        try:
+            query.stop(deadline)
+        except Exception as error:  # noqa: BLE001 - a server that is gone, say
+            logger.warning(
+                "a query could not be stopped",
+                processor=query.processor.id,
+                error=one_line(error),
+            )
 
     def __enter__(self) -> Run:
         return self

@@ -1,60 +1,66 @@
 """Who runs a pipeline: one process at a time, which holds a lock on a file of its directory.
 
-Batches that another process runs for it, as Spark Connect's does, look at that file before they
-begin: none begins when the run is about to stop, or when its process is gone.
+Other processes may take batches for it, as Spark Connect's do. None begins when the run is about
+to stop, or when its process is gone; and a new run waits for the end of those that had begun.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 
 from pillarbox.closing import Closing
 from pillarbox.log import RealDisk
-from pillarbox.pipeline.errors import PipelineRunningError
+from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.pipeline.places import Places
 
 _DISK = RealDisk()
 #: Whoever asks `is_held` has the lock for a moment; that is no reason to give up.
-_TRIES, _PAUSE_SECONDS = 3, 0.02
+_ASKING_SECONDS = 0.1
+_BATCH_SECONDS = 60.0
+_POLL_SECONDS = 0.005
+
+
+class StoppingError(Exception):
+    """A batch began when the pipeline was about to stop; it is run the next time."""
 
 
 class Running(Closing):
     """To hold this is to be the one that runs a pipeline, or resets it."""
 
     def __init__(self, places: Places) -> None:
-        _DISK.make_directory(places.path)
-        self._lock = threading.Lock()
-        self._handle: int | None = _DISK.open(places.running, write=True, create=True)
-        if not _locked(self._handle):
-            self.close()
-            raise PipelineRunningError(places.path, _pid(places))
         #: What stands in the file: the process, and something that no other run has.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
-        _DISK.truncate(self._handle, 0)
-        _DISK.pwrite(self._handle, [self.token.encode()], 0)
+        self._closing = threading.Lock()
+        _DISK.make_directory(places.path)
+        self._handle: int | None = _DISK.open(places.running, write=True, create=True)
+        try:
+            if not _locked(self._handle, _ASKING_SECONDS):
+                raise PipelineRunningError(places.path, _pid(places))
+            _DISK.truncate(self._handle, 0)
+            _DISK.pwrite(self._handle, [self.token.encode()], 0)
+            _DISK.fdatasync(self._handle)  # for those on other machines
+            _wait_for_batches(places)
+        except BaseException:
+            self.close()
+            raise
 
     def begin_no_more(self) -> None:
-        """From now on no batch `may_begin`."""
-        with self._lock:
+        """Let no batch begin any more; those under way end."""
+        with self._closing:
             if self._handle is not None:
                 _DISK.truncate(self._handle, 0)
+                _DISK.fdatasync(self._handle)
 
     def close(self) -> None:
-        with self._lock:
+        with self._closing:
             if self._handle is not None:
                 _DISK.close(self._handle)
                 self._handle = None
-
-
-def _locked(handle: int) -> bool:
-    for _ in range(_TRIES):
-        if _DISK.lock(handle, exclusive=True):
-            return True
-        time.sleep(_PAUSE_SECONDS)
-    return False
 
 
 def is_held(places: Places) -> bool:
@@ -69,9 +75,40 @@ def is_held(places: Places) -> bool:
         _DISK.close(handle)
 
 
-def may_begin(places: Places, token: str) -> bool:
-    """Whether a batch of this run may begin: it is still there, and not about to stop."""
-    return _said(places) == token and is_held(places)
+@contextlib.contextmanager
+def batch_of(places: Places, token: str) -> Iterator[None]:
+    """Take a batch for the run with this token; StoppingError if that is not to go on."""
+    handle = _DISK.open(places.working, write=True, create=True)
+    try:
+        _locked(handle, _BATCH_SECONDS, exclusive=False)
+        # In this order: a run that begins now either waits for this batch or is seen by it.
+        if _said(places) != token or not is_held(places):
+            raise StoppingError("the run that this batch is for has ended, or is about to")
+        yield
+    finally:
+        _DISK.close(handle)
+
+
+def _wait_for_batches(places: Places) -> None:
+    """Until those have ended that a run before this one, which was killed, has left behind."""
+    handle = _DISK.open(places.working, write=True, create=True)
+    try:
+        if not _locked(handle, _BATCH_SECONDS):
+            raise PipelineError(
+                f"a batch of an earlier run of the pipeline in {places.path} is still at work on"
+                " its Spark Connect server; try again when it has ended, or stop the server"
+            )
+    finally:
+        _DISK.close(handle)
+
+
+def _locked(handle: int, seconds: float, *, exclusive: bool = True) -> bool:
+    deadline = time.monotonic() + seconds
+    while not _DISK.lock(handle, exclusive=exclusive):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _said(places: Places) -> str:

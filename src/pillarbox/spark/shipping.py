@@ -66,8 +66,8 @@ def archives(modules: Iterable[str], directory: str) -> Iterator[str]:
         module = sys.modules[name]
         if hasattr(module, "__path__"):
             yield _zipped(name, module.__path__, f"{directory}/{name}.zip")
-        elif (module.__file__ or "").endswith(".py"):
-            yield os.path.abspath(str(module.__file__))
+        elif (file := getattr(module, "__file__", None) or "").endswith(".py"):
+            yield os.path.abspath(file)
 
 
 def _zipped(name: str, roots: Iterable[str], archive: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.dataset import dataset
 
 from pillarbox.log import Log
 from pillarbox.pipeline.inspection import inspect
@@ -71,13 +72,14 @@ SHOP = """
 from collections.abc import Iterator
 
 import msgspec
+import own_prices
 from pillarbox.pipeline import Pipeline, sinks
 
 class Order(msgspec.Struct):
     id: int
     amount: int
 
-RATE = 2
+RATE = own_prices.RATE
 pipeline = Pipeline("shop", path="./shop")
 orders = pipeline.log("orders", Order)
 doubled = pipeline.log("doubled", Order)
@@ -97,7 +99,8 @@ def double(order: Order) -> Order:
 
 @pipeline.stream(inputs=doubled, outputs=large)
 def only_large(doubled):
-    return doubled.where("amount >= 20")
+    doubled.createOrReplaceTempView("doubled")
+    return doubled.sparkSession.sql("SELECT id, amount FROM doubled WHERE amount >= 20")
 
 @pipeline.sink(inputs=large)
 def archive(batch, step):
@@ -125,6 +128,7 @@ def test_R81_a_pipeline_runs_through_spark_connect(
     connect: str, python: str, tmp_path: Path, spark: Any
 ) -> None:
     (tmp_path / "own_shop.py").write_text(SHOP)
+    (tmp_path / "own_prices.py").write_text("RATE = 2")
     done = command(python, tmp_path, "run", "own_shop:pipeline", "--master", connect, "--now")
     assert done.returncode == 0, done.stderr
     assert "arrive: done, 40 steps, 40 rows" in done.stdout
@@ -135,7 +139,9 @@ def test_R81_a_pipeline_runs_through_spark_connect(
     assert len(found) == len(doubled)
     archived = spark.read.parquet(f"file:{tmp_path}/archive").collect()
     assert sorted(row.id for row in archived) == [n for n, m in doubled.items() if m >= 20]
-    # The sink ran on the server, in the directory of its process, with what its module knows.
+    # Each step was handed to the sink once, on the server, with what its modules know.
+    handed_over = (tmp_path / "hashes").read_text().splitlines()
+    assert sorted(handed_over) == sorted({f"2 {row.hash}" for row in archived})
     failed = command(python, tmp_path, "errors", "own_shop:pipeline", "double", "--json")
     assert [json.loads(line)["cause"] for line in failed.stdout.splitlines()] == [
         "ValueError: unlucky"
@@ -165,6 +171,7 @@ def test_R81_without_what_spark_connect_needs_the_error_says_what_to_install(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "own_shop.py").write_text(SHOP)
+    (tmp_path / "own_prices.py").write_text("RATE = 2")
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -213,6 +220,9 @@ def check(topology: str, place: Path, rows: int) -> None:
     outputs = ("left", "right") if topology == "fan_out" else ("out",)
     found = [each["number"] for name in outputs for each in read_json(pipeline.directory(name))]
     assert Counter(found) == Counter(range(rows))
+    if topology == "fan_out":
+        archived = dataset(place / "archive", format="parquet").to_table()["number"].to_pylist()
+        assert Counter(archived) == Counter(range(0, rows, 2))
     known = maps(pipeline)
     assert all(len(each) == 1 for each in hashes(known).values())
     ends = {name: end for each in known for name, (_, end) in each.get("inputs", {}).items()}
