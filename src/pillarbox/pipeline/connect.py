@@ -72,7 +72,8 @@ class ConnectQuery(Query):
                     self.note(self._given.step(progress.batchId), before, seconds)
                     take(self.status, self.processor.id, progress.batchDuration)
 
-    def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
+    @staticmethod
+    def inputs_in_plan(rows: DataFrame) -> list[str | None]:
         plan: Any = rows
         return inputs_in_text(plan._explain_string(extended=True))
 

@@ -181,7 +181,8 @@ class Query:
         """A function or a type in the form in which it travels to workers."""
         return referring(thing)
 
-    def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
+    @staticmethod
+    def inputs_in_plan(rows: DataFrame) -> list[str | None]:
         """The input that each source of a query reads, in the order of Spark's offsets.
 
         Spark keeps an offset for each leaf of the plan, and an input that is used twice is two

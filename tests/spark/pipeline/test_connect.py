@@ -23,8 +23,10 @@ import pytest
 from pyarrow.dataset import dataset
 
 from pillarbox.log import Log
+from pillarbox.pipeline.connect import inputs_in_text
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.running import is_held
 from pillarbox.spark.session import WORKER_DEFAULTS
 from tests.environments import ROOT, python_with
@@ -157,6 +159,30 @@ def test_R81_a_pipeline_runs_through_spark_connect(
     status = json.loads(command(python, tmp_path, "status", "own_shop:pipeline", "--json").stdout)
     assert (status["master"], status["running"]) == ("sc://127.0.0.1", False)
     assert status["lag"]["archive"] == {"large": 0}
+
+
+def test_R82_the_inputs_of_a_plan_are_known_by_its_text(tmp_path: Path, spark: Any) -> None:
+    """As they are known where the plan itself can be asked."""
+
+    def read_log(name: str) -> Any:
+        write(tmp_path / name, [])
+        rows = spark.readStream.format("pillarbox").schema("index BIGINT, body BINARY")
+        return rows.options(input=name, path=f"file:{tmp_path}/{name}", kinds="sent").load()
+
+    one, two = read_log("one"), read_log("two-of_them")
+    other = spark.readStream.format("rate").load().selectExpr("value AS index", "NULL AS body")
+    one.createOrReplaceTempView("seen")
+    plans = [
+        one,
+        two.join(one.select("index"), "index"),
+        spark.sql("SELECT * FROM seen").union(two).union(other).union(one),
+        spark.sql("SELECT {a}.index FROM {b} JOIN {a} USING (index)", a=one, b=two),
+    ]
+    explain = spark._jvm.PythonSQLUtils.explainString
+    for rows in plans:
+        text = explain(rows._jdf.queryExecution(), "extended")
+        assert inputs_in_text(text) == Query.inputs_in_plan(rows)
+    assert inputs_in_text(text) == ["two-of_them", "one"]
 
 
 WITHOUT = """
