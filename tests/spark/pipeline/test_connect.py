@@ -6,6 +6,7 @@ worker of Spark imports it, which is slow.
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -223,9 +224,9 @@ class Client:
             [python, "-c", code], cwd=ROOT, env=environment(), start_new_session=True
         )
 
-    def until(self, path: Path, records: int) -> None:
-        """Wait until so many are in a log."""
-        while count(path) < records:
+    def until(self, counted: Callable[[], int], records: int) -> None:
+        """Wait until there are so many."""
+        while counted() < records:
             assert self.process.poll() is None, "the client has ended"
             time.sleep(0.05)
 
@@ -256,12 +257,6 @@ def check(topology: str, place: Path, rows: int) -> None:
     assert ends == wanted, "an input was taken for another"
 
 
-def counts(topology: str, place: Path) -> dict[str, int]:
-    """How far the outputs are."""
-    logs = sorted(Path(TOPOLOGIES[topology](place).places.path, "logs").glob("*"))
-    return {log.name: count(log) for log in logs}
-
-
 def prepared(place: Path, rows: int) -> Path:
     write(place / "words", words(rows))
     write(place / "others", words(rows + 7))
@@ -276,16 +271,17 @@ def test_R81_a_pipeline_that_is_stopped_ends_its_steps(
 ) -> None:
     """And one whose client is killed begins no more: nobody would know of it."""
     place = prepared(tmp_path, 600)
+    middle = place / "p" / "logs" / "middle"
     for how, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
         client = Client(python, "chain", place, now=False, master=connect)
-        client.until(place / "p" / "logs" / "middle", count(place / "p" / "logs" / "middle") + 50)
+        client.until(functools.partial(count, middle), count(middle) + 50)
         assert is_held(Places(str(place / "p")))
         assert client.end(how) == code
         assert not is_held(Places(str(place / "p")))
         if how == signal.SIGTERM:
             actions = {each.restart.action for each in inspect(TOPOLOGIES["chain"](place))}
             assert actions <= {"begin", "go on"}, "a step was left half done"
-        settled = idle(place / "p" / "logs" / "middle")
+        settled = idle(middle)
         assert settled < 600, "it went on without a client"
     assert Client(python, "chain", place, now=True, master=connect).end() == 0
     check("chain", place, 600)
@@ -310,16 +306,22 @@ def test_R83_servers_and_clients_of_spark_connect_are_killed(
     print("seed", seed)
     chance = random.Random(seed)
     place = prepared(tmp_path, 300)
+
+    def total() -> int:
+        logs = Path(TOPOLOGIES[topology](place).places.path, "logs").glob("*")
+        return sum(map(count, logs))
+
     for victim in ["server", "client"] * 4:
         with connect_server(tmp_path / "server", python) as address:
             client = Client(python, topology, place, now=False, master=address)
-            time.sleep(chance.uniform(8, 25))
+            client.until(total, total() + chance.randrange(1, 35))
+            time.sleep(chance.uniform(0, 1))
             if victim == "client":
                 client.end(signal.SIGKILL)
                 time.sleep(chance.uniform(0, 2))
         # The server is killed here, in either case. A client would wait for it for minutes.
         client.end(signal.SIGKILL)
-        print(victim, counts(topology, place))
+        print(victim, total())
     with connect_server(tmp_path / "server", python) as address:
         assert Client(python, topology, place, now=True, master=address).end() == 0
     check(topology, place, 300)
