@@ -25,6 +25,7 @@ from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import Status, ends, labels, read_status
 from pillarbox.spark.errors import SparkError
+from pillarbox.spark.shipping import is_connect
 
 app = App(
     name="pipeline",
@@ -89,7 +90,7 @@ def run(
         pipeline = load(target)
         started = pipeline.run(
             master=master,
-            conf=({} if master.startswith("sc://") else QUIET) | dict(map(_setting, conf or ())),
+            conf=({} if is_connect(master) else QUIET) | dict(map(_setting, conf or ())),
             available_now=now,
             interval=interval,
             max_rows=max_rows,

@@ -20,11 +20,9 @@ from pillarbox.pipeline.places import Places
 from pillarbox.pipeline.progress import take
 from pillarbox.pipeline.query import INPUT, Query
 from pillarbox.pipeline.recovery import Backing
-from pillarbox.pipeline.references import Carried, carried, files_of, referring, resolved
+from pillarbox.pipeline.references import Carried, carried, referring, resolved
 from pillarbox.pipeline.running import batch_of
-from pillarbox.pipeline.shipping import modules_of
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.shipping import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,11 +35,13 @@ _OURS = re.compile(rf", pillarbox, .*(?:\[|, ){INPUT}=([\w-]+)(?:, |\])")
 class ConnectQuery(Query):
     """A processor that Spark runs, with its driver elsewhere."""
 
-    def __init__(self, *arguments: Any, token: str, **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, token: str, files: Mapping[str, bytes], **settings: Any
+    ) -> None:
         super().__init__(*arguments, **settings)
         self._token = token
+        self._files = files
         self._noted = -1
-        self._files = files_of(modules_of(self.pipeline.graph) - {OWN})
 
     def portable(self, thing: Any) -> Carried:
         return carried(thing, self._files)

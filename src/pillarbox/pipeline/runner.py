@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -29,6 +29,7 @@ from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
 from pillarbox.pipeline.recovery import Backing
+from pillarbox.pipeline.references import files_of
 from pillarbox.pipeline.running import Running
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
@@ -136,7 +137,11 @@ class Run:
         for each in chosen:
             started.processors[each.id].read |= position(pipeline, each, backing.last(each.id))
         self.status = StatusFile(pipeline.places.status, started)
-        query = functools.partial(ConnectQuery, token=running.token) if remote else Query
+        self._modules = modules_of(pipeline.graph)
+        query: Callable[..., Query] = Query
+        if remote:
+            files = files_of(self._modules - {OWN})
+            query = functools.partial(ConnectQuery, token=running.token, files=files)
         self._queries = {
             each.id: query(pipeline, each, spark, backing, status=self.status, settings=settings)
             for each in chosen
@@ -152,7 +157,7 @@ class Run:
             for output in each.output_names:
                 self._make_log(self.pipeline.directory(output))
             self._make_log(self.pipeline.errors_directory(each.id))
-        ship(self.spark, {OWN} | modules_of(self.pipeline.graph))
+        ship(self.spark, {OWN} | self._modules)
         if self._listener is not None:
             self.spark.streams.addListener(self._listener)
         rank = self.pipeline.graph.ranks()

@@ -12,7 +12,7 @@ from typing import Any
 
 from pillarbox.spark.java import find_java
 from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed
-from pillarbox.spark.shipping import OWN, is_local, is_remote, ship
+from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
 
 #: Settings for any session.
 DEFAULTS: dict[str, str] = {
@@ -79,7 +79,7 @@ def session(
     place = master or "local[*]"
     local = place.startswith("local")
     settings = DEFAULTS | (LOCAL_DEFAULTS if local else CLUSTER_DEFAULTS)
-    connect = place.startswith("sc://")
+    connect = is_connect(place)
     if not connect:
         find_java()
         settings |= JVM_DEFAULTS

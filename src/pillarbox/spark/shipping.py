@@ -25,6 +25,11 @@ def is_local(master: str | None) -> bool:
     return master is not None and (master == "local" or master.startswith("local["))
 
 
+def is_connect(master: str) -> bool:
+    """Whether it names a server of Spark Connect, whose settings were made at its start."""
+    return master.startswith("sc://")
+
+
 def ship(spark: Any, modules: Iterable[str]) -> None:
     """Make top-level modules importable wherever this session runs Python; once for each."""
     remote = is_remote(spark)
