@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pillarbox.core import apply
+from pillarbox.core import apply, lines
 from pillarbox.core import events as e
-from pillarbox.core.queue import Extra, Lease, Queue, Record, heads, waiting
+from pillarbox.core.queue import Extra, Lease, Queue, Record
 
 # kind, priority, delivery number or flag, queue's number, key, time (low and high part, for
 # the calendar ends later than 64 bits of nanoseconds), length of the details
@@ -193,8 +193,8 @@ def _lease(queue: Queue, entry: Entry) -> Lease:
 
 
 def _head(queue: Queue, key: int) -> Record:
-    record = next((r for r in heads(queue) if r.key == key), None)
-    if record is None:
+    record = lines.find(queue, key)
+    if record is None or not lines.is_first(queue, record):
         raise ReplayError(f"message {key} is at the head of no line of {queue.name!r}")
     return record
 
@@ -246,10 +246,10 @@ def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) ->
 
 def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
     target, keys = entry.details
-    by_key = {record.key: record for record in waiting(queue)}
-    if not by_key.keys() >= set(keys):
+    records = [record for key in keys if (record := lines.find(queue, key)) is not None]
+    if len(records) < len(keys):
         raise ReplayError(f"messages of {queue.name!r} that were redriven are not there")
-    apply.redriven(queue, e.Redriven([by_key[key] for key in keys], find(target), entry.at))
+    apply.redriven(queue, e.Redriven(records, find(target), entry.at))
 
 
 _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] = {
@@ -265,6 +265,6 @@ _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] 
     DIED: _replay_died,
     DIED_IN_LINE: _replay_died_in_line,
     REDRIVEN: _replay_redriven,
-    REMOVED: lambda q, x, _, __: apply.removed(q, set(x.details)),
+    REMOVED: lambda q, x, _, __: apply.removed(q, x.details),
     PURGED: lambda q, _, __, ___: apply.purged(q),
 }

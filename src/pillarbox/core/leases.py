@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -157,14 +158,19 @@ class Leases:
             deadlines.append(unusual)
         return min(deadlines, default=None)
 
-    def expired(self, now: int) -> list[Lease]:
-        """All whose deadline has come, in no order; nothing is taken out."""
-        found = [self.unusual[key] for _, key, _ in self._timers.due(now)]
+    def expired(self, now: int, most: int | None = None) -> list[Lease]:
+        """Those whose deadline has come, in no order; nothing is taken out.
+
+        With `most`, all that may be among the first so many.
+        """
+        found = [self.unusual[key] for _, key, _ in self._timers.due(now, most)]
         for line in self._lines.values():
-            for lease in filter(_stands, line):
-                if lease.deadline > now:
-                    break
-                found.append(lease)
+            due = takewhile(lambda lease: lease.deadline <= now, filter(_stands, line))
+            first = list(islice(due, most))
+            found += first
+            if most is not None and first:  # those of one deadline are told apart by their keys
+                last = first[-1].deadline
+                found += takewhile(lambda lease: lease.deadline == last, due)  # noqa: B023 - used at once
         return found
 
     def _add_unusual(self, lease: Lease) -> None:

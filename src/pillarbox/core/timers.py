@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ class Timers:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, now: int) -> list[Entry]:
-        """All entries whose time has come, in no order; nothing is taken out."""
+    def due(self, now: int, most: int | None = None) -> list[Entry]:
+        """Entries whose time has come: the first `most` in order, or all in no order."""
+        if most is not None:
+            return list(islice(takewhile(lambda entry: entry[0] <= now, self.soonest()), most))
         found: list[Entry] = []
         branches = [0]
         while branches:  # what is due in a heap hangs together from its root

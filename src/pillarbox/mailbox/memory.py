@@ -212,6 +212,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     if mask != 1:
                         lane = queue.lanes[mask.bit_length() - 1]
                     record: Record = lane.popleft()  # type: ignore[assignment]
+                    queue.strays.pop(record.key, None)
                     if not lane:
                         queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
                     deadline, number = now + timeout, record.deliveries + 1
@@ -223,8 +224,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 give(None)
             if lease is not None:
                 try:
-                    body = self._unpack(record.body)  # type: ignore[possibly-undefined]
-                    return [self._kind(body, number, lease, self._face)]  # type: ignore[possibly-undefined]
+                    return [self._kind(self._unpack(record.body), number, lease, self._face)]  # type: ignore[possibly-undefined]
                 except QUICK_ERRORS:
                     self._open([lease], self._kind, self._face)
         elif desk.plain and (messages := self._quick_batch(count, timeout)):
