@@ -6,7 +6,7 @@ majority, so that removing is O(1) and the heap is never more than twice what li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
@@ -34,6 +34,10 @@ class Timers:
     def __iter__(self) -> Iterator[Entry]:
         """All entries in the order of their times."""
         return iter(sorted(self._live.values()))
+
+    def keys(self) -> Iterable[int]:
+        """The keys of all records, in no order."""
+        return self._live.keys()
 
     def soonest(self) -> Iterator[Entry]:
         """The same, found one by one: for whoever wants the first few of very many."""

@@ -31,7 +31,6 @@ ROOT = "/dashboard"
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 600  # what nobody has looked at for so long is not sampled
 
-Confirm = Callable[[Response], Response]
 Pieces = dict[str, str]  # by the event that brings it: a part of a page
 
 
@@ -47,14 +46,12 @@ class Dashboard:
         boxes: Boxes,
         *,
         read_only: bool = False,
-        confirm: Confirm | None = None,
         pipelines: Pipelines | None = None,
     ) -> None:
         self.boxes = boxes
         self.read_only = read_only
         self.samples = Samples(boxes)
         self.pipelines = pipelines or Pipelines(())
-        self._confirm = confirm
         self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -67,13 +64,7 @@ class Dashboard:
         self._looked_at = self._loop.time()
         if self._beating is None or self._beating.done():
             self._beating = self._loop.create_task(self._beat())
-        if self.boxes.blocking:
-            return asyncio.ensure_future(self._elsewhere(request))
-        response = self._answer(request)
-        return self._confirm(response) if self._confirm is not None else response
-
-    async def _elsewhere(self, request: Request) -> Response:
-        return await asyncio.to_thread(self._answer, request)
+        return asyncio.to_thread(self._answer, request)
 
     def _answer(self, request: Request) -> Response:
         path = unquote(request.path).removeprefix(ROOT).strip("/")
@@ -186,10 +177,7 @@ class Dashboard:
         """Take samples for as long as somebody looks, and a while longer."""
         loop = asyncio.get_running_loop()
         while loop.time() - self._looked_at < IDLE_SECONDS:
-            if self.boxes.blocking:
-                await asyncio.to_thread(self.samples.take)
-            else:
-                self.samples.take()
+            await asyncio.to_thread(self.samples.take)
             await asyncio.sleep(BEAT_SECONDS)
 
     def _stream(self, pieces: Callable[[], Pieces]) -> StreamingResponse:
@@ -252,12 +240,7 @@ class Dashboard:
         async def steps() -> None:
             try:
                 while True:
-                    if self.boxes.blocking:
-                        step = await asyncio.to_thread(next, rest, None)
-                    else:
-                        step = next(rest, None)
-                        if self._confirm is not None:
-                            self._confirm(Response())
+                    step = await asyncio.to_thread(next, rest, None)
                     if step is None:
                         return
                     await asyncio.sleep(pause_seconds)
@@ -292,9 +275,7 @@ def mount(
     broker: Broker, *, read_only: bool = False, pipelines: Pipelines | None = None
 ) -> Dashboard:
     """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
-    dashboard = Dashboard(
-        BrokerBoxes(broker), read_only=read_only, confirm=broker.confirmed, pipelines=pipelines
-    )
+    dashboard = Dashboard(BrokerBoxes(broker), read_only=read_only, pipelines=pipelines)
     handle = broker.guarded(dashboard.handle)
     broker.routes.add("/", handle)
     broker.routes.add(ROOT, handle)

@@ -18,6 +18,8 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 #: On macOS a plain sync stops at the drive's cache; this one does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+#: Read what the page cache has, and nothing else (Linux).
+_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class Mapping(Protocol):
@@ -42,7 +44,9 @@ class Disk(Protocol):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
-    def pread(self, handle: int, size: int, offset: int) -> bytes: ...
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
+        """Up to `size` bytes. BlockingIOError if they are not in memory and it may not `wait`."""
+
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
     def fdatasync(self, handle: int) -> None: ...
     def allocate(self, handle: int, offset: int, size: int) -> None: ...
@@ -96,8 +100,19 @@ class RealDisk:
     def close(self, handle: int) -> None:
         os.close(handle)
 
-    def pread(self, handle: int, size: int, offset: int) -> bytes:
-        return os.pread(handle, size, offset)
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
+        if wait or _NO_WAIT is None:
+            return os.pread(handle, size, offset)
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(handle, [buffer], offset, _NO_WAIT)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(handle, size, offset)  # this file system can't tell
+        if count < size and count < os.fstat(handle).st_size - offset:
+            raise BlockingIOError(errno.EAGAIN, "only a part is in memory")
+        return bytes(buffer[:count])
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
         if len(parts) == 1:

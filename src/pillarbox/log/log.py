@@ -337,11 +337,11 @@ class Log(ReadableLog, Closing):
         """
         return append_committed(self._writer, records, meta)
 
-    def get(self, index: int) -> bytes:
-        """The record at `index`."""
+    def get(self, index: int, *, wait: bool = True) -> bytes:
+        """The record at `index`. BlockingIOError if it is not in memory and it may not `wait`."""
         if index >= self.end_index and index < self.next_index:
             raise LogIndexError(self.path, index, self.first_index, self.end_index)
-        return super().get(index)
+        return super().get(index, wait=wait)
 
 
 def _never(record: bytes) -> None:

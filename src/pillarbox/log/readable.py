@@ -84,14 +84,14 @@ class ReadableLog(ABC):
 
     # -- reading ---------------------------------------------------------------------------
 
-    def get(self, index: int) -> bytes:
-        """The record at `index`."""
+    def get(self, index: int, *, wait: bool = True) -> bytes:
+        """The record at `index`. BlockingIOError if it is not in memory and it may not `wait`."""
         end = self.end_index
         segment = self._catalog.of_index(index)
         if segment is None or not self.first_index <= index < end:
             raise LogIndexError(self.path, index, self.first_index, end)
         try:
-            return self._reader.record(segment, index)
+            return self._reader.record(segment, index, wait=wait)
         except FileNotFoundError:
             raise LogIndexError(self.path, index, self.first_index, end) from None
 

@@ -30,8 +30,8 @@ class DurableDesk(Desk):
         super().__init__(store, queue)
         self.number = number
 
-    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
-        return [self.store.body(record) for record in records]
+    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+        return [self.store.body(record, wait=wait) for record in records]
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store

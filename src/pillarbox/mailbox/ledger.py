@@ -195,20 +195,25 @@ class DurableStore(Store):
         for lease in leases:
             self._recent_bytes -= len(self._recent.pop(index_of(lease.record.body), b""))
 
-    def body(self, record: Record) -> bytes | None:
-        """The body of a message; None if it was lost to damage that was repaired since."""
+    def body(self, record: Record, *, wait: bool = True) -> bytes | None:
+        """The body of a message; None if it was lost to damage that was repaired since.
+
+        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        """
         place: int = record.body
         recent = self._recent.get(index_of(place))
         if recent is not None:
             return recent
         try:
-            return journal.body_of(self.log.get(index_of(place)))
+            return journal.body_of(self.log.get(index_of(place), wait=wait))
+        except BlockingIOError:
+            raise
         except RecordLostError:
             return None
         except LogIndexError:
             if record.body == place:
                 raise
-            return self.body(record)  # the compactor has just moved it
+            return self.body(record, wait=wait)  # the compactor has just moved it
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
 

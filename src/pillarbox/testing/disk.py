@@ -141,7 +141,7 @@ class SimDisk:
         inode, _ = self._handles.pop(handle)
         inode.locks.pop(handle, None)
 
-    def pread(self, handle: int, size: int, offset: int) -> bytes:
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
         return bytes(self._handles[handle][0].data[offset : offset + size])
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
