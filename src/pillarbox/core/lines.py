@@ -8,7 +8,7 @@ finds it by its key. Only `apply` calls what changes a queue.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -46,10 +46,34 @@ def find(queue: Queue, key: int) -> Record | None:
 def _at(
     line: deque[Any], where: Position, by: Callable[[Any], Position], key: int
 ) -> Record | None:
-    """The message with this key, if it is where it should stand; most often that is first."""
-    at = 0 if by(line[0]) == where else bisect_left(line, where, key=by)
+    """The message with this key, if it is where it should stand."""
+    at = _search(line, where, by)
     item: Any = line[at] if at < len(line) else None
     return item if item.__class__ is Record and item.key == key else None
+
+
+def _search(line: deque[Any], where: Position, by: Callable[[Any], Position]) -> int:
+    """`bisect_left` for a deque, in which a look costs the more the farther it is from an end.
+
+    Positions grow with time, most often evenly: so it looks where `where` should be, and in the
+    middle of what is left if that brought little.
+    """
+    low, high = 0, len(line) - 1
+    if where <= (first := by(line[low])):
+        return low
+    if where > (last := by(line[high])):
+        return high + 1
+    before, after, halve = first[0], last[0], False
+    while (width := high - low) > 1:  # by(line[low]) < where <= by(line[high])
+        step = width // 2 if halve else width * (where[0] - before) // max(1, after - before)
+        middle = low + min(max(step, 1), width - 1)
+        found = by(line[middle])
+        if found < where:
+            low, before = middle, found[0]
+        else:
+            high, after = middle, found[0]
+        halve = not halve and 2 * (high - low) > width
+    return high
 
 
 def order(queue: Queue, record: Record) -> tuple[int, Position]:
@@ -268,7 +292,7 @@ def remove(queue: Queue, keys: Iterable[int]) -> None:
         at = _at_place(queue, record)
         is_back = at is not None
         if at is None:
-            at = bisect_left(queue.lanes[record.priority], standing(record), key=standing)
+            at = _search(queue.lanes[record.priority], standing(record), standing)
         by_line.setdefault((is_back, record.priority), []).append(at)
     for (is_back, priority), places in by_line.items():
         _delete_at(queue.returned[priority] if is_back else queue.lanes[priority], places)
@@ -280,17 +304,17 @@ def remove(queue: Queue, keys: Iterable[int]) -> None:
 def _at_place(queue: Queue, record: Record) -> int | None:
     """Where it is among those that took their old place again; None if it is not."""
     line = queue.returned.get(record.priority)
-    at = bisect_left(line, place(record), key=place) if line else 0
+    at = _search(line, place(record), place) if line else 0
     return at if line and at < len(line) and line[at] is record else None
 
 
 def _remove_from_group(queue: Queue, group: Group, record: Record) -> None:
     del queue.strays[record.key]
-    del group.waiting[bisect_left(group.waiting, place(record), key=place)]
+    del group.waiting[_search(group.waiting, place(record), place)]
     queue.grouped -= 1
     if not group.waiting and group.lane != NO_LANE:
         lane = queue.lanes[group.lane]
-        del lane[bisect_left(lane, group.position, key=standing)]
+        del lane[_search(lane, group.position, standing)]
         queue.lined_up -= 1
         _clear_mask(queue, group.lane)
         group.lane = NO_LANE

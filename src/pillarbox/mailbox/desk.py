@@ -6,9 +6,11 @@ one step under the store's lock: settle what is due, decide, apply, serve those 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import compress, islice, repeat
+from threading import Thread
+from time import sleep
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
 
 SLICE = 200  # messages that one step may touch, so that nobody waits for long
+_FREED_AT_ONCE_MAX = 10_000
+_PAUSE_SECONDS = 0.000_1
 E = TypeVar("E", bound=Event)
 _DEATHS = (Died, DiedInLine)
 
@@ -216,7 +220,9 @@ class Desk:
 
     def end(self) -> None:
         """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
+        gone = _contents(self.queue)
         apply.purged(self.queue)
+        _free(gone)
         for waiter in list(self.waiters):
             self._dismiss(waiter)
         self._write = self._refuse  # type: ignore[method-assign]
@@ -275,7 +281,9 @@ class Desk:
             self._settle_all(self._now())
             count = self.queue.size
             written = self._write([Purged()])
+            gone = _contents(self.queue)
             apply.purged(self.queue)
+        _free(gone)
         self._confirm(written)
         return count
 
@@ -446,6 +454,25 @@ class Desk:
         """Return once what was written can't be lost any more."""
         if written is not None:
             self.store.confirm(written)
+
+
+def _contents(queue: Queue) -> list[deque[Any]]:
+    """What a queue holds, if it is so much that to free it at once would hold others up."""
+    return [deque(lane) for lane in queue.lanes.values() if len(lane) > _FREED_AT_ONCE_MAX]
+
+
+def _free(gone: list[deque[Any]]) -> None:
+    """Free these messages bit by bit, beside everything else."""
+    if gone:
+        Thread(target=_free_slowly, args=[gone], name="pillarbox-free", daemon=True).start()
+
+
+def _free_slowly(gone: list[deque[Any]]) -> None:
+    for each in gone:
+        while each:
+            for _ in range(min(len(each), SLICE)):
+                each.popleft()
+            sleep(_PAUSE_SECONDS)
 
 
 def _records(
