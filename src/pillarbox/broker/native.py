@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _HEADERS = {"Content-Type": "application/msgpack"}
 _MICROSECOND_NS = 1_000
+_AT_ONCE_MAX = 250  # messages of a large batch that are told or settled before others go on
 _KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
 
 
@@ -147,10 +148,9 @@ class Native:
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
         """Very many handles: a few at a time."""
         answers: list[bool] = []
-        for at in range(0, len(command.handles), SLICE):
-            some = msgspec.structs.replace(command, handles=command.handles[at : at + SLICE])
+        for at in range(0, len(command.handles), _AT_ONCE_MAX):
+            some = msgspec.structs.replace(command, handles=command.handles[at : at + _AT_ONCE_MAX])
             answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
-            await self._broker.saved()
             await asyncio.sleep(0)
         return wire.Settled(answers)
 
@@ -216,10 +216,10 @@ class Native:
     def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Answer:
         """What was leased, as far as it fits into one answer."""
         try:
-            bodies = desk.bodies([lease.record for lease in leases[: SLICE + 1]], wait=False)
+            bodies = desk.bodies([lease.record for lease in leases[:_AT_ONCE_MAX]], wait=False)
         except BlockingIOError:
             return self._read(asked, desk, leases)
-        if len(leases) > SLICE:
+        if len(leases) > _AT_ONCE_MAX:
             return self._read(asked, desk, leases)
         leases = self._fitting(desk, leases, bodies)
         told = [self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)]
@@ -231,8 +231,9 @@ class Native:
         try:
             bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
             leases = self._fitting(desk, leases, bodies)
-            for at in range(0, len(leases), SLICE):
-                some = zip(leases[at : at + SLICE], bodies[at : at + SLICE], strict=False)
+            for at in range(0, len(leases), _AT_ONCE_MAX):
+                end = at + _AT_ONCE_MAX
+                some = zip(leases[at:end], bodies[at:end], strict=False)
                 told += [self._told(desk, lease, body) for lease, body in some]
                 await asyncio.sleep(0)
         except BaseException:  # the client hung up, or the disk failed
@@ -461,7 +462,7 @@ _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
 def _is_long(command: wire.Command) -> bool:
     """Whether it may take more than a moment."""
     return type(command) in _LONG or (
-        isinstance(command, _BY_HANDLES) and len(command.handles) > SLICE
+        isinstance(command, _BY_HANDLES) and len(command.handles) > _AT_ONCE_MAX
     )
 
 

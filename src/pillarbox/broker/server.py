@@ -37,6 +37,8 @@ from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.store import Store
 
+_STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
+
 
 class Broker:
     """One broker. `store` and `routes` are open to those who add to it."""
@@ -133,11 +135,12 @@ class Broker:
             await ticket
 
     async def in_slices(self, steps: Iterator[int]) -> int:
-        """Do long work step by step, each of them confirmed, and let others go on between."""
+        """Do long work step by step, and let others go on between; confirmed when it returns."""
         total = 0
-        for count in steps:
+        for number, count in enumerate(steps, 1):
             total += count
-            await self.saved()
+            if number % _STEPS_UNCONFIRMED_MAX == 0:
+                await self.saved()
             await asyncio.sleep(0)
         await self.saved()
         return total

@@ -37,7 +37,7 @@ from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
 
-SLICE = 200  # messages that one step may touch, so that nobody waits for long
+SLICE = 50  # messages that one step may touch, so that nobody waits for long
 _FREED_AT_ONCE_MAX = 10_000
 _PAUSE_SECONDS = 0.000_1
 E = TypeVar("E", bound=Event)

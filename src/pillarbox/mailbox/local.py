@@ -221,7 +221,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete messages by id, whatever their state; how many there were."""
-        return sum(self.delete_steps(ids))
+        return self._store.confirmed_once(lambda: sum(self.delete_steps(ids)))
 
     def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
         """`delete`, a few messages at a time: how many each step deleted."""
@@ -238,7 +238,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         to: str | None = None,
     ) -> int:
         """Send waiting dead letters back where they came from, or `to` another mailbox."""
-        return sum(self.redrive_steps(ids, where=where, to=to))
+        return self._store.confirmed_once(lambda: sum(self.redrive_steps(ids, where=where, to=to)))
 
     def redrive_steps(
         self,

@@ -15,7 +15,7 @@ from pillarbox.clock import Clock
 from pillarbox.core.queue import NEVER
 from pillarbox.mailbox.waiters import open_gate
 
-_PAUSE_SECONDS = 0.001
+_PAUSE_SECONDS = 0.000_5
 
 
 class Beats(Protocol):

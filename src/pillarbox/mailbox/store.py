@@ -127,6 +127,14 @@ class Store:
         finally:
             self._held.promises = None
 
+    def confirmed_once(self, verb: Callable[[], R]) -> R:
+        """What a verb of many steps answers, once the last of them is confirmed."""
+        with self.holding() as written:
+            answer = verb()
+        if written:
+            self.confirm(written[-1])
+        return answer
+
     async def confirmed(self, verb: Callable[[], R]) -> R:
         """What a verb answers, once it can't be lost any more; the event loop goes on meanwhile."""
         with self.holding() as written:
