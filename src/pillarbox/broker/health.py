@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pillarbox.broker.http import Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.mailbox.ledger import DurableStore
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-_PLAIN = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
+_PLAIN = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-store",
+    **NOT_FOR_OTHER_SITES,
+}
 
 
 class Health:

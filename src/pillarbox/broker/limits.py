@@ -12,6 +12,7 @@ HEAD_SECONDS_MAX: Final = 5.0
 BODY_SECONDS_GRACE: Final = 5.0
 BODY_RATE_MIN: Final = 16_384  # bytes a second, after the grace
 WRITE_SECONDS_MAX: Final = 30.0  # for a client that does not read its answer
+LINGER_SECONDS_MAX: Final = 5.0  # for a client that sends on after it was refused
 
 
 class LimitError(Exception):

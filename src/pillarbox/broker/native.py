@@ -20,7 +20,6 @@ from pillarbox.broker.errors import SqsError
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
-from pillarbox.broker.tokens import Tokens
 from pillarbox.broker.translation import as_read, group_of
 from pillarbox.broker.window import Window
 from pillarbox.codec import codec_for
@@ -55,7 +54,7 @@ class Native:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._store: Store = broker.store
-        self._tokens = Tokens(broker.access)
+        self._tokens = broker.tokens
         self._instance = secrets.token_hex(8)
         self._memory = Memory(self._instance)
         self._window = Window(broker)

@@ -20,6 +20,7 @@ from pillarbox.broker.access import Access
 from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
 from pillarbox.broker.confirmations import Confirmations
+from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
 from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
@@ -30,6 +31,7 @@ from pillarbox.broker.site import Site
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
+from pillarbox.broker.tokens import Tokens
 from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
@@ -52,6 +54,7 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
         self.access = Access(config)
+        self.tokens = Tokens(self.access)
         self.metrics = Metrics(self)
         self.moves = Moves(self)
         self.sqs = Sqs(self)
@@ -82,6 +85,11 @@ class Broker:
         self.site = Site(
             self.routes.handle,
             refusal,
+            CrossOriginProtection(
+                self.config.host, self.config.allowed_hosts, any_host=not self.access.open_to_all
+            ),
+            admits=self.tokens.admits,
+            buffer_bytes_max=self.config.request_buffer_bytes_max,
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,
         )

@@ -54,8 +54,19 @@ def serve(
         str | None, _flag("File of the certificate chain, to serve https.", "TLS_CERTIFICATE")
     ] = None,
     tls_key: Annotated[str | None, _flag("File of its private key.", "TLS_KEY")] = None,
+    key: Annotated[
+        str | None,
+        _flag(
+            "A key that may do everything (id:secret). A flag is no secret: set the variable.",
+            "KEY",
+        ),
+    ] = None,
     anonymous: Annotated[
         bool | None, _flag("Without keys, serve other machines as well.", "ANONYMOUS")
+    ] = None,
+    allowed_hosts: Annotated[
+        str | None,
+        _flag("Without keys, names by which clients may know it (a.example,b).", "ALLOWED_HOSTS"),
     ] = None,
     pipelines: Annotated[
         str | None, _flag("Directory of pipelines that the dashboard shows.", "PIPELINES")
@@ -81,8 +92,9 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "anonymous": anonymous,
+        "allowed_hosts": allowed_hosts.replace(",", " ").split() if allowed_hosts else None,
     }
-    chosen = load(config, flags)
+    chosen = load(config, flags, key)
     _log_to_stderr(log_level)
     _allow_many_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
