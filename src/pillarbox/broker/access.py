@@ -91,7 +91,7 @@ class Access:
         verify(request, signature, key.secret, now_seconds, self._skew_seconds)
         return self._principals[key.id]
 
-    def admits(self, request: Request, now_seconds: float) -> bool:
+    def shows_key(self, request: Request, now_seconds: float) -> bool:
         """Whether the head of a request, whose body is still to come, shows a key of ours."""
         if not self._keys or self._by_password(request) is not None:
             return True

@@ -43,5 +43,6 @@ class RequestBuffers:
             connection.refuse(
                 503,
                 "ServiceUnavailable",
-                "Too many unfinished requests, and this one was slow to arrive: send it again.",
+                "Too many requests are arriving, and this one arrives slowly: send it again.",
+                linger=False,
             )

@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         """
         self._site.forget(self)
         self._closing = True
-        self._drop()
+        self._hold(0)
         self._parser.close()
         if self._streaming is not None:
             self._streaming.cancel()
@@ -153,30 +153,28 @@ class Connection(asyncio.Protocol):
         except limits.LimitError as error:
             self.refuse(*error.args)
             return
-        if parser.in_body and not parser.admitted:
-            self._admit()
+        if parser.in_body and not parser.checked:
+            self._check_key()
         if parser.proceed:
             parser.proceed = False
             self._out.append(_CONTINUE)
+        self._hold(parser.held_bytes)
         self.flush()
-        held = parser.held_bytes
-        if held or self._held:
-            self._hold(held)
         if parser.began or self._exchanges or self._clogged:
             self._rest()
             self._read_on()
 
-    def _admit(self) -> None:
+    def _check_key(self) -> None:
         """The body is still to come: turn away now who shows no key where keys are needed."""
+        self._parser.checked = True
         head = self._parser.head()
-        method, path, query, headers, _ = head
-        request = Request(method, path, query, headers, b"", self._peer, self._secure)
-        self._parser.admitted = self._site.admits(request)
-        if not self._parser.admitted:
-            self._lingers = True
-            self._take(head, b"", False)  # its handler says why, in the form of its protocol
-            self._closing = True
-            self._drop()
+        request = Request(*head[:4], b"", self._peer, self._secure)
+        if self._exchanges or self._site.shows_key(request):
+            return  # whoever waits for another answer is known
+        self._lingers = True
+        self._take(head, b"", False)  # its handler says why, in the form of its protocol
+        self._closing = True
+        self._drop()
 
     # -- answering ---------------------------------------------------------------------------
 
@@ -317,7 +315,7 @@ class Connection(asyncio.Protocol):
 
     def _rest(self) -> None:
         """Set the deadline for what the client has to do next."""
-        if self._clogged or self._closing:
+        if self._clogged or self._lingers:
             return
         if self._exchanges or self._streaming is not None:
             self.deadline = NEVER  # it waits for us
@@ -327,7 +325,8 @@ class Connection(asyncio.Protocol):
             self.deadline = self._site.idle_until
         elif parser.in_body:
             grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
-            self.deadline = parser.began + grace
+            stalled = self._site.loop.time() + limits.BODY_STALL_SECONDS_MAX
+            self.deadline = min(parser.began + grace, stalled)
         else:
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
@@ -344,18 +343,21 @@ class Connection(asyncio.Protocol):
     def time_out(self) -> None:
         """The deadline has passed."""
         if self._parser.began and not self._clogged:
-            self.refuse(408, "RequestTimeout", "The request was sent too slowly.")
+            self.refuse(408, "RequestTimeout", "The request was sent too slowly.", linger=False)
         elif self._clogged:
             self._transport.abort()
         else:
             self._transport.close()
 
-    def refuse(self, status: int, code: str, message: str) -> None:
+    def refuse(self, status: int, code: str, message: str, *, linger: bool = True) -> None:
         """Say why, and end the connection; answers before it are still awaited by nobody."""
+        self._drop()
+        if self._lingers:  # it was told why before
+            self._transport.abort()
+            return
         self.flush()
         self._closing = True
-        self._lingers = not self._exchanges and status != 408
-        self._drop()
+        self._lingers = linger and not self._exchanges
         response = self._site.refusal(status, code, message)
         head = response.head(self._site.date, False, len(response.body))
         if not self._transport.is_closing():
@@ -363,8 +365,8 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Close. Closing on a client that still sends would reset the connection, and the
-        answer be lost: that client gets the time to finish, and what it sends is dropped.
+        """Close; but a client that still sends would be reset, and not see its answer, so it
+        gets the time to finish, and what it sends is dropped.
         """
         if not self._lingers:
             self._transport.close()
@@ -372,18 +374,21 @@ class Connection(asyncio.Protocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self.deadline = self._site.loop.time() + limits.LINGER_SECONDS_MAX
+        if self._secure:
+            self._hold(limits.TLS_BUFFER_BYTES)  # until it is closed
 
     def _hold(self, count: int) -> None:
         """Account for the memory of a request that is still arriving."""
-        self._held = count
-        copies = 2 if self._secure else 1  # TLS keeps what it read last
-        self._site.buffers.hold(self, copies * count, self._parser.began)
+        if count or self._held:
+            if self._secure:
+                count += min(count, limits.TLS_BUFFER_BYTES)
+            self._held = count
+            self._site.buffers.hold(self, count, self._parser.began)
 
     def _drop(self) -> None:
         """Free what has arrived of a request that nobody will answer."""
         self._parser.drop()
-        if self._held:
-            self._hold(0)
+        self._hold(0)
 
     def stop(self) -> None:
         """The server ends: close now if nothing is under way, else after the last answer."""

@@ -67,7 +67,7 @@ class Parser:
         self.in_body = False
         self.body_bytes = 0
         self.proceed = False  # the client waits for a word before it sends the body
-        self.admitted = False  # whoever sends the request under way may send its body
+        self.checked = False  # whether whoever sends the request under way has shown a key
         self._last: Head | None = None  # that of the last request, if the client may go on
         self.on_message_begin()
 
@@ -110,6 +110,7 @@ class Parser:
     def drop(self) -> None:
         """Forget the request under way; no more is read."""
         self.began = 0.0
+        self.proceed = False
         self.on_message_begin()
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class Parser:
         self._body: bytes | bytearray = b""
         self.body_bytes = 0
         self.in_body = False
-        self.admitted = False
+        self.checked = False
 
     def on_url(self, url: bytes) -> None:
         self._url += url

@@ -88,7 +88,7 @@ class Broker:
             CrossOriginProtection(
                 self.config.host, self.config.allowed_hosts, any_host=not self.access.open_to_all
             ),
-            admits=self.tokens.admits,
+            shows_key=self.tokens.shows_key,
             buffer_bytes_max=self.config.request_buffer_bytes_max,
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,

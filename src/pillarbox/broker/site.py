@@ -37,7 +37,7 @@ class Site:
         refusal: Refusal,
         protection: CrossOriginProtection,
         *,
-        admits: Callable[[Request], bool] = lambda request: True,
+        shows_key: Callable[[Request], bool] = lambda request: True,
         buffer_bytes_max: int = BYTES_MAX,
         idle_seconds: float = IDLE_SECONDS,
         connections_max: int = CONNECTIONS_MAX,
@@ -46,7 +46,7 @@ class Site:
         self.handle = handle
         self.refusal = refusal
         self.check = protection.check
-        self.admits = admits  # whether to read the body of a request, by its head
+        self.shows_key = shows_key  # whether to read the body of a request, by its head
         self.buffers = RequestBuffers(buffer_bytes_max, self.loop.time)
         self.idle_seconds = idle_seconds
         self.connections_max = connections_max

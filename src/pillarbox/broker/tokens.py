@@ -43,12 +43,12 @@ class Tokens:
             raise SqsError("InvalidClientTokenId", "This token is not known any more.")
         return principal
 
-    def admits(self, request: Request) -> bool:
+    def shows_key(self, request: Request) -> bool:
         """Whether the head of a request, whose body is still to come, shows who sends it."""
         shown = request.headers.get("authorization", "")
         if shown.startswith(_SCHEME):
             return self._holder(shown) is not None
-        return self._access.admits(request, time.time())
+        return self._access.shows_key(request, time.time())
 
     def _holder(self, shown: str) -> Principal | None:
         # 256 random bits: a look-up tells nothing that could be guessed on.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import resource
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -17,6 +18,8 @@ from pillarbox.cli.output import FAILED, OK
 
 if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
+
+_M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 
 app = App(
     name="serve",
@@ -97,6 +100,7 @@ def serve(
     chosen = load(config, flags, key)
     _log_to_stderr(log_level)
     _allow_many_connections()
+    _give_memory_back()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(chosen, pipelines, read_only=read_only, json=json))
 
@@ -164,3 +168,12 @@ def _allow_many_connections() -> None:
     if soft < hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _give_memory_back() -> None:
+    """Have large buffers returned to the system when they are freed.
+
+    glibc stops to do so for every size that was freed once, up to 32 MB; a fixed limit keeps it.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
