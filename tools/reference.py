@@ -91,7 +91,8 @@ def configuration() -> str:
 setting that is unknown or out of range stops the broker before it listens.
 
 {table}
-`--key id:secret`, or rather `PILLARBOX_KEY`, adds a key that may do everything to those of the file.
+`PILLARBOX_KEY=id:secret` adds one key that may do everything to those of the file; `--key` does so
+too, but other users of the machine can see a flag.
 The dashboard has `--read-only` (`PILLARBOX_READ_ONLY`) and `--pipelines` (`PILLARBOX_PIPELINES`),
 logging has `--log-level` (`PILLARBOX_LOG_LEVEL`). Mailboxes themselves are configured where they
 are opened: see [What each backend can do](backends.md).

@@ -60,7 +60,7 @@ def serve(
     key: Annotated[
         str | None,
         _flag(
-            "A key that may do everything (id:secret). A flag is no secret: set the variable.",
+            "A key that may do everything, id:secret. Others can see flags; not so:",
             "KEY",
         ),
     ] = None,
