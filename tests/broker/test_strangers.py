@@ -56,9 +56,11 @@ def _connect(url: str) -> socket.socket:
     return socket.create_connection((where.hostname, where.port), timeout=20)
 
 
-def _stall(url: str, data: bytes) -> socket.socket:
+def _stall(url: str, data: bytes, tls: ssl.SSLContext | None = None) -> socket.socket:
     """Send this, as far as the broker takes it."""
     link = _connect(url)
+    if tls is not None:
+        link = tls.wrap_socket(link, server_hostname="127.0.0.1")
     with suppress(OSError):  # others needed the room
         link.sendall(data)
     return link
@@ -100,6 +102,20 @@ def test_R116_control_without_the_budget_the_crowd_takes_what_it_likes(tmp_path:
         for each in crowd:
             each.close()
         _until(lambda: _memory(server) < before + SLACK)  # and even that is given back
+
+
+def test_R116_over_TLS_memory_is_given_back_too(tmp_path: Path) -> None:
+    chain, key = certificate(tmp_path, 1)
+    trust = ssl.create_default_context(cafile=chain)
+    flags = ("--data", "none", "--tls-certificate", chain, "--tls-key", key)
+    with Server(*flags) as server:
+        before = _memory(server)
+        for _ in range(3):
+            crowd = [_stall(server.url, STALLED, trust) for _ in range(CROWD)]
+            assert _memory(server) > before + SLACK
+            for each in crowd:
+                each.close()
+        _until(lambda: _memory(server) < before + SLACK)
 
 
 def _complete(action: bytes, body: bytes) -> bytes:
@@ -165,13 +181,12 @@ def test_R116_all_that_is_unfinished_counts_until_it_ends(part: str, hangs_up: b
 def test_R116_over_TLS_the_copy_counts_too(tmp_path: Path) -> None:
     chain, key = certificate(tmp_path, 1)
     trust = ssl.create_default_context(cafile=chain)
-    trust.check_hostname = False
+    part = JSON + b"Content-Length: 9000\r\n\r\n" + b"a" * 8_000
     with (
         running_broker(tls_certificate=chain, tls_key=key) as url,
-        trust.wrap_socket(_connect(url)) as link,
+        _stall(url, part, trust) as link,
     ):
         buffers = url.broker.site.buffers
-        link.sendall(JSON + b"Content-Length: 9000\r\n\r\n" + b"a" * 8_000)
         _until(lambda: buffers.total_bytes >= 16_000)
         link.close()
         _until(lambda: buffers.total_bytes == 0)
@@ -302,6 +317,42 @@ def test_R116_a_body_that_was_not_signed_is_refused_all_the_same(guarded: Runnin
         link.sendall(_head("/", {**fields, "Connection": "close"}))
         link.sendall(BODY.replace(b"xx", b"xy", 1))
         assert b"SignatureDoesNotMatch" in _answer(link)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, 403),  # no key
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Content-Length": "9000000"}, 413),
+        ({"X-Long": "x" * 20_000}, 431),
+    ],
+)
+def test_R116_whoever_sends_on_can_read_why_it_was_refused(
+    guarded: RunningBroker, fields: dict[str, str], status: int
+) -> None:
+    """Closing at once would reset the connection, and the answer with it."""
+    with _connect(guarded) as link:
+        link.sendall(_head("/", {**TARGET, **fields}))
+        assert link.recv(1, socket.MSG_PEEK)  # it is refused
+        link.sendall(b"x" * LENGTH)
+        assert _answer(link).startswith(b"HTTP/1.1 %d " % status)
+    _until(lambda: not guarded.broker.site.connections)
+
+
+def test_R116_whoever_sends_on_for_ever_is_cut_off(
+    guarded: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LINGER_SECONDS_MAX", 0.2)
+    with _connect(guarded) as link:
+        link.sendall(_head("/", TARGET))
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            _send_for_ever(link)
+
+
+def _send_for_ever(link: socket.socket) -> None:
+    while True:
+        link.sendall(b"x" * 65_536)
 
 
 def _code(call: Callable[..., Any], **parameters: Any) -> str:

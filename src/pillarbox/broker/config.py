@@ -117,6 +117,8 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
     try:
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidParameterError):
+            raise error.__cause__ from None  # it tells all itself
         raise InvalidParameterError(
             "configuration", path or CONFIG_FILE, f"valid ({error})"
         ) from error
