@@ -143,6 +143,15 @@ def test_R116_a_client_that_waits_or_is_idle_holds_no_body(protocol: str, tmp_pa
         assert _memory(server) < before + SLACK
 
 
+def test_R116_a_poll_of_the_private_protocol_holds_nothing_of_its_padding() -> None:
+    receive = wire.Receive(1, 30_000_000, 20_000_000)
+    with running_broker() as url, Client(url) as sqs:
+        sqs("CreateQueue", QueueName="orders")
+        body = wire.encode(wire.Request(b"c" * 16, 1, "x" * MB, [receive]))
+        _, _, data = sqs.raw("POST", f"{wire.PATH}/orders", body, MSGPACK)
+        assert b"length <= 64" in data
+
+
 # -- what counts -------------------------------------------------------------------------------
 
 UNFINISHED = {
