@@ -1,13 +1,16 @@
 """The memory of requests that are still arriving, bounded for all connections together.
 
-When it is full, room is made at the expense of whoever has held the most memory for the
-longest: clients that stall lose theirs, and one that sends at an ordinary speed is served.
+When it is full, some have to go and come again. Slow ones go first, by the memory that they
+have held and for how long. Of the others the longest go, and of these the youngest: the
+oldest are let finish, so that a crowd of honest clients gets on, and stalled ones lock out nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pillarbox.broker import limits
 
 if TYPE_CHECKING:
     from pillarbox.broker.connection import Connection
@@ -15,34 +18,50 @@ if TYPE_CHECKING:
 BYTES_MAX: Final = 64 << 20
 
 
+class Unfinished(NamedTuple):
+    """A request that is still arriving."""
+
+    held_bytes: int
+    began: float
+    length: int  # of its body when it is whole, as far as is known
+
+    def burden(self, now: float) -> tuple[bool, float, float]:
+        """Who has the greatest goes first."""
+        age = now - self.began
+        if age > limits.SLOW_SECONDS:
+            return True, self.held_bytes * age, 0.0
+        return False, self.length, self.began
+
+
 class RequestBuffers:
-    """Who holds how much, and since when."""
+    """Who holds how much."""
 
     def __init__(self, bytes_max: int, time: Callable[[], float]) -> None:
         self._bytes_max = bytes_max
         self._time = time
-        self._held: dict[Connection, tuple[int, float]] = {}
+        self._held: dict[Connection, Unfinished] = {}
         self.total_bytes = 0
 
-    def hold(self, connection: Connection, count: int, began: float) -> None:
-        """So many bytes of this connection's unfinished request are in memory now."""
-        before, _ = self._held.pop(connection, (0, 0.0))
-        if count:
-            self._held[connection] = count, began
-        self.total_bytes += count - before
-        if count > before and self.total_bytes > self._bytes_max:
+    def hold(self, connection: Connection, request: Unfinished) -> None:
+        """So much of this connection's request is in memory now."""
+        before = self._held.pop(connection, None)
+        growth = request.held_bytes - (before.held_bytes if before is not None else 0)
+        if request.held_bytes:
+            self._held[connection] = request
+        self.total_bytes += growth
+        if growth > 0 and self.total_bytes > self._bytes_max:
             self._make_room()
 
     def _make_room(self) -> None:
         """Free a quarter at once, so that a flood does not have us look at everyone each time."""
         now = self._time()
-        costs = {each: count * (now - began) for each, (count, began) in self._held.items()}
-        for connection in sorted(costs, key=costs.__getitem__, reverse=True):
+        burdens = {each: request.burden(now) for each, request in self._held.items()}
+        for connection in sorted(burdens, key=burdens.__getitem__, reverse=True):
             if self.total_bytes <= self._bytes_max * 3 // 4:
                 return
             connection.refuse(
                 503,
                 "ServiceUnavailable",
-                "Too many requests are arriving, and this one arrives slowly: send it again.",
+                "Too many requests are arriving at once: send this one again.",
                 linger=False,
             )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 
 from pillarbox.broker import limits
+from pillarbox.broker.buffers import Unfinished
 from pillarbox.broker.exchange import Exchange
 from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.parsing import END, Head, Parser
@@ -84,8 +85,7 @@ class Connection(asyncio.Protocol):
         if not self._secure:  # over TLS, uvloop pauses at such a limit and never resumes
             self._transport.set_write_buffer_limits(0)  # tell us of every byte that has to wait
         if not self._site.admit(self):
-            self.refuse(503, "ServiceUnavailable", "Too many connections.")
-            self._transport.close()
+            self.refuse(503, "ServiceUnavailable", "Too many connections.", linger=False)
             return
         self.deadline = self._site.idle_until
 
@@ -365,9 +365,7 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Close; but a client that still sends would be reset, and not see its answer, so it
-        gets the time to finish, and what it sends is dropped.
-        """
+        """Close, or else let a client that still sends finish: a reset would lose its answer."""
         if not self._lingers:
             self._transport.close()
             return
@@ -383,7 +381,8 @@ class Connection(asyncio.Protocol):
             if self._secure:
                 count += min(count, limits.TLS_BUFFER_BYTES)
             self._held = count
-            self._site.buffers.hold(self, count, self._parser.began)
+            request = Unfinished(count, self._parser.began, self._parser.length)
+            self._site.buffers.hold(self, request)
 
     def _drop(self) -> None:
         """Free what has arrived of a request that nobody will answer."""

@@ -127,6 +127,7 @@ class Parser:
         self._head_bytes = 0
         self._body: bytes | bytearray = b""
         self.body_bytes = 0
+        self.length = limits.BODY_BYTES_MAX  # unless it says how long it is
         self.in_body = False
         self.checked = False
 
@@ -154,9 +155,10 @@ class Parser:
     def on_headers_complete(self) -> None:
         self.in_body = True
         headers = self._headers
-        length = headers.get("content-length")
-        if length is not None and int(length) > limits.BODY_BYTES_MAX:
-            raise limits.body_too_large()
+        if "content-length" in headers:
+            self.length = int(headers["content-length"])
+            if self.length > limits.BODY_BYTES_MAX:
+                raise limits.body_too_large()
         self._check(self._parser.get_method().decode("latin-1"), headers)
         if "expect" in headers and headers["expect"].lower() == "100-continue":
             self.proceed = True
