@@ -1,8 +1,8 @@
 """The memory of requests that are still arriving, bounded for all connections together.
 
-When it is full, some have to go and come again. Slow ones go first, by the memory that they
-have held and for how long. Of the others the longest go, and of these the youngest: the
-oldest are let finish, so that a crowd of honest clients gets on, and stalled ones lock out nobody.
+When the limit is reached, some requests are refused with a 503. Slow ones go first: those that
+held the most memory for the longest time. Of the others the longest go, and of these the most
+recent, so that older requests can finish and a crowd of honest clients makes progress.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Unfinished(NamedTuple):
     length: int  # of its body when it is whole, as far as is known
 
     def burden(self, now: float) -> tuple[bool, float, float]:
-        """Who has the greatest goes first."""
+        """The request with the greatest is refused first."""
         age = now - self.began
         if age > limits.SLOW_SECONDS:
             return True, self.held_bytes * age, 0.0
@@ -53,7 +53,7 @@ class RequestBuffers:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Free a quarter at once, so that a flood does not have us look at everyone each time."""
+        """Free a quarter at once: during a flood, not every request should cost a sort."""
         now = self._time()
         burdens = {each: request.burden(now) for each, request in self._held.items()}
         for connection in sorted(burdens, key=burdens.__getitem__, reverse=True):

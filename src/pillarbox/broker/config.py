@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from pillarbox.broker.buffers import BYTES_MAX
 from pillarbox.broker.limits import BODY_BYTES_MAX
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import PRIORITY_MAX, queue_name, whole
@@ -63,7 +64,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_seconds: float = 75.0
     stop_seconds: float = 25.0
     connections_max: int = 50_000
-    request_buffer_bytes_max: int = 64 << 20  # of requests that are still arriving, together
+    request_buffer_bytes_max: int = BYTES_MAX  # of requests that are still arriving, together
     queues: dict[str, DeclaredQueue] = {}
 
     def __post_init__(self) -> None:

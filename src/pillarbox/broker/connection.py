@@ -165,14 +165,14 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _check_key(self) -> None:
-        """The body is still to come: turn away now who shows no key where keys are needed."""
+        """Refuse a request that shows no key, where keys are needed, before its body is read."""
         self._parser.checked = True
         head = self._parser.head()
         request = Request(*head[:4], b"", self._peer, self._secure)
         if self._exchanges or self._site.shows_key(request):
-            return  # whoever waits for another answer is known
+            return  # a client that waits for another answer has shown one
         self._lingers = True
-        self._take(head, b"", False)  # its handler says why, in the form of its protocol
+        self._take(head, b"", False)  # the handler refuses it, in the form of its protocol
         self._closing = True
         self._drop()
 

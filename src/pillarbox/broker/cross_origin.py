@@ -31,7 +31,7 @@ class CrossOriginProtection:
     def __init__(
         self, listens_at: str, allowed_hosts: Sequence[str] = (), *, any_host: bool = False
     ) -> None:
-        self._any_host = any_host  # where every client must show a key; a page has none to show
+        self._any_host = any_host  # with keys: a page has none, by whatever name it comes
         self._allowed = [each.lower() for each in allowed_hosts]
         self._own = {"localhost", listens_at.lower(), socket.gethostname().lower()}
         self._private = () if is_loopback(listens_at) else _PRIVATE
@@ -72,7 +72,7 @@ class CrossOriginProtection:
         name = found[1].removesuffix(".")
         if self._any_host or name in self._own or name.endswith(".localhost") or _is_address(name):
             return True
-        # Only networks where anyone may connect anyway give a meaning to these names.
+        # Only someone on our network can make these resolve, who can then connect directly.
         if self._private and ("." not in name or name.endswith(self._private)):
             return True
         return any(fnmatchcase(each, known) for each in (name, host) for known in self._allowed)

@@ -128,10 +128,10 @@ class Sqs:
         return self._run(Call(self._broker, request, wire, action.name, principal), action, ask)
 
     def _may_get(self, action: str, request: Request) -> bool:
-        """A GET may come from any web page, as an image; one that is signed can't.
+        """Any web page can have a browser send a GET, as an image, but not a signed one.
 
-        Where there are no keys to check a signature by, it must be in a field: pages can't
-        have a browser send that, but any query.
+        Without keys nobody checks signatures, so only one in the Authorization field counts: a
+        page can put anything into a query, but can't set that field without asking us first.
         """
         signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 ")
         return action in _LOOKS or signed or not self._access.open_to_all

@@ -60,7 +60,7 @@ def serve(
     key: Annotated[
         str | None,
         _flag(
-            "A key that may do everything, id:secret. Others can see flags; not so:",
+            "A key that may do everything (id:secret); safer as a variable than as a flag.",
             "KEY",
         ),
     ] = None,
@@ -171,9 +171,10 @@ def _allow_many_connections() -> None:
 
 
 def _give_memory_back() -> None:
-    """Have large buffers returned to the system when they are freed.
+    """Return large buffers to the system when they are freed.
 
-    glibc stops to do so for every size that was freed once, up to 32 MB; a fixed limit keeps it.
+    By default glibc raises its threshold for doing so to the largest size that was freed (up to
+    32 MB), and what is smaller stays in the heap. A fixed threshold turns that off.
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
