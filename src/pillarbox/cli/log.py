@@ -25,6 +25,7 @@ from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Report, Retention, repair
+from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.place import Place
@@ -371,7 +372,7 @@ def _open(place: Place) -> DurableStore:
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:
     if pid is not None:
-        raise LogError(f"{place.name} is in use by process {pid}; stop that process first")
+        raise LogError(f"{place.name} is in use by {holder_of_lock(pid)}; stop that process first")
 
 
 @contextlib.contextmanager

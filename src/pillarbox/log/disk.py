@@ -98,6 +98,7 @@ class RealDisk:
         return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
 
     def close(self, handle: int) -> None:
+        _not_for_children.discard(handle)
         os.close(handle)
 
     def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
@@ -144,6 +145,8 @@ class RealDisk:
 
     def lock(self, handle: int, *, exclusive: bool) -> bool:
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        if exclusive:
+            keep_from_children(handle)
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -178,6 +181,27 @@ class RealDisk:
 
     def shared_word(self, path: str, *, write: bool) -> SharedWord:
         return _MappedWord(path, write=write)
+
+
+_not_for_children: set[int] = set()
+
+
+def keep_from_children(handle: int) -> None:
+    """Let a forked child have no part in a lock: it would hold it when this process is dead."""
+    _not_for_children.add(handle)
+
+
+def _after_fork() -> None:
+    """Replaces the files and keeps their numbers, which the child's copies of us may close."""
+    if _not_for_children:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for handle in _not_for_children:
+            os.dup2(nothing, handle, inheritable=False)
+        os.close(nothing)
+    _not_for_children.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def uninterrupted(call: Callable[[], T]) -> T:
@@ -215,6 +239,40 @@ def sync(disk: Disk, handle: int) -> None:
         disk.fdatasync(handle)
     except InterruptedError:
         uninterrupted(lambda: disk.fdatasync(handle))
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory, and those above it, so that a power cut takes none of them away.
+
+    Syncs the parent of each directory that it makes, from the top down; and that of the one
+    where it begins, which may come from a process that was killed before it could sync.
+    """
+    path = path.rstrip("/")
+    missing = []
+    while path and (names := _names(disk, path)) is None:
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    if path and (missing or not names):
+        with contextlib.suppress(PermissionError):  # not one that we could have made
+            _sync_parent(disk, path)
+    for each in reversed(missing):
+        disk.make_directory(each)
+        _sync_parent(disk, each)
+
+
+def _names(disk: Disk, path: str) -> list[str] | None:
+    """What is in a directory, if there is such a one."""
+    try:
+        return disk.names(path)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return []
+
+
+def _sync_parent(disk: Disk, path: str) -> None:
+    parent = path.rpartition("/")[0]
+    disk.sync_directory(parent or ("/" if path.startswith("/") else "."))
 
 
 def read_file(disk: Disk, path: str) -> bytes:

@@ -7,12 +7,12 @@ once with a ticket. All methods are safe from many threads.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Literal, overload
 
@@ -21,10 +21,11 @@ from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commit import Ticket, confirmed_ticket
 from pillarbox.log.confirmed import ConfirmedWriter
-from pillarbox.log.disk import Disk, RealDisk, read_file, write_all
-from pillarbox.log.errors import LogError, LogIndexError, LogLockedError, LogPoisonedError
+from pillarbox.log.disk import Disk, RealDisk, make_directory
+from pillarbox.log.errors import LogError, LogIndexError, LogPoisonedError
 from pillarbox.log.follower import LogReader
 from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.locking import take_lock
 from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
 from pillarbox.log.retention import Retention, first_to_keep
@@ -35,11 +36,12 @@ _logger = logging.getLogger("pillarbox.log")
 Durability = Literal["fsync", "os", "memory"]
 SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
-LOCK_FILE = "lock"
 
 
 class Log(ReadableLog, Closing):
     """A log open for writing. Use `Log.open`."""
+
+    _foreign = False  # whether it belongs to the process that this one was forked from
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class Log(ReadableLog, Closing):
         self.lead: Callable[[bytes], int | None]
         self.lead = self._writer.lead_one if durability != MEMORY else _never
         self.sync = self._writer.sync
+        _open_logs.add(self)
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -141,7 +144,7 @@ class Log(ReadableLog, Closing):
             raise LogError(f"durability must be 'fsync', 'os' or 'memory'; got {durability!r}")
         if segment_bytes < SEGMENT_BYTES_MIN:
             raise LogError(f"segment_bytes must be {SEGMENT_BYTES_MIN} or more")
-        make_log_directory(used, directory)
+        make_directory(used, directory)
         handle = take_lock(used, directory)
         try:
             recovered = recover(
@@ -167,6 +170,8 @@ class Log(ReadableLog, Closing):
 
     def close(self) -> None:
         """Write and sync what was submitted, seal the log, and let go of it."""
+        if self._foreign:
+            return
         with self._drop_lock:
             if self._closed:
                 return
@@ -178,6 +183,14 @@ class Log(ReadableLog, Closing):
             self._word.close()
             self._reader.close()
             self._disk.close(self._lock_handle)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the log goes on in the parent, and nothing here may touch it."""
+        self._foreign = True
+        self._writer.stopped = LogError(
+            f"the log {self.path} belongs to the process that this one was forked from; only that"
+            " one may write to it"
+        )
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -348,29 +361,12 @@ def _never(record: bytes) -> None:
     """Nobody leads."""
 
 
-def make_log_directory(disk: Disk, directory: str) -> None:
-    """Make the directory, and make its own name durable."""
-    try:
-        disk.names(directory)
-    except FileNotFoundError:
-        disk.make_directory(directory)
-        parent = directory.rstrip("/").rpartition("/")[0]
-        with contextlib.suppress(FileNotFoundError):
-            disk.sync_directory(parent or ("/" if directory.startswith("/") else "."))
+_open_logs: weakref.WeakSet[Log] = weakref.WeakSet()
 
 
-def take_lock(disk: Disk, directory: str) -> int:
-    """Become the log's writer, or say who is."""
-    path = f"{directory}/{LOCK_FILE}"
-    handle = disk.open(path, write=True, create=True)
-    if not disk.lock(handle, exclusive=True):
-        disk.close(handle)
-        text = read_file(disk, path).strip()
-        raise LogLockedError(directory, int(text) if text.isdigit() else None)
-    try:
-        disk.truncate(handle, 0)
-        write_all(disk, handle, [str(os.getpid()).encode()], 0)
-    except OSError:
-        # The pid is for a human's eyes; a full disk must not keep the log from opening.
-        _logger.debug("the pid could not be written to %s", path)
-    return handle
+def _after_fork() -> None:
+    for log in list(_open_logs):
+        log.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

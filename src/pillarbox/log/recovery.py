@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pillarbox.log.catalog import Segment, load_sealed, read_footer, read_header
 from pillarbox.log.commits import read_commit
-from pillarbox.log.disk import Disk, Mapping, sync
+from pillarbox.log.disk import Disk, Mapping, make_directory, sync
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -240,7 +240,7 @@ def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -
         if next(frames_after(image.data, image.header, 0), None) is None:
             disk.rename(f"{directory}/{name}", f"{directory}/{new_spare_name()}")
         else:
-            disk.make_directory(f"{directory}/{ASIDE}")
+            make_directory(disk, f"{directory}/{ASIDE}")
             disk.rename(f"{directory}/{name}", f"{directory}/{ASIDE}/{name}")
             disk.sync_directory(f"{directory}/{ASIDE}")
             result.aside.append(name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pillarbox.log.commits import relink
-from pillarbox.log.disk import Disk, Mapping, RealDisk
+from pillarbox.log.disk import Disk, Mapping, RealDisk, make_directory
 from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, LOST, FrameHeader
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -23,7 +23,7 @@ from pillarbox.log.layout import (
     guess_segment_header,
     segment_name,
 )
-from pillarbox.log.log import take_lock
+from pillarbox.log.locking import take_lock
 from pillarbox.log.recovery import ASIDE, segment_names
 from pillarbox.log.scan import evidence_of_damage, frames_after, scan
 from pillarbox.log.segment import SegmentWriter, new_epoch, new_spare_name
@@ -208,7 +208,7 @@ def _rewrite(
         writer.sync()
     finally:
         writer.close()
-    disk.make_directory(f"{directory}/{ASIDE}")
+    make_directory(disk, f"{directory}/{ASIDE}")
     kept = _free_name(disk, f"{directory}/{ASIDE}", found.name)
     disk.link(f"{directory}/{found.name}", f"{directory}/{ASIDE}/{kept}")
     disk.sync_directory(f"{directory}/{ASIDE}")

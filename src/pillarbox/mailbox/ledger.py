@@ -38,6 +38,8 @@ from pillarbox.log import (
     Retention,
     Ticket,
 )
+from pillarbox.log.disk import make_directory
+from pillarbox.log.errors import holder_of_lock
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
@@ -78,7 +80,7 @@ class DurableStore(Store):
         self._recent_bytes = 0
         self.last_number = -1  # of the queues, dropped ones too
         with _translated(self.path):
-            _make_directory(self.disk, self.path)
+            make_directory(self.disk, self.path)
             keeping = read_keeping(self.disk, self.path).but(segment_bytes, history)
             self.segment_bytes = keeping.segment_bytes
             self.log = Log.open(
@@ -329,14 +331,6 @@ class DurableStore(Store):
         self.desks[source].dead = self.desks[target]
 
 
-def _make_directory(disk: Disk, path: str) -> None:
-    try:
-        disk.names(path)
-    except FileNotFoundError:
-        disk.make_directory(path)
-        disk.sync_directory(os.path.dirname(path.rstrip("/")) or ".")
-
-
 def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
     """What an error of the log of the store at `path` is to a mailbox."""
     if isinstance(error, LogFullError):
@@ -344,10 +338,9 @@ def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
     if isinstance(error, LogClosedError):
         return MailboxClosedError(f"the store {path} was closed: open it again")
     if isinstance(error, LogLockedError):
-        holder = f"process {error.pid}" if error.pid else "another process"
         return MailboxStorageError(
-            f"the store {path} is open in {holder}, and one process at a time may have "
-            "it: close it there first, or give this process a store of its own"
+            f"the store {path} is open in {holder_of_lock(error.pid)}, and one process at a time "
+            "may have it: close it there first, or give this process a store of its own"
         )
     return MailboxStorageError(str(error))
 
