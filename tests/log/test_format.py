@@ -10,6 +10,7 @@ import google_crc32c
 import pytest
 
 from pillarbox.log import Log, LogFormatError, verify
+from pillarbox.log.layout import FORMAT
 from tests.log.support import contents
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -33,7 +34,7 @@ def test_R70_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "v1-closed", tmp_path / "log")
     segment = sorted((tmp_path / "log").glob("*.seg"))[-1]
     data = bytearray(segment.read_bytes())
-    struct.pack_into("<H", data, 8, 2)
+    struct.pack_into("<H", data, 8, FORMAT + 1)
     struct.pack_into("<I", data, 4092, google_crc32c.value(bytes(data[:4092])))
     segment.write_bytes(data)
     with pytest.raises(LogFormatError, match="upgrade"):

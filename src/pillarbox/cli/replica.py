@@ -16,6 +16,7 @@ from pillarbox.core import apply, journal
 from pillarbox.core.queue import Queue, Record, Settings, waiting
 from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk
 from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.names import Names
@@ -111,6 +112,7 @@ def _read(store: str, log: str, advance: Advance) -> Replica:
     state = read_snapshot(RealDisk(), store)
     replica = Replica(state)
     with LogReader(log, RealDisk()) as reader:
+        refuse_foreign(state, store, reader)
         start = replica.snapshot_index
         if state is None and reader.first_index > 0:
             raise LogError(

@@ -7,6 +7,8 @@ once with a ticket. All methods are safe from many threads.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -14,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -21,7 +24,7 @@ from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commit import Ticket, confirmed_ticket
 from pillarbox.log.confirmed import ConfirmedWriter
-from pillarbox.log.disk import Disk, RealDisk, make_directory
+from pillarbox.log.disk import Disk, RealDisk, make_directory, sync
 from pillarbox.log.errors import LogError, LogIndexError, LogPoisonedError
 from pillarbox.log.follower import LogReader
 from pillarbox.log.layout import BLOCK_BYTES
@@ -64,9 +67,7 @@ class Log(ReadableLog, Closing):
         self._drop_lock = threading.Lock()
         self._closed = False
         self._word = ConfirmedWriter(disk, path)
-        segments = recovered.segments
-        own = [each.header.log_id for each in segments if not each.staged]
-        self.log_id = own[-1] if own else secrets.token_bytes(16)
+        self._new_id = secrets.token_bytes(16)
         self._writer = Writer(
             disk,
             path,
@@ -242,6 +243,21 @@ class Log(ReadableLog, Closing):
         if self._writer.poisoned is not None:
             raise self._writer.poisoned
 
+    def make_durable(self) -> None:
+        """Have everything that is written so far on disk, whatever the level."""
+        self.flush()
+        if self.syncs:
+            return
+        first = self._catalog.of_index(self._writer.synced_index)
+        for segment in self._catalog.segments:
+            if first is None or segment.base_index >= first.base_index:
+                with contextlib.suppress(FileNotFoundError):  # retention has dropped it
+                    handle = self._disk.open(f"{self.path}/{segment.name}")
+                    try:
+                        sync(self._disk, handle)
+                    finally:
+                        self._disk.close(handle)
+
     def _on_confirmed(self, index: int) -> None:
         self._word.set(index)
         if self.watchers.parked:
@@ -288,11 +304,10 @@ class Log(ReadableLog, Closing):
         """Drop whole sealed segments below `index` that nothing pins; the new first index."""
         with self._drop_lock:
             limit = min([index, *self.pins().values()])
-            while len(self._catalog.segments) > 1:
+            while self._catalog.segments:
                 oldest = self._catalog.segments[0]
-                # A commit that names the next segment goes with it, not before it.
-                needed = self._catalog.segments[1] if self._leads(oldest) else oldest
-                if not oldest.sealed or needed.end_index > limit:
+                needed = self._last_with(oldest)
+                if needed is self._catalog.segments[-1] or needed.end_index > limit:
                     break
                 self._catalog.drop_first()
                 self._reader.forget(oldest)
@@ -303,8 +318,10 @@ class Log(ReadableLog, Closing):
         """Give the room of files that are kept for segments to come back to the disk."""
         self._writer.spares.drop_all()
 
-    def _leads(self, segment: Segment) -> bool:
-        return bool(segment.commit_offset) and self._catalog.segments[1].staged
+    def _last_with(self, oldest: Segment) -> Segment:
+        """A commit is dropped with all the segments that it names: it tells what they are."""
+        following = self._catalog.segments[1:] if oldest.commit_offset else ()
+        return [oldest, *itertools.takewhile(attrgetter("staged"), following)][-1]
 
     def sealed_segments(self) -> list[tuple[int, int]]:
         """(end index, bytes) of each segment that is full, oldest first."""

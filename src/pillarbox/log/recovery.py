@@ -26,6 +26,7 @@ from pillarbox.log.layout import (
     is_segment_name,
     trailer_offset,
 )
+from pillarbox.log.links import misfit, wrong_name
 from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
 from pillarbox.log.segment import SegmentWriter, new_spare_name
 
@@ -67,9 +68,9 @@ def load_image(disk: Disk, directory: str, name: str) -> _Image:
         header = read_header(disk, handle, path)
         if header is None:
             raise LogCorruptError(path, "its header block fails its checksum", 0, base_index)
-        if header.base_index != base_index and not header.flags & STAGED:
-            what = f"its header says that it begins at index {header.base_index}"
-            raise LogCorruptError(path, what, 0, base_index)
+        wrong = wrong_name(header, name)
+        if wrong is not None:
+            raise LogCorruptError(path, wrong, 0, base_index)
         return _Image(path, name, header, disk.map(handle, disk.size(handle)))
     finally:
         disk.close(handle)
@@ -115,6 +116,7 @@ def recover(
             progress(place, len(names))
         if result.segments and result.segments[-1].end_index != base_of_name(names[place]):
             raise _gap(directory, result.segments[-1], names[place])
+        _refuse_a_stranger(disk, directory, names[place], result.segments)
         segment = None
         if place < len(names) - 1 and not check_all:
             segment = _sealed_before(disk, directory, names[place], names[place + 1 :])
@@ -128,6 +130,21 @@ def recover(
         place += 1
     _drop_uncommitted(disk, directory)
     return result
+
+
+def _refuse_a_stranger(disk: Disk, directory: str, name: str, before: list[Segment]) -> None:
+    """Refuse a segment that belongs to another log, or elsewhere in this one."""
+    path = f"{directory}/{name}"
+    handle = disk.open(path)
+    try:
+        header = read_header(disk, handle, path)
+    finally:
+        disk.close(handle)
+    if header is None:
+        raise LogCorruptError(path, "its header block fails its checksum", 0, base_of_name(name))
+    what = misfit(disk, directory, before, header, name)
+    if what is not None:
+        raise LogCorruptError(path, what, 0, base_of_name(name))
 
 
 def _drop_headless_last(disk: Disk, directory: str, names: list[str], result: Recovery) -> None:

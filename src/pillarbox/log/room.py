@@ -63,8 +63,14 @@ class Room:
 
     def _next_segment(self, cost: int) -> SegmentWriter:
         capacity = capacity_for(self._segment_bytes, cost)
+        before = self._catalog.segments
         header = SegmentHeader(
-            self._log_id, new_epoch(), self.next_index, self.synced_index, time.time_ns()
+            self._log_id,
+            new_epoch(),
+            self.next_index,
+            self.synced_index,
+            time.time_ns(),
+            previous_epoch=before[-1].header.epoch if before else 0,
         )
         spare = self.spares.take() if capacity == self._segment_bytes else None
         try:

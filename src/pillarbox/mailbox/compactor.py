@@ -100,13 +100,17 @@ class Compactor:
             queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]
             key, prefix, secret = store.last_key, store.prefix, store._secret
             number = store.last_number
-        store.log.flush()  # the snapshot must not know more than the log
-        state = snapshot.StoreState(index, prefix, secret, key, store_time, queues, number)
+        store.log.make_durable()  # the snapshot must not know more than the log
+        live = [record for queue in queues for record in snapshot.records_of(queue)]
+        oldest = min((index_of(record.body) for record in live), default=index)
+        log_id = store.log.log_id.hex()
+        state = snapshot.StoreState(
+            index, prefix, secret, key, store_time, queues, number, log_id, oldest
+        )
         content = snapshot.encode(state)
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
         replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
         self.snapshot_index = index
-        live = [record for queue in queues for record in snapshot.records_of(queue)]
         self._enough = _enough_for(len(live))
         return live
 

@@ -42,12 +42,13 @@ from pillarbox.log.disk import make_directory
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.durable_desk import DurableDesk
-from pillarbox.mailbox.keeping import note_keeping, read_keeping
+from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, locations
-from pillarbox.mailbox.replay import Replay
+from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.store import Store
 
 __all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
@@ -92,8 +93,10 @@ class DurableStore(Store):
         try:
             super().__init__(clock or WallClock())
             with _translated(self.path):
-                note_keeping(self.disk, self.path, keeping)
+                self._refuse_foreign_settings(keeping)
                 snapshot_index = self._recover()
+                keeping = msgspec.structs.replace(keeping, log_id=self.log.log_id.hex())
+                note_keeping(self.disk, self.path, keeping)
         except BaseException:
             self.log.close()
             raise
@@ -283,6 +286,7 @@ class DurableStore(Store):
         start, latest = 0, self.log.last_time_ns
         state = read_snapshot(self.disk, self.path)
         if state is not None:
+            self._refuse_foreign_snapshot(state)
             start, latest = state.index, max(latest, state.time)
             self._restore(state)
         elif self.log.first_index > 0:
@@ -293,6 +297,8 @@ class DurableStore(Store):
         replaying = Replay(self, start)
         for frame in self.log.frames(start):
             replaying.frame(frame)
+        if state is not None and state.oldest < self.log.first_index:
+            self._refuse_missing_bodies()
         if replaying.skipped:
             logger.error(
                 "entries were skipped because a repair could not save what came before them",
@@ -305,6 +311,32 @@ class DurableStore(Store):
             identity = (self.prefix, self._secret)
             self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
         return start
+
+    def _refuse_foreign_settings(self, keeping: Keeping) -> None:
+        misfit = settings_misfit(keeping, self.log.log_id.hex())
+        if misfit is not None and self.log.next_index > 0:
+            raise MailboxStorageError(
+                f"{self.path}/{KEEPING_FILE} {misfit}; put the right one back, or delete it and "
+                "open the store with the segment_bytes and history that it should have"
+            )
+
+    def _refuse_foreign_snapshot(self, state: snapshot.StoreState) -> None:
+        log = self.log
+        misfit = snapshot_misfit(state, log.log_id.hex(), log.first_index, log.next_index)
+        if misfit is not None:
+            raise MailboxStorageError(
+                f"the snapshot of the store {self.path} {misfit}; put the right files back, or "
+                f"run 'pillarbox log repair {self.path}' to see what can be saved"
+            )
+
+    def _refuse_missing_bodies(self) -> None:
+        oldest = min((index_of(each.body) for each in all_records(self)), default=NEVER)
+        if oldest < self.log.first_index:
+            raise MailboxStorageError(
+                f"the log of the store {self.path} begins at entry {self.log.first_index}, and "
+                f"messages lie in it from {oldest} on: its first segments are missing; put them "
+                f"back, or run 'pillarbox log repair {self.path}'"
+            )
 
     def _restore(self, state: snapshot.StoreState) -> None:
         self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key

@@ -71,6 +71,8 @@ class StoreState(Struct, array_like=True):
     time: int
     queues: list[QueueState]
     last_number: int = -1  # of any queue, dropped ones too
+    log_id: str = ""  # of the log that the bodies are in
+    oldest: int = 0  # the first index at which a body is
 
 
 def capture(queue: Queue, number: int) -> QueueState:
