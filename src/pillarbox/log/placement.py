@@ -71,7 +71,7 @@ def _choose_log(files: Sequence[Found], log_id: bytes, result: Placement) -> Non
         if each.header is not None and not each.staged and each.known.log_id != NO_ID:
             sizes[each.known.log_id][0] += 1
             sizes[each.known.log_id][1] += each.records
-    if log_id in sizes:
+    if log_id in sizes or (log_id and not sizes):
         result.log_id = log_id
     elif sizes:
         result.log_id = max(sizes, key=sizes.__getitem__)

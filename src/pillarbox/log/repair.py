@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from pillarbox.log.commits import Commit
 from pillarbox.log.disk import Disk, RealDisk
@@ -162,7 +163,7 @@ def _examine(
     report.log_id = placement.log_id.hex()
     examined = _Examined(report, placement)
     order = placement.order
-    for found, following in zip(order, [*order[1:], None], strict=True):
+    for found, following in zip_longest(order, order[1:]):
         _check(found, following, report)
         _check_end(found, following, examined)
         _check_commit(found, following, examined)
