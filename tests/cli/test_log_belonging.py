@@ -269,3 +269,16 @@ def test_R112_a_store_that_was_written_before_files_named_their_log_still_opens(
     assert pillarbox("log", "verify", sent.path).returncode == 0
     assert len(delivered(sent)) == len(sent.bodies)
     assert b"log_id" in (sent.path / "keeping.json").read_bytes()
+
+
+def test_R112_a_killed_store_without_its_first_segment_is_not_called_whole(
+    tmp_path: Path, stores: tuple[Sent, Sent, Sent]
+) -> None:
+    sent = stores[0].copy(tmp_path / "data")
+    (sent.path / "snapshot").unlink()
+    sent.segments()[0].unlink()
+    with pytest.raises(MailboxStorageError):
+        sent.box()
+    assert pillarbox("log", "verify", sent.path).returncode == 1
+    done = pillarbox("log", "repair", sent.path, "--yes")
+    assert (done.returncode, "backup" in done.stdout) == (1, True)

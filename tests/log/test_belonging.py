@@ -317,3 +317,76 @@ def test_R112_a_commit_is_dropped_with_all_the_segments_that_it_names(ours: Samp
         assert log.truncate_before(commits[0].end_index) == commits[0].end_index
     assert verify(PATH, disk=disk).healthy
     open_log(disk, check="all").close()
+
+
+def test_R112_a_lost_commit_is_told_and_its_segments_stay(ours: Sample) -> None:
+    """The records are whole; what the commit said of them is not."""
+    files = ours.files()
+    for path, data in files.items():
+        place = data.find(b"batch")
+        if place < 0:
+            continue
+        hurt = bytearray(data)
+        hurt[place] ^= 1
+        changed = files | {path: bytes(hurt)}
+        check_open(changed, ours.records)
+        assert check_repair(changed, ours.records) == []
+        disk = on_disk(changed)
+        report = repair(PATH, disk=disk)
+        assert any("metadata is lost" in each.what for each in report.damage)
+        with open_log(disk) as log:
+            assert len(list(log.commits())) == 1
+            log.truncate_before(log.end_index)
+
+
+def test_R112_any_flipped_bit_in_a_log_with_adopted_segments_can_be_repaired(
+    ours: Sample,
+) -> None:
+    files = ours.files()
+    chance = random.Random(1)
+    for path, data in files.items():
+        for _ in range(12):
+            hurt = bytearray(data)
+            at = chance.choice((chance.randrange(80), chance.randrange(len(data))))
+            hurt[at] ^= 1 << chance.randrange(8)
+            changed = files | {path: bytes(hurt)}
+            try:
+                assert not wrong(open_log(on_disk(changed), check="all"), ours.records)
+            except LogError:
+                disk = on_disk(changed)
+                repair(PATH, disk=disk)
+                assert verify(PATH, disk=disk).healthy
+                assert not wrong(open_log(disk, check="all"), ours.records)
+
+
+def test_R112_damage_and_disorder_together_are_repaired(ours: Sample) -> None:
+    """Whatever happens to the files, a repaired log opens and gives nothing else.
+
+    But for the commits: without its commit an adopted segment is known by its name alone.
+    """
+    files = ours.files()
+    foreign = sample(9).files()
+    for seed in range(60):
+        chance = random.Random(seed)
+        hurt = dict(files)
+        for _ in range(chance.randint(2, 4)):
+            a, b = chance.sample(list(hurt), 2)
+            change = chance.randrange(5)
+            if change == 0 or b"batch" in hurt[a]:
+                hurt = swapped(hurt, a, b)
+            elif change == 1:
+                hurt[a] = hurt[b]
+            elif change == 2:
+                del hurt[a]
+            elif change == 3:
+                hurt[a] = foreign.get(a, hurt[a])
+            else:
+                data = bytearray(hurt[a])
+                data[chance.randrange(len(data))] ^= 1
+                hurt[a] = bytes(data)
+        if len(hurt) < 6:
+            continue
+        disk = on_disk(hurt)
+        repair(PATH, disk=disk)
+        assert verify(PATH, disk=disk).healthy, seed
+        assert not wrong(open_log(disk, check="all"), ours.records), seed

@@ -104,13 +104,18 @@ def load(disk: Disk, directory: str, file: str, name: str) -> Found:
 def try_headers(found: Found, guesses: Iterable[SegmentHeader], *, adopted: bool) -> None:
     """Take the first of these headers under which the file has a whole frame."""
     for guess in guesses:
-        # The name is the better witness of what the checksum of a frame does not cover.
-        candidate = guess._replace(
-            base_index=0 if adopted else found.base,
-            flags=STAGED if adopted else 0,
-            previous_epoch=None,
-        )
-        if next(frames_after(found.image, candidate, BLOCK_BYTES), None) is not None:
-            found.header = candidate
-            found.frames = list(frames_after(found.image, candidate, BLOCK_BYTES))
+        frames = list(frames_after(found.image, guess, BLOCK_BYTES))
+        if frames:
+            base = 0 if adopted else _base(frames[0], found.base, guess.base_index)
+            # The name is the better witness of what the checksum of a frame does not cover.
+            flags = STAGED if adopted else 0
+            found.header = guess._replace(base_index=base, flags=flags, previous_epoch=None)
+            found.frames = frames
             return
+
+
+def _base(first: FrameHeader, *guesses: int) -> int:
+    """Where a segment begins of which this is the first frame that is left."""
+    if first.offset == BLOCK_BYTES:
+        return first.first_index
+    return max((base for base in guesses if base <= first.first_index), default=first.first_index)

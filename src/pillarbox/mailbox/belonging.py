@@ -81,6 +81,8 @@ def faults(
         what = snapshot_misfit(state, log_id, first_index, end_index)
     elif SNAPSHOT_FILE in disk.names(path):
         what = "fails its checksum"
+    elif first_index > 0:
+        what = "is missing"
     if what is not None:
         found.append(Fault(SNAPSHOT_FILE, what))
     try:
