@@ -74,7 +74,9 @@ class LogReader(ReadableLog, Closing):
         try:
             self._list_again({segment.name: segment for segment in self._catalog.segments})
         except LogCorruptError:
-            # Or what we know of them is out of date: a new writer may have cut the log.
+            # Or what we know is out of date: a new writer may have cut the log meanwhile.
+            for segment in self._catalog.segments:
+                self._reader.forget(segment)
             self._list_again({})
 
     def _list_again(self, known: dict[str, Segment]) -> None:
