@@ -86,13 +86,16 @@ def test_R31_a_forked_child_can_neither_write_nor_close_a_log_of_its_parent(
 ) -> None:
     with Log.open(tmp_path) as log:
         log.append(b"first")
+        log._writer.lock.acquire()  # as another thread may have it
         child = os.fork()
         if child == 0:
+            signal.alarm(60)  # to hang is to fail
             with contextlib.suppress(LogError):
                 log.append(b"by the child")
                 os._exit(1)
             log.close()
             os._exit(0)
+        log._writer.lock.release()
         assert os.waitpid(child, 0)[1] == 0
         with pytest.raises(LogLockedError):
             Log.open(tmp_path)  # closing it in the child took nothing from the parent
@@ -100,3 +103,25 @@ def test_R31_a_forked_child_can_neither_write_nor_close_a_log_of_its_parent(
     with Log.open(tmp_path, check="all") as log:
         assert log.recovery.clean
         assert [log.get(0), log.get(1)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("inheritable", [False, True])
+def test_R31_a_program_that_the_owner_starts_has_no_part_in_its_locks(
+    tmp_path: Path, *, inheritable: bool
+) -> None:
+    """Control: with a descriptor that programs inherit, the lock outlives its owner."""
+    log = Log.open(tmp_path)
+    os.set_inheritable(log._lock_handle, inheritable)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, close_fds=False) as program:
+        assert program.stdout is not None
+        program.stdout.readline()  # it has begun
+        log.close()
+        try:
+            Log.open(tmp_path).close()
+            assert not inheritable
+        except LogLockedError:
+            assert inheritable
+        finally:
+            program.kill()

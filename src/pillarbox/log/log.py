@@ -188,6 +188,7 @@ class Log(ReadableLog, Closing):
     def leave_to_parent(self) -> None:
         """In a forked child: the log goes on in the parent, and nothing here may touch it."""
         self._foreign = True
+        self._writer.lock = threading.Lock()  # another thread may have held it
         self._writer.stopped = LogError(
             f"the log {self.path} belongs to the process that this one was forked from; only that"
             " one may write to it"
