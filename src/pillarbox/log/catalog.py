@@ -40,6 +40,8 @@ class Segment:
     sealed: bool = False
     #: Whether every frame was on disk when the footer was written: not so at level os.
     proven: bool = False
+    #: The adopted segments that its last commit names, and their epochs, once somebody asked.
+    adopted: dict[str, int | None] | None = None
 
     @property
     def shift(self) -> int:

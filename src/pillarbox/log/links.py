@@ -9,6 +9,7 @@ the first segment's neighbour may have been dropped, and format 1 named none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from pillarbox.log.catalog import Segment
 from pillarbox.log.commits import read_commit
@@ -65,14 +66,22 @@ def _not_committed(
     """Why this is not the adopted segment that a commit in `own` names, if that is so."""
     if own is None:
         return None
-    offset = own.commit_offset
-    commit = read_commit(disk, directory, own, offset) if offset else None
-    if commit is None or not commit.files:
+    if own.adopted is None:
+        own.adopted = _adopted(disk, directory, own)
+    if not own.adopted:
         # Repairs of format 1 left adopted segments without a commit.
         old = own.header.previous_epoch is None or not own.sealed
         return None if old else "the commit that names it is missing"
-    if name not in commit.files:
+    if name not in own.adopted:
         return "the commit before it does not name it"
-    if commit.epochs and commit.epochs[commit.files.index(name)] != header.epoch:
+    if own.adopted[name] not in (None, header.epoch):
         return "another file than this one was committed under its name"
     return None
+
+
+def _adopted(disk: Disk, directory: str, own: Segment) -> dict[str, int | None] | None:
+    """What the last commit of a segment names; None if there is none, or none yet."""
+    if not own.commit_offset:
+        return None
+    commit = read_commit(disk, directory, own, own.commit_offset)
+    return dict(zip_longest(commit.files, commit.epochs)) or None
