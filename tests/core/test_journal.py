@@ -194,13 +194,13 @@ def test_R50_attributes_alone_make_no_extra() -> None:
 @pytest.mark.parametrize(
     ("event", "what"),
     [
-        (e.Acknowledged([LEASE]), "message 78 of 'jobs' is not in flight"),
-        (e.Returned(LEASE, 1, "nacked"), "message 78 of 'jobs' is not in flight"),
+        (e.Acknowledged([LEASE]), "message 78 is not in 'jobs'"),
+        (e.Returned(LEASE, 1, "nacked"), "message 78 is not in 'jobs'"),
         (e.CameDue(PLAIN, 5), "message 78 of 'jobs' is not scheduled"),
         (e.Rescheduled(PLAIN, 5), "message 78 of 'jobs' is not scheduled"),
-        (e.Leased([LEASE]), "message 78 is at the head of no line of 'jobs'"),
-        (e.DiedInLine(PLAIN, 1, "why"), "message 78 is at the head of no line of 'jobs'"),
-        (e.Redriven([PLAIN], Queue("other"), 1), "messages of 'jobs' that were redriven are not"),
+        (e.Leased([LEASE]), "message 78 is not in 'jobs'"),
+        (e.DiedInLine(PLAIN, 1, "why"), "message 78 is not in 'jobs'"),
+        (e.Redriven([PLAIN], Queue("other"), 1), "message 78 is not in 'jobs'"),
     ],
 )
 def test_R50_an_entry_that_does_not_fit_is_noticed(event: e.Event, what: str) -> None:

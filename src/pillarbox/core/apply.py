@@ -142,12 +142,12 @@ def died(queue: Queue, event: e.Died) -> None:
     _note(event.lease, event.at, event.outcome)
     acknowledged(queue, (event.lease,))
     event.lease.record.deliveries = event.lease.number
-    _bury(queue, event.lease.record, event.reason, event.at)
+    bury(queue, event.lease.record, event.reason, event.at)
 
 
 def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
     lines.take(queue, event.record, held=0)
-    _bury(queue, event.record, event.reason, event.at)
+    bury(queue, event.record, event.reason, event.at)
 
 
 def redriven(queue: Queue, event: e.Redriven) -> None:
@@ -178,6 +178,24 @@ def removed(queue: Queue, keys: Iterable[int]) -> None:
     lines.remove(queue, waiting)
 
 
+def taken_out(queue: Queue, key: int) -> Record | None:
+    """A message out of wherever it is; None if it is not there."""
+    lease = queue.leases.find(key)
+    record = lease.record if lease is not None else queue.schedule.find(key)
+    if record is None:
+        record = lines.find(queue, key)
+    if record is not None:
+        removed(queue, (key,))
+    return record
+
+
+def leased_out_of_turn(queue: Queue, lease: Lease) -> None:
+    """What was taken out is in flight."""
+    lines.hold(queue, lease.record)
+    queue.leases.add(lease)
+    queue.wake_at = min(queue.wake_at, lease.deadline)
+
+
 def purged(queue: Queue) -> None:
     queue.empty()
 
@@ -187,7 +205,8 @@ def _are_plain(records: Sequence[Record]) -> bool:
     return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
 
 
-def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+    """What was taken out is a dead letter."""
     target = queue.dead_letters
     assert target is not None, "decide lets nothing die without a dead-letter queue"
     change(record, death=Death(queue.name, reason, at), place=at >> 1)

@@ -258,6 +258,15 @@ def _take_from_group(queue: Queue, group: Group, record: Record, held: int) -> N
     _drop_if_done(queue, group, record)
 
 
+def hold(queue: Queue, record: Record) -> None:
+    """One message more for which its group must wait."""
+    if record.extra is not None and record.extra.group is not None:
+        group = queue.groups.setdefault(record.extra.group, Group())
+        group.held += 1
+        if group.lane != NO_LANE:
+            _leave_lane(queue, group)
+
+
 def unhold(queue: Queue, record: Record) -> None:
     """One message fewer for which its group must wait."""
     if record.extra is not None and record.extra.group is not None:
@@ -265,6 +274,14 @@ def unhold(queue: Queue, record: Record) -> None:
         group.held -= 1
         line_up(queue, group)
         _drop_if_done(queue, group, record)
+
+
+def _leave_lane(queue: Queue, group: Group) -> None:
+    priority, group.lane = group.lane, NO_LANE
+    lane = queue.lanes[priority]
+    del lane[_search(lane, group.position, standing)]
+    queue.lined_up -= 1
+    _clear_mask(queue, priority)
 
 
 def _drop_if_done(queue: Queue, group: Group, record: Record) -> None:
@@ -313,11 +330,7 @@ def _remove_from_group(queue: Queue, group: Group, record: Record) -> None:
     del group.waiting[_search(group.waiting, place(record), place)]
     queue.grouped -= 1
     if not group.waiting and group.lane != NO_LANE:
-        lane = queue.lanes[group.lane]
-        del lane[_search(lane, group.position, standing)]
-        queue.lined_up -= 1
-        _clear_mask(queue, group.lane)
-        group.lane = NO_LANE
+        _leave_lane(queue, group)
     _drop_if_done(queue, group, record)
 
 

@@ -84,6 +84,10 @@ class Catalog:
         with self._lock:
             self.replace(self.segments[1:])
 
+    def drop_last(self) -> None:
+        with self._lock:
+            self.replace(self.segments[:-1])
+
     def of_index(self, index: int) -> Segment | None:
         """The segment that holds (or will hold) the index."""
         segments, bases = self._view

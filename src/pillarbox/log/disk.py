@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+TEMPORARY_SUFFIX = ".tmp"
 #: On macOS a plain sync stops at the drive's cache; this one does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 #: Read what the page cache has, and nothing else (Linux).
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Mapping(Protocol):
@@ -64,6 +66,12 @@ class Disk(Protocol):
     def shared_word(self, path: str, *, write: bool) -> SharedWord: ...
 
 
+def _allocate(handle: int, offset: int, size: int) -> None:
+    # Where the call is missing, the zeros that are written next reserve the room.
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, offset, size)
+
+
 class _MappedWord:
     """A `SharedWord` in a shared mapping: setting it costs a memory store, not a system call."""
 
@@ -71,6 +79,8 @@ class _MappedWord:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
+            if write:
+                _allocate(handle, 0, 16)  # a store into a hole of a full disk is a SIGBUS
             if write and os.fstat(handle).st_size < 16:
                 os.ftruncate(handle, 16)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
@@ -127,9 +137,7 @@ class RealDisk:
             os.fdatasync(handle)
 
     def allocate(self, handle: int, offset: int, size: int) -> None:
-        # Where the call is missing, the zeros that are written next reserve the room.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(handle, offset, size)
+        _allocate(handle, offset, size)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
@@ -202,6 +210,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def has_no_space(error: OSError) -> bool:
+    """Whether it failed for want of room: the disk, or the user's share of it, is full."""
+    return error.errno in _NO_SPACE
 
 
 def uninterrupted(call: Callable[[], T]) -> T:
@@ -286,13 +299,24 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Put `content` at `directory/name` so that a crash leaves the old file or the new one."""
-    temporary = f"{directory}/{name}.tmp"
+    temporary = f"{directory}/{name}{TEMPORARY_SUFFIX}"
     handle = disk.open(temporary, write=True, create=True)
     try:
         disk.truncate(handle, 0)
         write_all(disk, handle, [content], 0)
         sync(disk, handle)
+    except OSError as error:
+        if has_no_space(error):  # half a file would be in the way of everything else
+            disk.truncate(handle, 0)
+        raise
     finally:
         disk.close(handle)
     disk.rename(temporary, f"{directory}/{name}")
     disk.sync_directory(directory)
+
+
+def remove_temporaries(disk: Disk, directory: str) -> None:
+    """What `replace_file` left behind when it was killed, and what takes room for nothing."""
+    for name in disk.names(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            disk.unlink(f"{directory}/{name}")

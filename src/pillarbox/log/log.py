@@ -27,6 +27,7 @@ from pillarbox.log.confirmed import ConfirmedWriter
 from pillarbox.log.disk import Disk, RealDisk, make_directory, sync
 from pillarbox.log.errors import LogError, LogIndexError, LogPoisonedError
 from pillarbox.log.follower import LogReader
+from pillarbox.log.headroom import Headroom
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.locking import take_lock
 from pillarbox.log.readable import ReadableLog
@@ -80,6 +81,7 @@ class Log(ReadableLog, Closing):
             confirmed=self._on_confirmed,
             rolled=self._on_rolled,
         )
+        self.room = Headroom(self._writer)
         self._word.set(self._writer.end_index)
         self.syncs = self._writer.syncs
         # For the hot path: write one record now, if nobody else writes, and give its index;
@@ -211,20 +213,25 @@ class Log(ReadableLog, Closing):
         return ticket.first_index
 
     def submit(
-        self, records: Sequence[bytes], *, lazy: bool = False, urgent: bool = False
+        self,
+        records: Sequence[bytes],
+        *,
+        lazy: bool = False,
+        urgent: bool = False,
+        leave: int = 0,
     ) -> Ticket:
         """Give the records their indices now; the ticket tells when they are confirmed.
 
         They stay together: after a crash all of them are there, or none. `lazy` records go
         with the next group, or soon; nobody has to wait. `urgent` ones may use the room that
-        is kept back when the disk is full.
+        is held back for a full disk (`room.hold_back`), but for the last `leave` bytes of it.
         """
         if not records:
             raise LogError("there is nothing to submit; give at least one record")
         if self.durability == OS:  # no sync to share: a write is all there is to it
-            first_index = self._writer.append(records, urgent=urgent)
+            first_index = self._writer.append(records, urgent=urgent, leave=leave)
             return confirmed_ticket(self._writer.commit, first_index, len(records))
-        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent)
+        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent, leave=leave)
         if self.durability == MEMORY:
             self._buffered(ticket)
             return ticket.already_confirmed()
@@ -312,7 +319,8 @@ class Log(ReadableLog, Closing):
                     break
                 self._catalog.drop_first()
                 self._reader.forget(oldest)
-                self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
+                recyclable = not (oldest.staged or self._writer.full)
+                self._writer.spares.drop(oldest.name, recyclable=recyclable)
         return self.first_index
 
     def drop_spares(self) -> None:

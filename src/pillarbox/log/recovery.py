@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pillarbox.log.catalog import Segment, load_sealed, read_footer, read_header
 from pillarbox.log.commits import read_commit
-from pillarbox.log.disk import Disk, Mapping, make_directory, sync
+from pillarbox.log.disk import Disk, Mapping, make_directory
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -28,7 +28,7 @@ from pillarbox.log.layout import (
 )
 from pillarbox.log.links import misfit, wrong_name
 from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
-from pillarbox.log.segment import SegmentWriter, new_spare_name
+from pillarbox.log.segment import SegmentWriter, clear_from, new_spare_name
 
 ASIDE = "aside"
 
@@ -265,22 +265,17 @@ def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -
 
 
 def _cut(disk: Disk, image: _Image, found: Scan, result: Recovery) -> None:
-    """End the file after its last whole frame, for good, before anything is written there."""
+    """Take what follows the last whole frame away, for good, before anything is written there."""
     result.tail = found
-    lost = len(image.data) - found.end_offset
-    if lost:
-        if image.data[found.end_offset :].strip(b"\0"):
-            result.cut.append((image.path, found.end_offset, lost))
-        _truncate(disk, image.path, found.end_offset)
-
-
-def _truncate(disk: Disk, path: str, size: int) -> None:
-    handle = disk.open(path, write=True)
-    try:
-        disk.truncate(handle, size)
-        sync(disk, handle)
-    finally:
-        disk.close(handle)
+    rest = image.data[found.end_offset :]
+    if rest.strip(b"\0"):
+        result.cut.append((image.path, found.end_offset, len(rest)))
+    if rest:
+        handle = disk.open(image.path, write=True)
+        try:
+            clear_from(disk, handle, found.end_offset, len(found.index.offsets))
+        finally:
+            disk.close(handle)
 
 
 def _reseal(disk: Disk, image: _Image, found: Scan, result: Recovery) -> Segment:

@@ -38,7 +38,7 @@ from pillarbox.log import (
     Retention,
     Ticket,
 )
-from pillarbox.log.disk import make_directory
+from pillarbox.log.disk import has_no_space, make_directory, remove_temporaries
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
@@ -94,6 +94,7 @@ class DurableStore(Store):
             super().__init__(clock or WallClock())
             with _translated(self.path):
                 self._refuse_foreign_settings(keeping)
+                remove_temporaries(self.disk, self.path)
                 snapshot_index = self._recover()
                 keeping = msgspec.structs.replace(keeping, log_id=self.log.log_id.hex())
                 note_keeping(self.disk, self.path, keeping)
@@ -102,7 +103,7 @@ class DurableStore(Store):
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
         self.compactor = Compactor(self, keeping.history, snapshot_index)
-        self.compactor.grown(0)
+        self.compactor.look(0)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -111,16 +112,34 @@ class DurableStore(Store):
         """A promise for everything that was written so far."""
         return self.log.newest()
 
-    def write(self, entries: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
+    def write(
+        self, entries: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
+    ) -> Ticket:
         """Put entries into the log, in order. Needs the lock."""
         if self._foreign:
             self._refuse_after_fork()
+        if not urgent:
+            self.compactor.expect(entries)
         try:
-            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
+            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
+            if self.log.room.full:
+                self.compactor.is_full()
             raise in_words_of_mailboxes(error, self.path) from error
+        if self.log.room.full:
+            self.compactor.is_full()
         self.compactor.grown(len(entries))
         return ticket
+
+    def write_if_room(self, entries: Sequence[bytes]) -> None:
+        """Put on record what nobody waits for, unless that takes room that others will need.
+
+        After a crash such a delivery, or its end, was not: replay knows that this happens.
+        """
+        try:
+            self.write(entries, lazy=True, urgent=True, leave=self.compactor.budget.comfortable)
+        except MailboxFullError:
+            logger.debug("a full disk has no room for what nobody waits for", store=self.path)
 
     def lead(self, entry: bytes) -> int | None:
         """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
@@ -128,6 +147,8 @@ class DurableStore(Store):
             self._refuse_after_fork()
         if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
             return None
+        if len(entry) > self.compactor.budget.largest_bytes:
+            self.compactor.budget.largest_bytes = len(entry)
         try:
             index = self._lead(entry)
         except (LogError, OSError) as error:
@@ -142,6 +163,11 @@ class DurableStore(Store):
             self.log.sync()
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
+
+    @property
+    def full(self) -> bool:
+        """Whether messages are refused for want of room on the disk."""
+        return self.log.room.full
 
     def restart_after_fork(self) -> None:
         super().restart_after_fork()
@@ -275,9 +301,15 @@ class DurableStore(Store):
             return
         self.compactor.stop()
         with _translated(self.path):
-            if self.log.poisoned is None:
-                self.compactor.take_snapshot()
-            self.log.close()
+            try:
+                if self.log.poisoned is None:
+                    self.compactor.take_snapshot()
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                logger.warning("a full disk has no room for a snapshot", store=self.path)
+            finally:
+                self.log.close()
 
     # -- recovery --------------------------------------------------------------------------
 
@@ -366,7 +398,9 @@ class DurableStore(Store):
 def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
     """What an error of the log of the store at `path` is to a mailbox."""
     if isinstance(error, LogFullError):
-        return MailboxFullError(str(error))
+        return MailboxFullError(
+            f"{error}. Messages can still be received and acknowledged, and that makes room, too"
+        )
     if isinstance(error, LogClosedError):
         return MailboxClosedError(f"the store {path} was closed: open it again")
     if isinstance(error, LogLockedError):
