@@ -36,7 +36,10 @@ _ENTRIES_BETWEEN = 50_000  # what a recovery replays at the most, give or take,
 _PART_BETWEEN = 4  # or, of a store that holds many messages, one in so many of these
 _SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
 _BATCH = 256  # messages that are written again in one step
+_LARGE = 16 << 10  # bytes of an entry for which more room is held back at once
 _LOOK_SECONDS = 1.0  # how often a full disk is looked at
+_RECLAIM_SECONDS = 10.0  # how long a send waits for room
+_PART_WORTH = 64  # a send waits if one message in so many was let go
 
 
 class Compactor:
@@ -55,6 +58,8 @@ class Compactor:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._wake = threading.Event()
+        self._asked = False  # for a compaction that is not done
+        self._passed = threading.Condition()
         self._busy = threading.Lock()
 
     def grown(self, entries: int) -> None:
@@ -65,14 +70,30 @@ class Compactor:
 
     def expect(self, entries: Sequence[bytes]) -> None:
         """Messages are about to be written."""
-        self.budget.largest_bytes = max(self.budget.largest_bytes, *map(len, entries))
-        if self._entries + len(entries) >= self._look_at:
+        largest = max(map(len, entries))
+        grown = largest > self.budget.largest_bytes
+        if grown:
+            self.budget.largest_bytes = largest
+        if (grown and largest > _LARGE) or self._entries + len(entries) >= self._look_at:
             self.look(len(entries))
 
     def is_full(self) -> None:
         """The disk is full: see to it from now on. The caller has the store's lock."""
         if self._thread is None:
             self.look(0)
+
+    def reclaim(self) -> bool:
+        """Have what messages left behind taken away; whether a full disk has room then."""
+        room = self._store.log.room
+        with self._store.lock:
+            if not room.full:
+                return False
+            self.is_full()
+            if self._entries >= max(1, self.budget.messages // _PART_WORTH):
+                self.look(0)
+        with self._passed:
+            self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
+        return not room.full
 
     def look(self, expected: int) -> None:
         """See that there is room to let go of every message, those expected included."""
@@ -82,6 +103,7 @@ class Compactor:
         if self._stopping or (self._entries < self._enough and not full):
             return
         self._entries, self._look_at = 0, self._look_at - self._entries
+        self._asked = True
         self._wake.set()
         if self._thread is None:
             self._thread = threading.Thread(
@@ -98,17 +120,21 @@ class Compactor:
 
     def _run(self) -> None:
         """Compact; while the disk is full, again when many messages are gone."""
-        room = self._store.log.room
-        while True:
+        store, goes_on = self._store, True
+        while goes_on:
             if self._wake.is_set() and not self._stopping:
                 self._wake.clear()
                 self._compact_quietly()
-            with self._store.lock:
+            with store.lock:
                 self.budget.hold_back(0)
-                if self._stopping or not room.full or room.look():
+                goes_on = not (self._stopping or store.log.room.look())
+                self._asked = goes_on and self._wake.is_set()
+                if not goes_on:
                     self._thread = None
-                    return
-            self._wake.wait(_LOOK_SECONDS)  # what another program takes, it may give back
+            with self._passed:
+                self._passed.notify_all()
+            if goes_on:
+                self._wake.wait(_LOOK_SECONDS)  # what another program takes, it may give back
 
     def _compact_quietly(self) -> None:
         try:

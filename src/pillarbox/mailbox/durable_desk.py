@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.core import apply, decide, journal
+from pillarbox.core.errors import MailboxFullError
 from pillarbox.core.events import (
     Acknowledged,
     Died,
@@ -68,6 +69,14 @@ class DurableDesk(Desk):
                 if isinstance(event, Acknowledged):
                     store.forget(event.leases)
         return ticket
+
+    def send(self, *message: Any, **options: Any) -> Sequence[int]:
+        try:
+            return super().send(*message, **options)
+        except MailboxFullError:
+            if not self.store.reclaim():
+                raise
+        return super().send(*message, **options)
 
     # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same
     # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is

@@ -7,6 +7,7 @@ the queue is unchanged; if a sync fails, the store is read-only from then on and
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +124,7 @@ class DurableStore(Store):
         try:
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
-            if self.log.room.full:
+            if isinstance(error, LogFullError):
                 self.compactor.is_full()
             raise in_words_of_mailboxes(error, self.path) from error
         if self.log.room.full:
@@ -148,7 +149,7 @@ class DurableStore(Store):
         if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
             return None
         if len(entry) > self.compactor.budget.largest_bytes:
-            self.compactor.budget.largest_bytes = len(entry)
+            self.compactor.expect((entry,))
         try:
             index = self._lead(entry)
         except (LogError, OSError) as error:
@@ -163,6 +164,10 @@ class DurableStore(Store):
             self.log.sync()
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
+
+    def reclaim(self) -> bool:
+        """Whether a disk that was full has room now; nobody is kept waiting who must not be."""
+        return self._held.promises is None and self.compactor.reclaim()
 
     @property
     def full(self) -> bool:
@@ -189,6 +194,11 @@ class DurableStore(Store):
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
         with _translated(self.path):
+            try:
+                return await super().confirmed(verb)
+            except MailboxFullError:
+                if not await asyncio.to_thread(self.compactor.reclaim):
+                    raise
             return await super().confirmed(verb)
 
     async def recorded(self) -> None:
