@@ -283,5 +283,5 @@ def test_R39_a_replayed_death_in_line_and_its_redrive() -> None:
     journal.replay(dead, journal.decode(line), b"", {"jobs": copy}.__getitem__)
     assert (dead.size, [x.body for x in copy.lanes[0]]) == (0, [b"plain"])
     assert record.extra == Extra(place=1_000)
-    with pytest.raises(journal.ReplayError, match="'jobs_dlq' that were redriven are not there"):
+    with pytest.raises(journal.ReplayError, match="message 78 is not in 'jobs_dlq'"):
         journal.replay(dead, journal.decode(line), b"", {"jobs": copy}.__getitem__)

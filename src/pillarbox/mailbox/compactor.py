@@ -77,23 +77,19 @@ class Compactor:
         if (grown and largest > _LARGE) or self._entries + len(entries) >= self._look_at:
             self.look(len(entries))
 
-    def is_full(self) -> None:
-        """The disk is full: see to it from now on. The caller has the store's lock."""
-        if self._thread is None:
+    def is_full(self, *, refused: bool = False) -> None:
+        """The disk is full: see to it, at once if messages were let go of and one was refused."""
+        worth = max(1, self.budget.messages // _PART_WORTH)
+        if self._thread is None or (refused and self._entries >= worth):
             self.look(0)
 
     def reclaim(self) -> bool:
-        """Have what messages left behind taken away; whether a full disk has room then."""
-        room = self._store.log.room
-        with self._store.lock:
-            if not room.full:
-                return False
-            self.is_full()
-            if self._entries >= max(1, self.budget.messages // _PART_WORTH):
-                self.look(0)
+        """After a refusal: wait for what is being reclaimed; whether there is room then."""
+        if not self._store.log.room.full:
+            return False
         with self._passed:
             self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
-        return not room.full
+        return not self._store.log.room.full
 
     def look(self, expected: int) -> None:
         """See that there is room to let go of every message, those expected included."""

@@ -125,7 +125,7 @@ class DurableStore(Store):
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
             if isinstance(error, LogFullError):
-                self.compactor.is_full()
+                self.compactor.is_full(refused=not urgent)
             raise in_words_of_mailboxes(error, self.path) from error
         if self.log.room.full:
             self.compactor.is_full()
