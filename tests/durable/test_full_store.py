@@ -17,6 +17,7 @@ from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
+from tests.durable.small_disk import small_disk
 from tests.durable.world import PATH
 
 Mount = Callable[[int], Path]
@@ -44,23 +45,8 @@ box.close()
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mount]:
     """Make a real file system of so many MiB."""
-    mounted: list[Path] = []
-
-    def make(size_mb: int) -> Path:
-        place = tmp_path / f"disk{len(mounted)}"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(place)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"a file system can't be mounted here: {done.stderr.strip()}")
-        mounted.append(place)
-        return place
-
-    try:
-        yield make
-    finally:
-        for place in mounted:
-            subprocess.run(["umount", "-l", str(place)], check=True)
+    with contextlib.ExitStack() as disks:
+        yield lambda size_mb: disks.enter_context(small_disk(tmp_path / "disk", size_mb))
 
 
 def fill(box: Box, size: int, first: int = 0) -> int:
@@ -114,6 +100,19 @@ def test_R113_a_fresh_process_empties_a_full_store(
         assert drain(box) == list(range(sent))
         box.send(b"0 again")
         assert fill(box, size) > sent // 2
+
+
+def test_R113_compact_works_on_a_full_disk(mount: Mount) -> None:
+    place = str(mount(12) / "store")
+    command = [sys.executable, "-c", FILLER, place, "30000", "kill"]
+    sent = int(subprocess.run(command, capture_output=True, check=False).stdout)
+    with DurableMailbox[bytes]("box", bytes, path=place, durability="os") as box:
+        assert box.acknowledge_many(box.receive(max_messages=sent // 2)) == [True] * (sent // 2)
+    compact = [sys.executable, "-m", "pillarbox.cli", "log", "compact", place]
+    done = subprocess.run(compact, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with DurableMailbox[bytes]("box", bytes, path=place, durability="os") as box:
+        assert drain(box) == list(range(sent // 2, sent))
 
 
 def test_R113_it_can_be_done_in_many_sessions_each_of_which_is_killed(mount: Mount) -> None:
