@@ -31,5 +31,7 @@ class Health:
         if isinstance(store, DurableStore) and store.log.poisoned is not None:
             return Response(503, b"the log failed; the broker is read-only\n", _PLAIN)
         if isinstance(store, DurableStore) and store.full:
-            return Response(503, b"the disk is full; messages can be received and deleted\n", _PLAIN)
+            return Response(
+                503, b"the disk is full; messages can be received and deleted\n", _PLAIN
+            )
         return Response(200, b"ok\n", _PLAIN)

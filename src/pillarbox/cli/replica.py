@@ -6,7 +6,6 @@ repair could not save what came before them, are set aside and counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -20,6 +19,7 @@ from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.store_time import store_time
 
 _TRIES = 5  # against a compactor that drops what we are about to read
 _STEP = 1024
@@ -33,6 +33,7 @@ class Replica:
         self.queues: dict[int, Queue] = {}
         self.snapshot_index = state.index if state is not None else 0
         self.misfits: list[journal.Entry] = []
+        self.now = 0  # the time of the store as of which it is shown
         self._by_name: dict[str, Queue] = {}
         self._moved: dict[int, int] = {}  # key -> where its body is now
         for each in state.queues if state is not None else ():
@@ -62,6 +63,7 @@ class Replica:
 
     def settle(self, now: int) -> None:
         """Let happen what is due by now, as the store would when it is next used."""
+        self.now = now
         for queue in self.queues.values():
             apply.settle(queue, now)
 
@@ -120,8 +122,7 @@ def _read(store: str, log: str, advance: Advance) -> Replica:
                 " goes back to the beginning; restore the store from a backup"
             )
         replay(replica, reader.frames(start), reader.end_index, advance)
-    now = max(time.time_ns(), state.time if state is not None else 0)
-    replica.settle(now)
+    replica.settle(store_time(RealDisk(), store, state.time if state is not None else 0))
     return replica
 
 

@@ -93,6 +93,7 @@ class Compactor:
 
     def look(self, expected: int) -> None:
         """See that there is room to let go of every message, those expected included."""
+        self._store.note_time()
         full = self.budget.hold_back(expected)
         following = self._entries + self.budget.step(full=full)
         self._look_at = following if full else min(following, self._enough)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NoReturn, TypeVar
 
@@ -29,18 +28,15 @@ from pillarbox.log import (
     Disk,
     Durability,
     Log,
-    LogClosedError,
     LogError,
     LogFullError,
     LogIndexError,
-    LogLockedError,
     RealDisk,
     RecordLostError,
     Retention,
     Ticket,
 )
 from pillarbox.log.disk import has_no_space, make_directory, remove_temporaries
-from pillarbox.log.errors import holder_of_lock
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
@@ -49,8 +45,10 @@ from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.durable_desk import DurableDesk
 from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, locations
+from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
 from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.store_time import Timekeeper
 
 __all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
 
@@ -63,6 +61,7 @@ class DurableStore(Store):
     """All queues of one directory. One process at a time may have it open."""
 
     waits = True
+    time: Timekeeper | None = None  # only of a store that has the machine's time
     _foreign = False
 
     def __init__(
@@ -81,7 +80,7 @@ class DurableStore(Store):
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
         self.last_number = -1  # of the queues, dropped ones too
-        with _translated(self.path):
+        with translated(self.path):
             make_directory(self.disk, self.path)
             keeping = read_keeping(self.disk, self.path).but(segment_bytes, history)
             self.segment_bytes = keeping.segment_bytes
@@ -93,7 +92,7 @@ class DurableStore(Store):
             )
         try:
             super().__init__(clock or WallClock())
-            with _translated(self.path):
+            with translated(self.path):
                 self._refuse_foreign_settings(keeping)
                 remove_temporaries(self.disk, self.path)
                 snapshot_index = self._recover()
@@ -174,6 +173,11 @@ class DurableStore(Store):
         """Whether messages are refused for want of room on the disk."""
         return self.log.room.full
 
+    def note_time(self) -> None:
+        """See whether the time of day was set: a restart of the machine needs to know."""
+        if self.time is not None:
+            self.time.note()
+
     def restart_after_fork(self) -> None:
         super().restart_after_fork()
         self._foreign = True
@@ -193,7 +197,7 @@ class DurableStore(Store):
             raise in_words_of_mailboxes(error, self.path) from error
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
-        with _translated(self.path):
+        with translated(self.path):
             try:
                 return await super().confirmed(verb)
             except MailboxFullError:
@@ -203,7 +207,7 @@ class DurableStore(Store):
 
     async def recorded(self) -> None:
         """Everything that was written so far, and nobody waited for, is confirmed."""
-        with _translated(self.path):
+        with translated(self.path):
             await self.written
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
@@ -310,9 +314,10 @@ class DurableStore(Store):
         if self._foreign:  # what is open belongs to the process that this one was forked from
             return
         self.compactor.stop()
-        with _translated(self.path):
+        with translated(self.path):
             try:
                 if self.log.poisoned is None:
+                    self.note_time()
                     self.compactor.take_snapshot()
             except OSError as error:
                 if not has_no_space(error):
@@ -325,11 +330,11 @@ class DurableStore(Store):
 
     def _recover(self) -> int:
         """Build the state anew; the answer is the index of the snapshot it was built from."""
-        start, latest = 0, self.log.last_time_ns
+        start = latest = 0
         state = read_snapshot(self.disk, self.path)
         if state is not None:
             self._refuse_foreign_snapshot(state)
-            start, latest = state.index, max(latest, state.time)
+            start, latest = state.index, state.time
             self._restore(state)
         elif self.log.first_index > 0:
             raise MailboxStorageError(
@@ -348,7 +353,10 @@ class DurableStore(Store):
                 skipped=replaying.skipped,
             )
         if isinstance(self.clock, WallClock):
-            self.clock.go_on_from(max(latest, replaying.latest))
+            self.time = Timekeeper(self.disk, self.path, self.clock)
+            self.time.go_on(
+                max(latest, replaying.latest, self.last_key << 1), self.log.last_time_ns
+            )
         if self.log.next_index == 0:
             identity = (self.prefix, self._secret)
             self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
@@ -403,27 +411,3 @@ class DurableStore(Store):
     def _bury_again(self, source: str, target: str) -> None:
         self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
         self.desks[source].dead = self.desks[target]
-
-
-def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
-    """What an error of the log of the store at `path` is to a mailbox."""
-    if isinstance(error, LogFullError):
-        return MailboxFullError(
-            f"{error}. Messages can still be received and acknowledged, and that makes room, too"
-        )
-    if isinstance(error, LogClosedError):
-        return MailboxClosedError(f"the store {path} was closed: open it again")
-    if isinstance(error, LogLockedError):
-        return MailboxStorageError(
-            f"the store {path} is open in {holder_of_lock(error.pid)}, and one process at a time "
-            "may have it: close it there first, or give this process a store of its own"
-        )
-    return MailboxStorageError(str(error))
-
-
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (LogError, OSError) as error:
-        raise in_words_of_mailboxes(error, path) from error
