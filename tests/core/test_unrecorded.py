@@ -62,8 +62,9 @@ def test_R113_a_death_whose_delivery_is_not_known_is_a_death() -> None:
 def test_R113_a_delivery_takes_its_message_from_wherever_it_is() -> None:
     first = e.Leased([lease_of(plain(1))])
     again = e.Leased([lease_of(plain(1), 2)])
+    queue = replayed(e.Sent([plain(0), plain(1)]), again)
+    assert (keys(queue), queue.in_flight) == ([0], 1)
     for queue in (
-        replayed(e.Sent([plain(2), plain(1)]), again),
         replayed(e.Scheduled([plain(1)], 900), e.Sent([plain(2)]), again),  # it came due
         replayed(e.Sent([plain(1), plain(2)]), first, again),  # its first lease ran out
     ):

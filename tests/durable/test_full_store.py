@@ -254,6 +254,24 @@ def test_R113_in_any_order_and_with_every_kind_of_message(seed: int) -> None:
     assert fill(box, 1_000) > 1_000
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_R113_a_power_loss_while_it_is_emptied_loses_and_revives_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    disk, clock = simulated(1_500_000)
+    box = opened(disk, clock, segment_bytes=1 << 17)
+    sent = fill(box, chance.choice((10, 1_000, 20_000)))
+    gone: set[int] = set()
+    for _ in range(chance.randrange(1, 1 + sent // 10)):
+        held = box.receive(max_messages=10)
+        gone |= {int(message.body.split(b" ")[0]) for message in held}
+        assert box.acknowledge_many(held) == [True] * len(held)
+    box._store.compactor.stop()
+    after = disk.crash(chance.randrange)
+    after.capacity_bytes = max(1_500_000, after.used_bytes())
+    clock.advance(60)
+    assert sorted([*drain(opened(after, clock)), *gone]) == list(range(sent))
+
+
 def test_R113_control_without_the_reserve_it_can_not_be_emptied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

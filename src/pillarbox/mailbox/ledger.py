@@ -198,10 +198,12 @@ class DurableStore(Store):
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
         with translated(self.path):
+            before = self.log.next_index
             try:
                 return await super().confirmed(verb)
-            except MailboxFullError:
-                if not await asyncio.to_thread(self.compactor.reclaim):
+            except MailboxFullError:  # it is tried again, if it has changed nothing
+                unchanged = self.log.next_index == before
+                if not (unchanged and await asyncio.to_thread(self.compactor.reclaim)):
                     raise
             return await super().confirmed(verb)
 
