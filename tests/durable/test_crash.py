@@ -128,7 +128,7 @@ def test_R58_control_a_store_that_ignores_failed_syncs_loses_what_it_confirmed(
 
 
 def test_R22_a_full_disk_refuses_messages_lets_go_of_others_and_recovers() -> None:
-    disk = SimDisk(capacity_bytes=300_000)
+    disk = SimDisk(capacity_bytes=500_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
     sent: list[str] = []
     with pytest.raises(MailboxFullError, match="free some disk space"):
@@ -149,7 +149,7 @@ def test_R22_control_without_room_kept_back_a_full_disk_lets_go_of_nothing(
 ) -> None:
     monkeypatch.setattr("pillarbox.log.segment.urgent_bytes", lambda _: 0)
     monkeypatch.setattr("pillarbox.log.reserve.Reserve.fill", lambda _: None)
-    disk = SimDisk(capacity_bytes=300_000)
+    disk = SimDisk(capacity_bytes=500_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)
     for body in (b"." * 1000, b"."):
         with pytest.raises(MailboxFullError):

@@ -59,6 +59,13 @@ def fill(box: Box, size: int, first: int = 0) -> int:
     return sent
 
 
+def fill_the_rest(disk: Path) -> None:
+    """Another program takes every block that is free."""
+    with open(disk / "foreign", "wb", buffering=0) as foreign, contextlib.suppress(OSError):
+        while foreign.write(bytes(4096)):
+            pass
+
+
 def drain(box: Box) -> list[int]:
     """The numbers of all messages, which are acknowledged."""
     numbers = []
@@ -103,16 +110,16 @@ def test_R113_a_fresh_process_empties_a_full_store(
 
 
 def test_R113_compact_works_on_a_full_disk(mount: Mount) -> None:
-    place = str(mount(12) / "store")
-    command = [sys.executable, "-c", FILLER, place, "30000", "kill"]
+    disk = mount(12)
+    place = str(disk / "store")
+    command = [sys.executable, "-c", FILLER, place, "100", "close"]
     sent = int(subprocess.run(command, capture_output=True, check=False).stdout)
-    with DurableMailbox[bytes]("box", bytes, path=place, durability="os") as box:
-        assert box.acknowledge_many(box.receive(max_messages=sent // 2)) == [True] * (sent // 2)
+    fill_the_rest(disk)
     compact = [sys.executable, "-m", "pillarbox.cli", "log", "compact", place]
     done = subprocess.run(compact, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     with DurableMailbox[bytes]("box", bytes, path=place, durability="os") as box:
-        assert drain(box) == list(range(sent // 2, sent))
+        assert drain(box) == list(range(sent))
 
 
 def test_R113_it_can_be_done_in_many_sessions_each_of_which_is_killed(mount: Mount) -> None:
@@ -146,9 +153,7 @@ def test_R113_another_program_that_fills_the_disk_does_no_harm(mount: Mount) -> 
     box: Box = DurableMailbox("box", bytes, path=str(place / "store"))
     for number in range(300):
         box.send(b"%d " % number + bytes(1_000))
-    with open(place / "foreign", "wb", buffering=0) as foreign, contextlib.suppress(OSError):
-        while foreign.write(bytes(4096)):
-            pass
+    fill_the_rest(place)
     assert drain(box) == list(range(300))
     os.unlink(place / "foreign")
     box.send(b"0 again")
@@ -159,9 +164,7 @@ def test_R113_another_program_that_fills_the_disk_does_no_harm(mount: Mount) -> 
 def test_R113_without_a_send_it_notices_that_there_is_room(mount: Mount) -> None:
     place = mount(12)
     box: Box = DurableMailbox("box", bytes, path=str(place / "store"))
-    with open(place / "foreign", "wb", buffering=0) as foreign, contextlib.suppress(OSError):
-        while foreign.write(bytes(4096)):
-            pass
+    fill_the_rest(place)
     fill(box, 300_000)
     assert box._store.full
     thread = box._store.compactor._thread
@@ -223,7 +226,7 @@ def test_R113_consumers_that_fail_for_ever_do_not_use_the_room_up() -> None:
     assert sorted([*rest, *half]) == list(range(sent)), "nothing lost, nothing revived"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_R113_in_any_order_and_with_every_kind_of_message(seed: int) -> None:
     chance = random.Random(seed)
     disk, clock = simulated(3_000_000)
@@ -254,7 +257,7 @@ def test_R113_in_any_order_and_with_every_kind_of_message(seed: int) -> None:
     assert fill(box, 1_000) > 1_000
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_R113_a_power_loss_while_it_is_emptied_loses_and_revives_nothing(seed: int) -> None:
     chance = random.Random(seed)
     disk, clock = simulated(1_500_000)

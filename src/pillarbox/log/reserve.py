@@ -60,9 +60,9 @@ class Reserve:
         self._disk.unlink(f"{self._directory}/{name}")
 
     def find(self, size_bytes: int) -> tuple[str, int] | None:
-        """The smallest file (name, bytes) that is large enough."""
-        large = [(size, name) for name, size in self._files.items() if size >= size_bytes]
-        return min(large)[::-1] if large else None
+        """The largest file (name, bytes), if it is large enough: small ones are of use longer."""
+        name, size = max(self._files.items(), key=lambda each: each[1], default=("", -1))
+        return (name, size) if size >= size_bytes else None
 
     def forget(self, name: str) -> None:
         """It is used for something else from now on."""

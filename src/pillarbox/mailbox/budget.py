@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pillarbox.core import journal
+from pillarbox.log.reserve import FILE_BYTES_MIN
 from pillarbox.log.segment import cost_of
 from pillarbox.logger import logger
 
@@ -20,7 +21,7 @@ _PARTS = 20  # one part of so many is lost to the headers and footers of segment
 _ACKNOWLEDGE_BYTES = cost_of((bytes(journal.HEAD.size),)) * (_PARTS + 1) // _PARTS
 _DIE_BYTES = _ACKNOWLEDGE_BYTES + 64  # with its reason
 _SNAPSHOT_BYTES = 24  # of a message that has no attributes
-_BASE_BYTES = 16 << 10  # the rest of a snapshot
+_BASE_BYTES = FILE_BYTES_MIN  # the rest of a snapshot: a file of the reserve for itself
 _STEP = 128  # so many entries at least are written between two looks
 
 
@@ -31,7 +32,7 @@ class Budget:
         self._store = store
         self.largest_bytes = 0  # of the entries with a body
         self.messages = 0
-        #: To acknowledge every message; with a snapshot; with room to move messages.
+        #: What must be left by a snapshot, by messages that are moved, and by all the rest.
         self.acknowledges = self.needed = self.comfortable = 0
 
     def hold_back(self, expected: int) -> bool:
@@ -46,6 +47,8 @@ class Budget:
         segment_bytes = min(log.room.segment_bytes, log.size_bytes)
         self.messages = messages
         self.acknowledges = messages * _ACKNOWLEDGE_BYTES + deaths * _DIE_BYTES
+        if messages:  # a snapshot leaves room for the last one, of an empty store
+            self.acknowledges += _BASE_BYTES
         self.needed = self.acknowledges + messages * _SNAPSHOT_BYTES + _BASE_BYTES
         self.comfortable = self.needed + 2 * self.largest_bytes + segment_bytes // 4
         ahead = 2 * self.step(full=False) * (_ACKNOWLEDGE_BYTES + _SNAPSHOT_BYTES)

@@ -137,8 +137,8 @@ class Compactor:
         try:
             self.compact(keep_spares=not self._store.log.room.full)
         except (MailboxError, LogError, OSError) as error:
-            full = isinstance(error, OSError) and has_no_space(error)
-            level = logger.warning if full else logger.error  # tried again when more are gone
+            full = isinstance(error, MailboxFullError)  # tried again when more are gone
+            level = logger.warning if full else logger.error
             level("the store could not be compacted", store=self._store.path, error=str(error))
 
     def compact(
@@ -180,7 +180,8 @@ class Compactor:
         )
         content = snapshot.encode(state)
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
-        self._put(head + content)
+        if not 0 < index == self.snapshot_index:  # else it would be the one that is there
+            self._put(head + content)
         self.snapshot_index = index
         self._enough = _enough_for(len(live))
         return live
@@ -191,9 +192,13 @@ class Compactor:
         try:
             replace_file(store.disk, store.path, SNAPSHOT_FILE, content)
         except OSError as error:
-            room = store.log.room
-            if not (has_no_space(error) and room.give_up(len(content), self.budget.acknowledges)):
+            if not has_no_space(error):
                 raise
+            if not store.log.room.give_up(len(content), self.budget.acknowledges):
+                raise MailboxFullError(
+                    f"no space left for a snapshot of {len(content)} bytes of {store.path}; free "
+                    "some disk space, or acknowledge messages, which needs no snapshot"
+                ) from error
             replace_file(store.disk, store.path, SNAPSHOT_FILE, content)
 
     def _rewrite(

@@ -36,7 +36,7 @@ from pillarbox.log import (
     Retention,
     Ticket,
 )
-from pillarbox.log.disk import has_no_space, make_directory, remove_temporaries
+from pillarbox.log.disk import make_directory, remove_temporaries
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
@@ -321,10 +321,8 @@ class DurableStore(Store):
                 if self.log.poisoned is None:
                     self.note_time()
                     self.compactor.take_snapshot()
-            except OSError as error:
-                if not has_no_space(error):
-                    raise
-                logger.warning("a full disk has no room for a snapshot", store=self.path)
+            except MailboxFullError as error:  # the log alone suffices
+                logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:
                 self.log.close()
 

@@ -122,7 +122,8 @@ class SimDisk:
         return disk
 
     def used_bytes(self) -> int:
-        inodes = {id(i): i for d in self._directories.values() for i in d.entries.values()}
+        directories = list(self._directories.values())  # copies: other threads are at work, too
+        inodes = {id(i): i for d in directories for i in list(d.entries.values())}
         return sum(len(inode.data) for inode in inodes.values())
 
     # -- files -------------------------------------------------------------------------------
