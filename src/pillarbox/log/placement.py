@@ -42,7 +42,7 @@ def place(files: Sequence[Found], log_id: bytes) -> Placement:
     _try_neighbours(files, result.log_id)
     candidates, adopted = [], []
     for each in files:
-        if each.header is None:
+        if each.header is None or (each.staged and not each.frames):
             result.rejected.append((each, _UNREADABLE))
         elif each.staged:
             adopted.append(each)
@@ -51,18 +51,33 @@ def place(files: Sequence[Found], log_id: bytes) -> Placement:
         else:
             each.base = each.known.base_index
             candidates.append(each)
+    _place_adopted(adopted, candidates, result)
+    result.order = _best_chain(candidates)
+    chosen = set(map(id, result.order))
+    result.rejected.extend(
+        (each, _why_not(each, result.order)) for each in candidates if id(each) not in chosen
+    )
+    return result
+
+
+def _place_adopted(adopted: list[Found], candidates: list[Found], result: Placement) -> None:
+    """Add the adopted segments that have a place in the log to the candidates."""
     commits = [commit for each in candidates for commit in each.adoptions()]
+    named = {epoch for commit in commits for epoch in commit.epochs}
+    followed = {(each.base, each.known.previous_epoch) for each in candidates}
+    places: dict[int, set[int]] = defaultdict(set)
     for each in adopted:
+        places[each.known.epoch].add(each.base)
+    for each in adopted:
+        epoch = each.known.epoch
         what = _adopted_misfit(each, commits)
+        told = epoch in named or (each.end, epoch) in followed
+        if what is None and not told and len(places[epoch]) > 1:
+            what = "there are copies of it, and no commit tells where it belongs"
         if what is None:
             candidates.append(each)
         else:
             result.rejected.append((each, what))
-    result.order = _best_chain(candidates)
-    result.rejected.extend(
-        (each, _why_not(each, result.order)) for each in candidates if each not in result.order
-    )
-    return result
 
 
 def _choose_log(files: Sequence[Found], log_id: bytes, result: Placement) -> None:

@@ -9,7 +9,7 @@ files that it replaces are kept in `aside/`. Both say exactly what is lost.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -166,7 +166,7 @@ def _examine(
     for found, following in zip_longest(order, order[1:]):
         _check(found, following, report)
         _check_end(found, following, examined)
-        _check_commit(found, following, examined)
+    _check_commits(examined)
     if order:
         report.first_index, report.end_index = order[0].base, order[-1].end
     _check_needs(needs, examined)
@@ -229,7 +229,7 @@ def _check_end(found: Found, following: Found | None, examined: _Examined) -> No
     """Whether the segment reaches up to the next one, or at least to where it was sealed."""
     end = found.end
     if following is not None and end < following.base:
-        if _continues(following, found):
+        if _continues(following, found, examined.placement.order):
             end = following.base
         else:
             examined.missing.append((end, following.base))
@@ -241,27 +241,40 @@ def _check_end(found: Found, following: Found | None, examined: _Examined) -> No
         examined.ends[found.right_name], found.damaged = end, True
 
 
-def _check_commit(found: Found, following: Found | None, examined: _Examined) -> None:
-    """Whether one of the log's own segments has the commit of the adopted ones after it."""
-    if following is None or not following.staged or found.staged or found.end != following.base:
-        return
-    if found.known.previous_epoch is None or any(
-        following.right_name in commit.files for commit in found.adoptions()
-    ):
-        return
-    what = f"the commit that names {following.right_name} is missing, and its metadata is lost"
-    place = found.frames[-1].offset if found.frames else BLOCK_BYTES
-    examined.report.damage.append(Damage(found.name, what, place, place, found.end, found.end))
+def _check_commits(examined: _Examined) -> None:
+    """Whether each adopted segment is named by the last commit before it."""
     order = examined.placement.order
-    examined.commits[found.right_name] = lost_commit(order[order.index(following) :])
-    found.damaged = True
+    named: set[str] | None = None  # by the commit of the last of the log's own segments
+    for at, found in enumerate(order):
+        if not found.staged:
+            named = {file for commit in found.adoptions() for file in commit.files}
+            if not named and found.known.previous_epoch is None and not found.guessed:
+                named = None  # repairs of format 1 left adopted segments without a commit
+        elif named is not None and found.right_name not in named:
+            commit = lost_commit(order[at:])
+            named = set(commit.files)
+            _commit_anew(order[at - 1], found, commit, examined)
 
 
-def _continues(following: Found, found: Found) -> bool:
+def _commit_anew(before: Found, found: Found, commit: Commit, examined: _Examined) -> None:
+    """Have a repair write a commit before this adopted segment."""
+    if examined.ends.get(before.right_name, before.end) != found.base:
+        return  # a stand-in comes between the two, and has it
+    what = f"the commit that names {found.right_name} is missing, and its metadata is lost"
+    examined.report.damage.append(Damage(before.name, what, 0, 0, before.end, before.end))
+    if before.staged:
+        examined.missing.append((found.base, found.base))
+    else:
+        examined.commits[before.right_name], before.damaged = commit, True
+
+
+def _continues(following: Found, found: Found, order: Sequence[Found]) -> bool:
     """Whether what is missing between the two can have been in the first of them."""
-    if following.staged:
-        return not found.sealed
-    return following.known.previous_epoch in (None, found.known.epoch)
+    if not following.staged:
+        return following.known.previous_epoch in (None, found.known.epoch)
+    commits = [commit.files for each in order if not each.staged for commit in each.adoptions()]
+    together = any({found.right_name, following.right_name} <= set(files) for files in commits)
+    return not found.sealed and (together or not found.staged)
 
 
 def _check_needs(needs: tuple[int, int] | None, examined: _Examined) -> None:
@@ -300,6 +313,6 @@ def _report_missing(examined: _Examined) -> None:
         if gap is not None:
             missing.remove(gap)
         report.damage.append(Damage(found.name, what, 0, len(found.image), first, end))
-    for first, end in missing:
+    for first, end in (each for each in missing if each[0] < each[1]):
         what = "the segment with these records is missing"
         report.damage.append(Damage(f"{first:020d}.seg", what, 0, 0, first, end))

@@ -6,9 +6,9 @@ knows the one that is gone. So a log that was repaired is checked as strictly as
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from collections.abc import Iterator, Sequence
+from itertools import takewhile, zip_longest
 
 from pillarbox.log.commits import Commit
 from pillarbox.log.layout import STAGED, SegmentHeader, base_of_name, segment_name
@@ -29,12 +29,14 @@ def stand_ins(
     after = following[0] if following else None
     wanted = after.known.previous_epoch if after is not None and not after.staged else None
     previous = before.known.epoch if before is not None else None
-    for name, epoch, file_end in _committed(order, first, end):
+    commit = _commit_at(order, first)
+    for name, epoch, file_end in _files_of(commit, first, end):
         known = wanted if wanted and file_end == end else epoch or new_epoch()
         header = SegmentHeader(secrets.token_bytes(16), known, 0, 0, 0, STAGED)
         yield header, base_of_name(name), file_end
         first, previous = file_end, known
-    if first == end:
+    named = commit.files if commit is not None else ()
+    if first == end and named and (after is None or not after.staged or after.right_name in named):
         return
     epoch = wanted or new_epoch()
     if before is not None and not before.staged and before.base == first:
@@ -49,24 +51,27 @@ def stand_ins(
     yield SegmentHeader(placement.log_id, epoch, first, 0, 0, previous_epoch=previous), first, end
 
 
-def _committed(
-    order: Sequence[Found], first: int, end: int
-) -> Iterator[tuple[str, int | None, int]]:
-    """The adopted segments that begin at `first` and one after another, up to `end` at most."""
-    for commit in (commit for each in order if not each.staged for commit in each.adoptions()):
+def _commit_at(order: Sequence[Found], first: int) -> Commit | None:
+    """The commit that names an adopted segment which begins at this index, if there is one."""
+    name = segment_name(first, adopted=True)
+    commits = (commit for each in order if not each.staged for commit in each.adoptions())
+    return next((commit for commit in commits if name in commit.files), None)
+
+
+def _files_of(commit: Commit | None, first: int, end: int) -> Iterator[tuple[str, int | None, int]]:
+    """The adopted segments of a commit between two indices, with their epochs and ends."""
+    if commit is not None:
         ends = [*map(base_of_name, commit.files[1:]), commit.end_index]
-        epochs: list[int | None] = [*commit.epochs] or [None] * len(ends)
-        for name, epoch, file_end in zip(commit.files, epochs, ends, strict=True):
-            if base_of_name(name) == first and file_end <= end:
+        for name, epoch, file_end in zip_longest(commit.files, commit.epochs, ends):
+            if first <= base_of_name(name) and file_end <= end:
                 yield name, epoch, file_end
-                first = file_end
 
 
 def lost_commit(
     following: Sequence[Found], also: tuple[str, int, int] | None = None, end: int = 0
 ) -> Commit:
     """What stands for the commit of the adopted segments that come next."""
-    run = list(itertools.takewhile(lambda each: each.staged, following))
+    run = list(takewhile(lambda each: each.staged, following))
     named = [(each.right_name, each.base, each.known.epoch) for each in run]
     if also is not None:
         named.insert(0, also)
