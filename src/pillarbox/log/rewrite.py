@@ -37,10 +37,11 @@ def move_all(
     """Give each segment its right name, and take the rejected ones away; where those went."""
     kept = [set_aside(disk, directory, f"{directory}/{each.name}", each.name) for each in rejected]
     moving = [each for each in order if each.name != each.right_name]
+    set_aside_by_now = {each.name for each in rejected}
     for each in moving:
         target = f"{each.right_name}{MOVED_SUFFIX}"
         if each.name != target:
-            if target in disk.names(directory):  # of a repair that was killed; kept by now
+            if target in set_aside_by_now:  # left by a repair that was killed
                 disk.unlink(f"{directory}/{target}")
             disk.link(f"{directory}/{each.name}", f"{directory}/{target}")
     disk.sync_directory(directory)
