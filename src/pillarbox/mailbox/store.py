@@ -120,12 +120,13 @@ class Store:
     @contextmanager
     def holding(self) -> Iterator[list[Written]]:
         """Within this, the thread's confirmations are listed and not waited for: for asyncio."""
+        outer = self._held.promises
         held: list[Written] = []
         self._held.promises = held
         try:
             yield held
         finally:
-            self._held.promises = None
+            self._held.promises = outer  # whoever asked first, as a broker does, still holds
 
     def confirmed_once(self, verb: Callable[[], R]) -> R:
         """What a verb of many steps answers, once the last of them is confirmed."""

@@ -1,0 +1,43 @@
+"""Whoever asked to be given the confirmations of its thread keeps being given them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pillarbox.mailbox.ledger import DurableStore
+
+
+def test_R58_nested_holding_restores_the_outer_list(tmp_path: Path) -> None:
+    store = DurableStore(tmp_path / "data")
+    desk = store.desk("orders")
+    with store.holding() as outer:
+        desk.send((b"a",))
+        with store.holding() as inner:
+            desk.send((b"b",))
+        desk.send((b"c",))
+        with pytest.raises(ZeroDivisionError), store.holding():
+            1 / 0  # noqa: B018
+        desk.send((b"d",))
+    assert (len(outer), len(inner)) == (3, 1)
+    with store.holding() as later:
+        pass
+    desk.send((b"e",))  # nobody holds any more: it waits for the disk itself
+    assert later == []
+    assert store.written.done()
+    store.close()
+
+
+def test_R58_a_verb_awaited_within_leaves_the_outer_list_in_place(tmp_path: Path) -> None:
+    async def case() -> None:
+        store = DurableStore(tmp_path / "data")
+        desk = store.desk("orders")
+        with store.holding() as outer:
+            await store.confirmed(lambda: desk.send((b"a",)))
+            desk.send((b"b",))
+        assert len(outer) == 1
+        store.close()
+
+    asyncio.run(case())
