@@ -1,4 +1,7 @@
-"""Who may do what: keys, the queues they are good for, and everyone where there are none."""
+"""Who asks: keys, the queues and actions each is good for, and everyone where there are none.
+
+What a request needs is in `rights`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Final
 from pillarbox.broker.config import Config, Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
-from pillarbox.broker.sigv4 import signature_of, verify, verify_head
+from pillarbox.broker.sigv4 import Scope, signature_of, verify, verify_head
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
 _RECEIVES = frozenset(
@@ -25,7 +28,13 @@ _RECEIVES = frozenset(
     )
 )
 _READS = frozenset(
-    ("GetQueueUrl", "GetQueueAttributes", "ListQueueTags", "ListDeadLetterSourceQueues")
+    (
+        "GetQueueUrl",
+        "GetQueueAttributes",
+        "ListQueues",
+        "ListQueueTags",
+        "ListDeadLetterSourceQueues",
+    )
 )
 _ASK = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
 _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read": _READS}
@@ -37,28 +46,25 @@ class Principal:
     def __init__(self, key: Key | None) -> None:
         self.name = key.id if key is not None else ""
         self._key = key
-        self._may = lru_cache(4096)(self._decide)
+        self.is_unlimited = key is None or ("*" in key.queues and "*" in key.actions)
+        self._decided = lru_cache(4096)(self._decide)
+
+    def may(self, action: str, queue: str) -> bool:
+        """Whether this action is allowed on this queue."""
+        return self.is_unlimited or self._decided(action, queue)
 
     def check(self, action: str, queue: str) -> None:
-        """Raise unless this action is allowed on this queue."""
-        if self._key is not None and not self._may(action, queue):
+        """Raise AccessDenied unless it is."""
+        if not self.may(action, queue):
             raise SqsError(
                 "AccessDenied",
                 f"User: {self.name} is not authorized to perform: sqs:{action} on resource: "
                 f"{queue}",
             )
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self._key is None or ("*" in self._key.queues and "*" in self._key.actions)
-
-    def sees(self, queue: str) -> bool:
-        """Whether it may know that there is such a queue."""
-        return self._key is None or any(fnmatchcase(queue, each) for each in self._key.queues)
-
     def _decide(self, action: str, queue: str) -> bool:
         assert self._key is not None
-        if not self.sees(queue):
+        if not any(fnmatchcase(queue, each) for each in self._key.queues):
             return False
         return any(
             role in ("*", action) or action in _ROLES.get(role, ()) for role in self._key.actions
@@ -72,14 +78,26 @@ class Access:
         self._keys = {key.id: key for key in config.keys}
         self._principals = {key.id: Principal(key) for key in config.keys}
         self._everyone = Principal(None)
+        self._scope = Scope(config.region)
         self._skew_seconds = config.clock_skew_seconds
 
     @property
     def open_to_all(self) -> bool:
         return not self._keys
 
-    def principal(self, request: Request, now_seconds: float) -> Principal:
-        """Whoever signed this request with SigV4; anyone where there are no keys."""
+    def holder(self, key_id: str) -> Principal:
+        """Whoever has this key; a key that is gone may do nothing."""
+        if not key_id or not self._keys:
+            return self._everyone
+        return self._principals.get(key_id) or Principal(Key(key_id, "", (), ()))
+
+    def principal(
+        self, request: Request, now_seconds: float, scope: Scope | None = None
+    ) -> Principal:
+        """Whoever signed this request with SigV4; anyone where there are no keys.
+
+        Without a scope it must have been signed for SQS in the broker's region.
+        """
         if not self._keys:
             return self._everyone
         signature = signature_of(request)
@@ -88,7 +106,8 @@ class Access:
             raise SqsError(
                 "InvalidClientTokenId", "The security token included in the request is invalid."
             )
-        verify(request, signature, key.secret, now_seconds, self._skew_seconds)
+        scope = scope or self._scope
+        verify(request, signature, key.secret, scope, now_seconds, self._skew_seconds)
         return self._principals[key.id]
 
     def shows_key(self, request: Request, now_seconds: float) -> bool:

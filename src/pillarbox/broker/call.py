@@ -35,13 +35,13 @@ class Call(Struct, eq=False, gc=False):
     action: str
     principal: Principal
 
+    def url_in(self, url: str | None) -> str | None:
+        """The URL of the queue that this request is about: it may have been sent to that URL."""
+        return self.request.path if url is None and len(self.request.path) > 1 else url
+
     def queue(self, url: str | None) -> BrokerQueue:
-        """The queue that this request is about, if whoever asks may ask this of it."""
-        if url is None and len(self.request.path) > 1:
-            url = self.request.path
-        queue = self.broker.catalogue.by_url(url)
-        self.principal.check(self.action, queue.name)
-        return queue
+        """The queue that this request is about."""
+        return self.broker.catalogue.by_url(self.url_in(url))
 
     def url_of(self, name: str) -> str:
         return f"{self.request.origin}/{self.broker.config.account}/{name}"

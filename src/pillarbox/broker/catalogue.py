@@ -104,6 +104,13 @@ class Catalogue:
             raise no_such_queue()
         return found
 
+    def dead_letters_of(self, name: str) -> str | None:
+        """The dead-letter queue that `open` gives a new queue of this name; None for none."""
+        stem = name.removesuffix(FIFO_SUFFIX)
+        if not self._config.max_deliveries or stem.endswith("_dlq"):
+            return None
+        return f"{stem[:75]}_dlq{FIFO_SUFFIX if name != stem else ''}"
+
     def by_url(self, url: str | None) -> BrokerQueue:
         """By its URL, whatever its host: what counts is account and name. A bare name will do."""
         known = self._by_url.get(url or "")
@@ -111,13 +118,13 @@ class Catalogue:
             return known
         if not url:
             raise missing("QueueUrl")
-        rest, slash, name = url.rpartition("/")
+        rest, slash, _ = url.rpartition("/")
         account = rest.rpartition("/")[2] if slash else ""
         if account.isdecimal() and len(account) == 12 and account != self._config.account:
             raise no_such_queue()
         if len(self._by_url) >= _URLS_MAX:
             self._by_url.clear()
-        found = self._by_url[url] = self.get(name)
+        found = self._by_url[url] = self.get(name_in(url))
         return found
 
     def by_arn(self, arn: str) -> BrokerQueue | None:
@@ -138,13 +145,11 @@ class Catalogue:
         if desk is not None:
             return desk
         desk = self._store.desk(queue_name(name))
-        stem = name.removesuffix(FIFO_SUFFIX)
-        most = self._config.max_deliveries
-        if most and not stem.endswith("_dlq"):
-            grave = f"{stem[:75]}_dlq{FIFO_SUFFIX if name != stem else ''}"
+        grave = self.dead_letters_of(name)
+        if grave is not None:
             target = self._store.desk(grave)
             if target.dead is None:
-                self._store.bury_at(desk, target, most)
+                self._store.bury_at(desk, target, self._config.max_deliveries)
         return desk
 
     def resume(self) -> None:
@@ -309,6 +314,11 @@ class Catalogue:
                     self._link(queue.desk, self._policy(queue.name, queue.given))
                 except SqsError:  # it may not be used
                     continue
+
+
+def name_in(url: str) -> str:
+    """The name of the queue that a URL is of."""
+    return url.rpartition("/")[2]
 
 
 @contextmanager

@@ -7,12 +7,14 @@ on after a restart. Each step moves a few messages and confirms them before the 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from pillarbox.broker.errors import KINDS
+from pillarbox.broker.errors import KINDS, SqsError
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
@@ -36,6 +38,22 @@ class MoveTask(Struct):
     status: str = "RUNNING"
     moved: int = 0
     failure: str = ""
+    key: str = ""  # whose rights it has; empty for everyone's
+
+
+def task_handle(task_id: str, source_arn: str) -> str:
+    """What a task is cancelled by."""
+    known = {"taskId": task_id, "sourceArn": source_arn}
+    return base64.b64encode(msgspec.json.encode(known)).decode()
+
+
+def read_handle(handle: str) -> tuple[str, str] | None:
+    """The task's id and the name of its source; None for a handle that is not one of ours."""
+    try:
+        known = msgspec.json.decode(base64.b64decode(handle, validate=True))
+        return str(known["taskId"]), str(known["sourceArn"]).rpartition(":")[2]
+    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 class Moves:
@@ -63,6 +81,8 @@ class Moves:
         return next((task for task in self.of(source) if task.status == "RUNNING"), None)
 
     def start(self, task: MoveTask) -> None:
+        """Raises AccessDenied if the first messages may not go where they came from."""
+        self._next(task)
         known = self.of(task.source)
         known.insert(0, task)
         del known[_KEPT_MAX:]
@@ -91,6 +111,8 @@ class Moves:
         except MailboxError as error:
             logger.error("a move task failed", source=task.source, error=str(error))
             task.status, task.failure = "FAILED", str(error)
+        except SqsError as error:
+            task.status, task.failure = "FAILED", error.kind.code
         if task.status == "CANCELLING":
             task.status = "CANCELLED"
         elif task.status == "RUNNING":
@@ -108,17 +130,24 @@ class Moves:
         if task.target is not None and task.target not in desks:
             task.status, task.failure = "FAILED", KINDS["QueueDoesNotExist"].code
             return False
+        chosen = self._next(task).items()
+        moved = sum(source.redrive(keys, desks[name]) for name, keys in chosen)
+        task.moved += moved
+        await self._broker.saved()
+        return moved > 0
+
+    def _next(self, task: MoveTask) -> dict[str, set[int]]:
+        """The messages of the next step by where they go; raises if its key may not send there."""
+        desks = self._broker.store.desks
         by_target: dict[str, set[int]] = {}
         most = min(task.rate or SLICE, task.to_move - task.moved)  # not what came later
-        for record, _ in source.look("ready", most) if most > 0 else ():
+        for record, _ in desks[task.source].look("ready", most) if most > 0 else ():
             death = record.extra.death if record.extra is not None else None
             name = task.target or (death.source if death is not None else None)
             if name is not None and name in desks and name != task.source:
                 by_target.setdefault(name, set()).add(record.key)
-        moved = sum(source.redrive(keys, desks[n]) for n, keys in by_target.items())
-        task.moved += moved
-        await self._broker.saved()
-        return moved > 0
+        self._broker.rights.check_move(self._broker.access.holder(task.key), by_target)
+        return by_target
 
     async def _pause(self, task: MoveTask) -> None:
         if task.rate is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -20,6 +20,7 @@ from pillarbox.broker.errors import SqsError
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
+from pillarbox.broker.rights import NATIVE
 from pillarbox.broker.translation import as_read, group_of
 from pillarbox.broker.window import Window
 from pillarbox.codec import codec_for
@@ -138,9 +139,8 @@ class Native:
                 return await asyncio.to_thread(self._peek, command, name)
             if isinstance(command, _BY_HANDLES):
                 return await self._settle_all(command, name)
-            return wire.Done(
-                await self._broker.in_slices(_STEPS[type(command)](self, command, name))
-            )
+            steps = _STEPS[type(command)](self, command, name, principal)
+            return wire.Done(await self._broker.in_slices(steps))
         except (MailboxError, SqsError) as error:
             return _failure(error)
 
@@ -158,22 +158,14 @@ class Native:
     ) -> Response:
         try:
             self._check(command, name, principal)
-            return _response([await self._history.answer(command, name, principal)])
+            return _response([await self._history.answer(command, name)])
         except (MailboxError, SqsError) as error:
             return _response([_failure(error)])
 
     def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
         """May whoever asks do this? Keys are given in the words of SQS's actions."""
-        action = _ACTIONS[type(command)]
-        self._broker.metrics.requests[action] += 1
-        if isinstance(command, wire.Declare) and name in self._store.desks:
-            action = "SetQueueAttributes" if command.policy is not None else "GetQueueUrl"
-        if name:
-            principal.check(action, name)
-        if isinstance(command, wire.Declare) and command.policy is not None:
-            principal.check(action, command.policy.name)
-        if isinstance(command, wire.Redrive) and command.to is not None:
-            principal.check("SendMessage", command.to)
+        self._broker.metrics.requests[NATIVE[type(command)][0]] += 1
+        self._broker.rights.check_native(principal, command, name)
 
     def _desk(self, name: str) -> Desk:
         desk = self._store.desks.get(name)
@@ -342,11 +334,14 @@ class Native:
             told.append(self._told(desk, looked_at, body))
         return wire.Delivered(told)
 
-    def _delete(self, command: wire.Delete, name: str) -> Iterator[int]:
+    def _delete(self, command: wire.Delete, name: str, _: Principal) -> Iterator[int]:
         return self._box(name).delete_steps(command.ids)
 
-    def _redrive(self, command: wire.Redrive, name: str) -> Iterator[int]:
-        return self._box(name).redrive_steps(command.ids, to=command.to)
+    def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> Iterator[int]:
+        def allow(targets: Iterable[str]) -> None:
+            self._broker.rights.check_move(principal, targets)
+
+        return self._box(name).redrive_steps(command.ids, to=command.to, allow=allow)
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
@@ -386,7 +381,8 @@ class Native:
         told: list[wire.QueueLine] = []
         for name in sorted(self._store.desks):
             desk = self._store.desks.get(name)
-            if desk is not None and principal.sees(name):
+            # A line tells more than the name.
+            if desk is not None and principal.may("GetQueueAttributes", name):
                 told.append(_line(desk))
                 if len(told) % SLICE == 0:
                     await asyncio.sleep(0)
@@ -450,7 +446,7 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Outline: lambda n, c, q: _not_alone(),
     wire.Recall: lambda n, c, q: _not_alone(),
 }
-_STEPS: dict[type[wire.Command], Callable[[Native, Any, str], Iterator[int]]] = {
+_STEPS: dict[type[wire.Command], Callable[[Native, Any, str, Principal], Iterator[int]]] = {
     wire.Delete: Native._delete,
     wire.Redrive: Native._redrive,
 }
@@ -463,25 +459,3 @@ def _is_long(command: wire.Command) -> bool:
     return type(command) in _LONG or (
         isinstance(command, _BY_HANDLES) and len(command.handles) > _AT_ONCE_MAX
     )
-
-
-_ACTIONS: dict[type[wire.Command], str] = {
-    wire.Send: "SendMessage",
-    wire.Receive: "ReceiveMessage",
-    wire.Acknowledge: "DeleteMessage",
-    wire.Nack: "ChangeMessageVisibility",
-    wire.Extend: "ChangeMessageVisibility",
-    wire.Release: "ChangeMessageVisibility",
-    wire.Reject: "ChangeMessageVisibility",
-    wire.Purge: "PurgeQueue",
-    wire.Tally: "GetQueueAttributes",
-    wire.Peek: "ReceiveMessage",
-    wire.Delete: "DeleteMessage",
-    wire.Redrive: "StartMessageMoveTask",
-    wire.Declare: "CreateQueue",
-    wire.Drop: "DeleteQueue",
-    wire.Survey: "ListQueues",
-    wire.Hello: "GetSessionToken",
-    wire.Outline: "ReceiveMessage",
-    wire.Recall: "ReceiveMessage",
-}

@@ -27,6 +27,7 @@ from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
 from pillarbox.broker.native import Native
+from pillarbox.broker.rights import Rights
 from pillarbox.broker.site import Site
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
@@ -55,6 +56,7 @@ class Broker:
         self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
         self.access = Access(config)
         self.tokens = Tokens(self.access)
+        self.rights = Rights(self)
         self.metrics = Metrics(self)
         self.moves = Moves(self)
         self.sqs = Sqs(self)

@@ -24,6 +24,13 @@ _SPACES = re.compile(r" +")
 _PRESIGNED_SECONDS_MAX = 604_800
 
 
+class Scope(NamedTuple):
+    """What a signature must have been made for."""
+
+    region: str
+    service: str = "sqs"
+
+
 class Signature(NamedTuple):
     """What a request says about how it was signed."""
 
@@ -87,10 +94,16 @@ def _signature(
 
 
 def verify(
-    request: Request, signature: Signature, secret: str, now_seconds: float, skew_seconds: int
+    request: Request,
+    signature: Signature,
+    secret: str,
+    scope: Scope,
+    now_seconds: float,
+    skew_seconds: int,
 ) -> None:
-    """Raise unless the request was signed with this secret, and not long ago."""
+    """Raise unless the request was signed with this secret, for this scope, and not long ago."""
     _check_time(signature, now_seconds, skew_seconds)
+    _check_scope(signature, scope)
     # Always that of the body itself: an unsigned body is nobody's word.
     _compare(request, signature, secret, hashlib.sha256(request.body).hexdigest())
 
@@ -119,6 +132,22 @@ def _compare(request: Request, signature: Signature, secret: str, digest: str) -
             "SignatureDoesNotMatch",
             "The request signature we calculated does not match the signature you provided. "
             "Check your AWS Secret Access Key and signing method.",
+        )
+
+
+def _check_scope(signature: Signature, expected: Scope) -> None:
+    """In AWS's words, and what to set."""
+    _, region, service, _ = signature.scope.split("/")
+    if region != expected.region:
+        raise SqsError(
+            "SignatureDoesNotMatch",
+            f"Credential should be scoped to a valid region, not '{region}'. "
+            f"Set the client's region to '{expected.region}', which is this broker's.",
+        )
+    if service != expected.service:
+        raise SqsError(
+            "SignatureDoesNotMatch",
+            f"Credential should be scoped to correct service: '{expected.service}'.",
         )
 
 

@@ -140,6 +140,7 @@ class Sqs:
         metrics = self._broker.metrics
         metrics.requests[action.name] += 1
         try:
+            self._broker.rights.check_sqs(call, ask)
             result = action.run(call, ask)
         except SqsError as error:
             self._broker.written.clear()

@@ -13,7 +13,10 @@ from typing import Final
 from pillarbox.broker.access import Access, Principal
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
+from pillarbox.broker.sigv4 import Scope
+from pillarbox.mailbox.broker.wire import SIGNED_FOR
 
+_SCOPE: Final = Scope(*SIGNED_FOR)
 _SCHEME: Final = "Pillarbox "
 _SECONDS_MAX: Final = 43_200
 _TOKENS_MAX: Final = 100_000
@@ -37,7 +40,7 @@ class Tokens:
         """Whoever shows a token or has signed the request; SqsError if nobody did."""
         shown = request.headers.get("authorization", "")
         if self._access.open_to_all or not shown.startswith(_SCHEME):
-            return self._access.principal(request, time.time())
+            return self._access.principal(request, time.time(), _SCOPE)
         principal = self._holder(shown)
         if principal is None:
             raise SqsError("InvalidClientTokenId", "This token is not known any more.")

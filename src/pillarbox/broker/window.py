@@ -18,10 +18,12 @@ from pillarbox.broker.errors import SqsError, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.broker.md5 import md5_of
 from pillarbox.core.queue import Record
+from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
+_PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
 _ENDING: Final = "/messages"
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _MESSAGES_MAX: Final = 1_000
@@ -47,7 +49,7 @@ class Window:
         name = path.removesuffix(_ENDING)
         try:
             principal = self._broker.access.known(request, time.time())
-            principal.check("ReceiveMessage", name)
+            self._broker.rights.check_native(principal, _PEEK, name)
             desk = self._broker.catalogue.get(name).desk
             state, most = _wanted(dict(parse_qsl(request.query)))
         except SqsError as error:

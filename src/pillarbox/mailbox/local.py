@@ -246,10 +246,12 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         *,
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
+        allow: Callable[[Iterable[str]], None] | None = None,
     ) -> Iterator[int]:
         """`redrive`, a few messages at a time: how many each step moved. Others go on between.
 
-        Without `ids`: those that are ready when it begins, not what comes later.
+        Without `ids`: those that are ready when it begins, not what comes later. `allow` raises
+        if messages may not go to one of these queues; then nothing of its step has moved.
         """
         self._refuse_if_closed()
         if to is not None and limits.queue_name(to, "to") == self.name:
@@ -263,7 +265,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
                 seen = self._desk.look("ready", min(SLICE, left), skip)
             if not seen:
                 return
-            moved = self._redrive(seen, where, to)
+            moved = self._redrive(seen, where, to, allow)
             left -= len(seen)
             skip += len(seen) - moved
             yield moved
@@ -273,6 +275,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         seen: Iterable[tuple[Record, int]],
         where: Callable[[Message[T | Undecodable]], bool] | None,
         to: str | None,
+        allow: Callable[[Iterable[str]], None] | None,
     ) -> int:
         moves: dict[str, list[int]] = {}
         for record, deliveries in seen:
@@ -282,6 +285,8 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
             target = to if to is not None or death is None else death.source
             if target is not None:
                 moves.setdefault(target, []).append(record.key)
+        if allow is not None:
+            allow(moves)
         return sum(
             self._desk.redrive(keys, self._store.desk(target)) for target, keys in moves.items()
         )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import secrets
 from typing import Any
-
-import msgspec
 
 from pillarbox.broker import shapes
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
-from pillarbox.broker.moves import MoveTask
+from pillarbox.broker.moves import MoveTask, read_handle, task_handle
 
 RATE_MAX = 500
 RESULTS_MAX = 10
@@ -42,7 +38,8 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
         )
     started = call.broker.now_seconds() * 1000
     waiting = desk.counts()[0]
-    task = MoveTask(secrets.token_hex(16), source, target, rate, waiting, started)
+    key = call.principal.name
+    task = MoveTask(secrets.token_hex(16), source, target, rate, waiting, started, key=key)
     moves.start(task)
     call.broker.flush()
     return {"TaskHandle": _handle(call, task)}
@@ -51,14 +48,12 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
 def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> Result:
     if not ask.TaskHandle:
         raise missing("TaskHandle")
-    try:
-        known = msgspec.json.decode(base64.b64decode(ask.TaskHandle, validate=True))
-        name, source = known["taskId"], str(known["sourceArn"]).rpartition(":")[2]
-    except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
-        raise invalid("Value for parameter TaskHandle is invalid.") from None
+    known = read_handle(ask.TaskHandle)
+    if known is None:
+        raise invalid("Value for parameter TaskHandle is invalid.")
+    name, source = known
     if source not in call.broker.store.desks:
         raise _no_such("SourceArn")
-    call.principal.check(call.action, source)
     task = call.broker.moves.running(source)
     if task is None or task.id != name:
         raise SqsError("ResourceNotFoundException", "Task does not exist.")
@@ -81,7 +76,6 @@ def _queue(call: Call, parameter: str, arn: str | None) -> str:
     queue = call.broker.catalogue.by_arn(arn)
     if queue is None:
         raise _no_such(parameter)
-    call.principal.check(call.action, queue.name)
     return queue.name
 
 
@@ -93,8 +87,7 @@ def _no_such(parameter: str) -> SqsError:
 
 
 def _handle(call: Call, task: MoveTask) -> str:
-    known = {"taskId": task.id, "sourceArn": call.broker.catalogue.arn(task.source)}
-    return base64.b64encode(msgspec.json.encode(known)).decode()
+    return task_handle(task.id, call.broker.catalogue.arn(task.source))
 
 
 def _told(call: Call, task: MoveTask) -> dict[str, Any]:

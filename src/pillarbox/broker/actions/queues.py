@@ -36,7 +36,6 @@ def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
     stem = name.removesuffix(FIFO_SUFFIX) if fifo else name
     if not _NAME.match(stem) or len(name) > 80:
         raise invalid(_BAD_NAME)
-    call.principal.check(call.action, name)
     names.check_encryption(given)
     tags = {**(ask.tags or {}), **(ask.Tags or {})}
     check_tags(tags, 0)
@@ -82,7 +81,7 @@ def list_queues(call: Call, ask: shapes.ListQueues) -> Result:
     found = sorted(
         name
         for name in call.broker.store.desks
-        if name.startswith(prefix) and call.principal.sees(name)
+        if name.startswith(prefix) and call.principal.may(call.action, name)
     )
     shown, token = page(found, ask.MaxResults, ask.NextToken)
     urls = [call.url_of(name) for name in shown]
@@ -119,7 +118,6 @@ def get_queue_url(call: Call, ask: shapes.GetQueueUrl) -> Result:
     if owner and owner != call.broker.config.account:
         raise SqsError("QueueDoesNotExist", "The specified queue does not exist.")
     queue = call.broker.catalogue.get(ask.QueueName)
-    call.principal.check(call.action, queue.name)
     return {"QueueUrl": call.url_of(queue.name)}
 
 
@@ -185,6 +183,7 @@ def purge_queue(call: Call, ask: shapes.PurgeQueue) -> Result:
 
 def list_dead_letter_source_queues(call: Call, ask: shapes.ListDeadLetterSourceQueues) -> Result:
     queue = call.queue(ask.QueueUrl)
-    found = call.broker.catalogue.sources_of(queue)
+    sources = call.broker.catalogue.sources_of(queue)
+    found = [name for name in sources if call.principal.may("ListQueues", name)]
     shown, token = page(found, ask.MaxResults, ask.NextToken)
     return {"queueUrls": [call.url_of(name) for name in shown], **token}

@@ -15,10 +15,17 @@ from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, head_of
 from pillarbox.mailbox.broker.errors import error_of
 from pillarbox.mailbox.broker.tries import good
-from pillarbox.mailbox.broker.wire import PATH, Failed, Hello, Request, decode_results, encode
+from pillarbox.mailbox.broker.wire import (
+    PATH,
+    SIGNED_FOR,
+    Failed,
+    Hello,
+    Request,
+    decode_results,
+    encode,
+)
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
-_REGION, _SERVICE = "us-east-1", "sqs"
 _SIGNED = "host;x-amz-date"
 
 
@@ -81,10 +88,11 @@ def _authorization(address: Address, body: bytes, at: str) -> str:
             hashlib.sha256(body).hexdigest(),
         )
     )
-    scope = f"{at[:8]}/{_REGION}/{_SERVICE}/aws4_request"
+    parts = (at[:8], *SIGNED_FOR, "aws4_request")
+    scope = "/".join(parts)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     key = f"AWS4{address.secret_key}".encode()
-    for part in (at[:8], _REGION, _SERVICE, "aws4_request"):
+    for part in parts:
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     to_sign = "\n".join((_ALGORITHM, at, scope, digest))
     signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()

@@ -17,6 +17,7 @@ from pillarbox.core import limits
 from pillarbox.core.queue import Attempt, Death, Extra, Outcome, Redelivery
 
 PATH = "/pillarbox/v1"
+SIGNED_FOR = ("us-east-1", "sqs")  # region and service: a URL names neither, so these are fixed
 REQUEST_BYTES_MAX = 8 << 20  # what the broker takes
 ANSWER_BYTES_MAX = 16 << 20  # bodies past this are left in line for the next receive
 COMMANDS_MAX = 1_000  # in one request

@@ -1,0 +1,239 @@
+"""Rights: which action on which queue a request needs. One table serves both protocols.
+
+A request is checked before anything is looked up: each queue that it names, or that messages
+would go to, needs a right of its own. What has no row here can't run. To a key without the
+right, a queue that exists and one that does not give the same answer: AccessDenied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pillarbox.broker import shapes
+from pillarbox.broker.access import Principal
+from pillarbox.broker.attributes import redrive_policy
+from pillarbox.broker.catalogue import name_in
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.moves import read_handle
+from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.reading import REPLY_TO
+
+if TYPE_CHECKING:
+    from pillarbox.broker.call import Call
+    from pillarbox.broker.server import Broker
+
+Needs = Iterator[tuple[str, str]]  # an action, and the queue that it is done to
+_END_OF_NAME: Final = re.compile(r"[/:]")
+
+
+class Rights:
+    """Decides whether a key may do what it asks for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def check_sqs(self, call: Call, ask: Any) -> None:
+        """Raise AccessDenied unless the key has every right that this action needs."""
+        if not call.principal.is_unlimited:
+            _check(call.principal, SQS[type(ask)](call, ask))
+
+    def check_native(self, principal: Principal, command: wire.Command, queue: str) -> None:
+        """The same for a command of the private protocol."""
+        if not principal.is_unlimited:
+            action, needs = NATIVE[type(command)]
+            _check(principal, needs(self._broker, action, command, queue))
+
+    def check_move(self, principal: Principal, targets: Iterable[str]) -> None:
+        """The same for messages that go back to the queues that they came from."""
+        if not principal.is_unlimited:
+            for target in targets:
+                _check(principal, _into(self._broker, target))
+
+
+def _check(principal: Principal, needs: Needs) -> None:
+    for action, queue in needs:
+        principal.check(action, queue)
+
+
+def _into(broker: Broker, target: str) -> Needs:
+    """What it takes to put messages into a queue, which is created if it does not exist."""
+    yield "SendMessage", target
+    if target not in broker.store.desks:
+        yield "CreateQueue", target
+
+
+def _reply_to(value: str | None) -> Needs:
+    """Whoever answers does so with a key of its own, so the sender must be able to send there."""
+    if value:
+        yield "SendMessage", _END_OF_NAME.split(value)[-1]
+
+
+# -- SQS -----------------------------------------------------------------------------------------
+
+
+def _of_queue(call: Call, ask: shapes.OfQueue) -> Needs:
+    url = call.url_in(ask.QueueUrl)
+    if url:  # else the action says what is missing
+        yield call.action, name_in(url)
+
+
+def _send(call: Call, ask: shapes.SendMessage) -> Needs:
+    yield from _of_queue(call, ask)
+    yield from _reply_of(ask)
+
+
+def _send_batch(call: Call, ask: shapes.SendMessageBatch) -> Needs:
+    yield from _of_queue(call, ask)
+    for entry in ask.Entries or ():
+        yield from _reply_of(entry)
+
+
+def _reply_of(ask: shapes.SendMessage) -> Needs:
+    noted = (ask.MessageAttributes or {}).get(sqs_form.REPLY_TO)
+    yield from _reply_to(noted.StringValue if noted is not None else None)
+
+
+def _create_queue(call: Call, ask: shapes.CreateQueue) -> Needs:
+    if ask.QueueName:
+        yield call.action, ask.QueueName
+    yield from _dead_letter_target(ask.Attributes)
+
+
+def _set_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Needs:
+    yield from _of_queue(call, ask)
+    yield from _dead_letter_target(ask.Attributes)
+
+
+def _dead_letter_target(attributes: dict[str, str] | None) -> Needs:
+    """Messages go into it, and it can't have a dead-letter queue of its own any more."""
+    value = (attributes or {}).get("RedrivePolicy")
+    if value:
+        target = _name_in_arn(redrive_policy(value).deadLetterTargetArn)
+        yield "SendMessage", target
+        yield "SetQueueAttributes", target
+
+
+def _get_queue_url(call: Call, ask: shapes.GetQueueUrl) -> Needs:
+    if ask.QueueName:
+        yield call.action, ask.QueueName
+
+
+def _start_move(call: Call, ask: shapes.StartMessageMoveTask) -> Needs:
+    """Without a destination the task checks where each message goes: see `check_move`."""
+    yield from _of_source(call, ask)
+    if ask.DestinationArn:
+        yield "SendMessage", _name_in_arn(ask.DestinationArn)
+
+
+def _of_source(call: Call, ask: shapes.StartMessageMoveTask | shapes.ListMessageMoveTasks) -> Needs:
+    if ask.SourceArn:
+        yield call.action, _name_in_arn(ask.SourceArn)
+
+
+def _cancel_move(call: Call, ask: shapes.CancelMessageMoveTask) -> Needs:
+    known = read_handle(ask.TaskHandle or "")
+    if known is not None:
+        yield call.action, known[1]
+
+
+def _none(*_: object) -> Needs:
+    """It names no queue; what it answers is cut down to what the key may see."""
+    return iter(())
+
+
+def _name_in_arn(arn: str) -> str:
+    return arn.rpartition(":")[2]
+
+
+SQS: Final[dict[type[Any], Callable[[Call, Any], Needs]]] = {
+    shapes.SendMessage: _send,
+    shapes.SendMessageBatch: _send_batch,
+    shapes.ReceiveMessage: _of_queue,
+    shapes.DeleteMessage: _of_queue,
+    shapes.DeleteMessageBatch: _of_queue,
+    shapes.ChangeMessageVisibility: _of_queue,
+    shapes.ChangeMessageVisibilityBatch: _of_queue,
+    shapes.CreateQueue: _create_queue,
+    shapes.DeleteQueue: _of_queue,
+    shapes.ListQueues: _none,
+    shapes.GetQueueUrl: _get_queue_url,
+    shapes.GetQueueAttributes: _of_queue,
+    shapes.SetQueueAttributes: _set_attributes,
+    shapes.PurgeQueue: _of_queue,
+    shapes.ListDeadLetterSourceQueues: _of_queue,
+    shapes.TagQueue: _of_queue,
+    shapes.UntagQueue: _of_queue,
+    shapes.ListQueueTags: _of_queue,
+    shapes.AddPermission: _of_queue,
+    shapes.RemovePermission: _of_queue,
+    shapes.StartMessageMoveTask: _start_move,
+    shapes.CancelMessageMoveTask: _cancel_move,
+    shapes.ListMessageMoveTasks: _of_source,
+}
+
+# -- the private protocol ------------------------------------------------------------------------
+
+
+def _on_queue(broker: Broker, action: str, command: wire.Command, queue: str) -> Needs:
+    yield action, queue
+
+
+def _native_send(broker: Broker, action: str, command: wire.Send, queue: str) -> Needs:
+    yield action, queue
+    yield from _reply_to((command.attributes or {}).get(REPLY_TO))
+
+
+def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> Needs:
+    """Opening a queue only looks it up, unless it is new or gets another dead-letter policy."""
+    policy, fresh = command.policy, queue not in broker.store.desks
+    yield "GetQueueUrl", queue  # first, so that a refusal does not tell whether it exists
+    if fresh or policy is not None:
+        yield action if fresh else "SetQueueAttributes", queue
+    target = policy.name if policy is not None else None
+    if fresh and policy is None and not command.immortal:
+        target = broker.catalogue.dead_letters_of(queue)
+    if target is not None:
+        yield from _into(broker, target)
+        if target in broker.store.desks:
+            yield "SetQueueAttributes", target
+
+
+def _redrive(broker: Broker, action: str, command: wire.Redrive, queue: str) -> Needs:
+    """Without a target each step checks where its messages go: see `check_move`."""
+    yield action, queue
+    if command.to is not None:
+        yield from _into(broker, command.to)
+
+
+def _history(broker: Broker, action: str, command: wire.Command, queue: str) -> Needs:
+    if not queue:
+        raise SqsError(
+            "AccessDenied",
+            "Reading the history of all queues takes a key with every right; name one queue.",
+        )
+    yield action, queue
+
+
+NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
+    wire.Send: ("SendMessage", _native_send),
+    wire.Receive: ("ReceiveMessage", _on_queue),
+    wire.Acknowledge: ("DeleteMessage", _on_queue),
+    wire.Nack: ("ChangeMessageVisibility", _on_queue),
+    wire.Extend: ("ChangeMessageVisibility", _on_queue),
+    wire.Release: ("ChangeMessageVisibility", _on_queue),
+    wire.Reject: ("ChangeMessageVisibility", _on_queue),
+    wire.Purge: ("PurgeQueue", _on_queue),
+    wire.Tally: ("GetQueueAttributes", _on_queue),
+    wire.Peek: ("ReceiveMessage", _on_queue),
+    wire.Delete: ("DeleteMessage", _on_queue),
+    wire.Redrive: ("StartMessageMoveTask", _redrive),
+    wire.Declare: ("CreateQueue", _declare),
+    wire.Drop: ("DeleteQueue", _on_queue),
+    wire.Survey: ("ListQueues", _none),
+    wire.Hello: ("GetSessionToken", _none),
+    wire.Outline: ("ReceiveMessage", _history),
+    wire.Recall: ("ReceiveMessage", _history),
+}
