@@ -168,7 +168,7 @@ def retention_ends(found: Crowd) -> Callable[[], object]:
     def sweep() -> None:
         found.clock.advance(A_DAY + 1)
         found.do(lambda: found.url.broker.in_slices(retention.sweep(queue)))
-        assert queue.expired == COUNT
+        assert queue.desk.totals.expired == COUNT
 
     return sweep
 

@@ -58,9 +58,9 @@ class Call(Struct, eq=False, gc=False):
 
     def unconfirmed(self, error: Exception) -> Response:
         """The disk failed: nobody may believe that this was done."""
-        self.broker.metrics.unconfirmed += 1
         known = of_mailbox(error) if isinstance(error, MailboxError) else None
         return self.fail(known or SqsError("ServiceUnavailable", str(error)))
 
     def fail(self, error: SqsError) -> Response:
+        self.broker.metrics.errors[error.kind.code] += 1
         return self.wire.error(error, self.broker.next_request_id())

@@ -42,7 +42,6 @@ class BrokerQueue:
         self.name = desk.queue.name
         self.fifo = self.name.endswith(FIFO_SUFFIX)
         self.purged_at: int | None = None
-        self.expired = 0  # messages that were deleted because of their age
         self.look_at = NEVER  # when one of them may be too old
         desk.leases_by_key()
         self.attempts = Attempts()

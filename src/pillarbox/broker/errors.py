@@ -14,6 +14,7 @@ from pillarbox.core.errors import (
     ReceiptHandleExpiredError,
     SerializationError,
 )
+from pillarbox.mailbox.broker.errors import QueueNotFoundError
 
 
 class Kind(NamedTuple):
@@ -119,4 +120,6 @@ def of_mailbox(error: MailboxError) -> SqsError:
         return SqsError("ReceiptHandleIsInvalid", str(error))
     if isinstance(error, MailboxFullError):
         return SqsError("OverLimit", str(error))
+    if isinstance(error, QueueNotFoundError):
+        return SqsError("QueueDoesNotExist", str(error))
     return SqsError("ServiceUnavailable", str(error))

@@ -1,6 +1,7 @@
 """What the broker counts, and /metrics, where Prometheus reads it.
 
-Counting is plain addition on the event loop; all the rest happens when somebody asks.
+What happens to messages is counted by the desks (`Totals`), requests and answers here. All the
+rest happens when somebody asks.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from prometheus_client.core import (
 )
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
-from pillarbox.core.events import Died, DiedInLine, Event
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
+from pillarbox.mailbox.totals import Totals
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Content-Type": _TYPE, **NOT_FOR_OTHER_SITES}
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600)
+_TOTALS: Final = ("sent", "received", "deleted", "dead", "expired", "redriven", "unread")
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
 
@@ -56,29 +58,14 @@ class Histogram:
         return found
 
 
-class Totals:
-    """What happened to one queue since the broker started."""
-
-    __slots__ = ("dead", "deleted", "received", "sent", "unread")
-
-    def __init__(self) -> None:
-        self.sent = 0
-        self.received = 0
-        self.deleted = 0
-        self.dead = 0
-        self.unread = 0  # given back because the client hung up
-
-
 class Metrics:
     """All counts of a broker, and the handler that tells them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._totals: dict[str, Totals] = {}
         self.requests: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.parked = 0
-        self.unconfirmed = 0
         self.time_in_queue = Histogram(_SECONDS)
         self.confirm_seconds = Histogram(_SECONDS)
         self.confirm_batch = Histogram(_SIZES)
@@ -86,25 +73,14 @@ class Metrics:
         self._registry.register(self)
 
     def of(self, queue: str) -> Totals:
-        totals = self._totals.get(queue)
-        if totals is None:
-            totals = self._totals[queue] = Totals()
-            desk = self._broker.store.desks.get(queue)
-            if desk is not None and desk.told is None:
-                desk.told = lambda events, _: self._told(totals, events)
-        return totals
+        """What happened to a queue since the broker started; a dropped queue takes it along."""
+        return self._broker.store.desks[queue].totals
 
-    def forget(self, queue: str) -> None:
-        self._totals.pop(queue, None)
-
-    def received(self, queue: str, leases: Sequence[Lease]) -> None:
-        self.of(queue).received += len(leases)
+    def delivered(self, leases: Sequence[Lease]) -> None:
+        """These are answered to whoever receives."""
         for lease in leases:
             if lease.number == 1:
                 self.time_in_queue.add((lease.leased_at - (lease.record.key << 1)) / SECOND_NS)
-
-    def _told(self, totals: Totals, events: Iterable[Event]) -> None:
-        totals.dead += sum(isinstance(event, Died | DiedInLine) for event in events)
 
     def confirmed(self, seconds: float, answers: int) -> None:
         """So many answers were confirmed together, after so long."""
@@ -126,7 +102,7 @@ class Metrics:
         yield self.confirm_batch.family(
             "pillarbox_sync_batch_size", "How many answers one sync confirmed"
         )
-        requests = CounterMetricFamily("pillarbox_requests", "SQS requests", labels=["action"])
+        requests = CounterMetricFamily("pillarbox_requests", "By action", labels=["action"])
         for action, count in self.requests.items():
             requests.add_metric([action], count)
         errors = CounterMetricFamily("pillarbox_errors", "Errors answered", labels=["code"])
@@ -143,12 +119,11 @@ class Metrics:
         oldest = GaugeMetricFamily(
             "pillarbox_oldest_message_seconds", "Age of the oldest in line", labels=["queue"]
         )
-        names = ("sent", "received", "deleted", "dead", "expired", "unread")
         totals = {
             name: CounterMetricFamily(
                 f"pillarbox_messages_{name}", f"Messages {name}", labels=["queue"]
             )
-            for name in names
+            for name in _TOTALS
         }
         for queue in self._broker.catalogue:
             ready, scheduled, in_flight, _, age = queue.desk.counts()
@@ -156,10 +131,8 @@ class Metrics:
             for state, count in states.items():
                 depth.add_metric([queue.name, state], count)
             oldest.add_metric([queue.name], (age or 0) / SECOND_NS)
-            known = self.of(queue.name)
             for name, family in totals.items():
-                value = queue.expired if name == "expired" else getattr(known, name)
-                family.add_metric([queue.name], value)
+                family.add_metric([queue.name], getattr(queue.desk.totals, name))
         yield depth
         yield oldest
         yield from totals.values()

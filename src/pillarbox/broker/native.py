@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pillarbox.broker.access import Principal
-from pillarbox.broker.errors import SqsError
+from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
@@ -73,19 +73,20 @@ class Native:
             principal = self._tokens.principal(request)
             asked = wire.decode_request(request.body)
         except SqsError as error:
+            self._broker.metrics.errors[error.kind.code] += 1
             return Response(401, error.message.encode())
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             wrong = InvalidParameterError("request", f"{len(request.body):,} bytes", str(error))
-            return _response([failed(wrong)])
+            return _response([self._failed(wrong)])
         try:
             last = self._memory.recall(asked)
         except UnknownOutcomeError as error:
-            return _response([failed(error)] * len(asked.commands))
+            return _response([self._failed(error)] * len(asked.commands))
         if last is None:
             return self._execute(asked, name, principal)
         if asked.number < last.number:
             return Response(409, b"this request is older than the last one of its channel")
-        return Response(200, last.body, _HEADERS, after=last.after, otherwise=_unconfirmed)
+        return Response(200, last.body, _HEADERS, after=last.after, otherwise=self._unconfirmed)
 
     def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
         first = asked.commands[0]
@@ -96,12 +97,12 @@ class Native:
                 self._check(first, name, principal)
                 return self._receive(asked, first, self._desk(name))
             except (MailboxError, SqsError) as error:
-                return _response([_failure(error)])
+                return _response([self._failed(error)])
         if any(map(_is_long, asked.commands)):
             return self._slowly(asked, name, principal)
         results = [self._outcome(command, name, principal) for command in asked.commands]
         response = self._broker.confirmed(_response(results))
-        response.otherwise = _unconfirmed
+        response.otherwise = self._unconfirmed
         self._memory.keep(asked, response.body, response.after)
         return response
 
@@ -112,7 +113,7 @@ class Native:
                 return wire.Welcome(self._tokens.make(principal))
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
-            return _failure(error)
+            return self._failed(error)
 
     async def _slowly(self, asked: wire.Request, name: str, principal: Principal) -> Response:
         """Commands that may touch every message of a queue, or every queue: others go on."""
@@ -125,7 +126,7 @@ class Native:
                     results.append(self._outcome(command, name, principal))
                 await self._broker.saved()
         except LogError as error:
-            return _unconfirmed(error)
+            return self._unconfirmed(error)
         response = _response(results)
         self._memory.keep(asked, response.body)
         return response
@@ -142,7 +143,7 @@ class Native:
             steps = _STEPS[type(command)](self, command, name, principal)
             return wire.Done(await self._broker.in_slices(steps))
         except (MailboxError, SqsError) as error:
-            return _failure(error)
+            return self._failed(error)
 
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
         """Very many handles: a few at a time."""
@@ -160,12 +161,26 @@ class Native:
             self._check(command, name, principal)
             return _response([await self._history.answer(command, name)])
         except (MailboxError, SqsError) as error:
-            return _response([_failure(error)])
+            return _response([self._failed(error)])
 
     def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
         """May whoever asks do this? Keys are given in the words of SQS's actions."""
         self._broker.metrics.requests[NATIVE[type(command)][0]] += 1
         self._broker.rights.check_native(principal, command, name)
+
+    def _failed(self, error: MailboxError | SqsError) -> wire.Failed:
+        """What a client is told of an error; it is counted by the code that SQS has for it."""
+        known = error if isinstance(error, SqsError) else of_mailbox(error)
+        self._broker.metrics.errors[known.kind.code] += 1
+        if isinstance(error, MailboxError):
+            return failed(error)
+        kind = AccessDeniedError if error.name == "AccessDenied" else MailboxError
+        return failed(kind(error.message))
+
+    def _unconfirmed(self, error: Exception) -> Response:
+        """What was written could not be confirmed: the disk failed."""
+        known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
+        return _response([self._failed(known)])
 
     def _desk(self, name: str) -> Desk:
         desk = self._store.desks.get(name)
@@ -192,6 +207,7 @@ class Native:
         until = clock.now() + command.wait_us * _MICROSECOND_NS
         waiter = TaskWaiter(self._broker, command.count, command.timeout_us * _MICROSECOND_NS)
         desk.enter(waiter)
+        self._broker.metrics.parked += 1
         cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
         try:
             await waiter.done
@@ -201,6 +217,7 @@ class Native:
             raise
         finally:
             cancel_alarm()
+            self._broker.metrics.parked -= 1
         answer = self._delivery(asked, desk, leases)
         return answer if isinstance(answer, Response) else await answer
 
@@ -250,7 +267,7 @@ class Native:
         self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
         response = _response([wire.Delivered(told)])
         if leases:
-            self._broker.metrics.received(desk.queue.name, leases)
+            self._broker.metrics.delivered(leases)
             response.unsent = lambda: self._unsent(asked, desk, leases)
             self._memory.keep(asked, response.body)
         return response
@@ -258,7 +275,6 @@ class Native:
     def _unsent(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> None:
         self._memory.forget(asked)
         desk.release(leases[::-1], to_front=True)
-        self._broker.metrics.of(desk.queue.name).unread += len(leases)
 
     def _told(self, desk: Desk, lease: Lease, body: bytes | None) -> wire.Delivery:
         record, extra, store = lease.record, lease.extra, self._store
@@ -298,16 +314,9 @@ class Native:
         desk, bodies = self._desk(name), command.bodies
         plain = noted is None and extra is None and not command.priority and not delay
         if plain and len(bodies) == 1 and desk.queue.settings.capacity is None:
-            self._broker.metrics.of(name).sent += 1
             return wire.Sent([self._store.message_id(desk.send_one(bodies[0]))])
         keys = desk.send(bodies, command.priority, delay, noted, extra)
-        self._broker.metrics.of(name).sent += len(keys)
         return wire.Sent(self._store.message_ids(keys))
-
-    def _acknowledge(self, command: wire.Acknowledge, name: str) -> wire.Result:
-        settled = self._settle(command.handles, name, Desk.acknowledge)
-        self._broker.metrics.of(name).deleted += sum(settled.value)
-        return settled
 
     def _settle(
         self, handles: list[str], name: str, verb: Callable[[Desk, list[Lease]], list[bool]]
@@ -410,22 +419,9 @@ def _response(results: Sequence[wire.Result]) -> Response:
     return Response(200, wire.encode(results), _HEADERS)
 
 
-def _failure(error: MailboxError | SqsError) -> wire.Failed:
-    if isinstance(error, MailboxError):
-        return failed(error)
-    kind = AccessDeniedError if error.name == "AccessDenied" else MailboxError
-    return failed(kind(error.message))
-
-
-def _unconfirmed(error: Exception) -> Response:
-    """What was written could not be confirmed: the disk failed."""
-    known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
-    return _response([failed(known)])
-
-
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
-    wire.Acknowledge: Native._acknowledge,
+    wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, Desk.acknowledge),
     wire.Nack: lambda n, c, q: n._settle(
         c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
     ),

@@ -76,9 +76,9 @@ def _delete_heads(queue: BrokerQueue) -> int:
                 if item.__class__ is not Record or born(item) > latest:
                     break
                 old.append(item.key)
-        return [Removed(old)] if old else []
+        return [Removed(old, expired=True)] if old else []
 
-    return _count(queue, queue.desk.step(happen))
+    return _count(queue.desk.step(happen))
 
 
 def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
@@ -86,12 +86,10 @@ def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
         latest = now - queue.retention_ns
         found = (find(state, key) or state.schedule.find(key) for key in keys)
         old = [each.key for each in found if each is not None and born(each) <= latest]
-        return [Removed(old)] if old else []
+        return [Removed(old, expired=True)] if old else []
 
-    return _count(queue, queue.desk.step(happen))
+    return _count(queue.desk.step(happen))
 
 
-def _count(queue: BrokerQueue, events: Sequence[Removed]) -> int:
-    count = sum(len(event.keys) for event in events)
-    queue.expired += count
-    return count
+def _count(events: Sequence[Removed]) -> int:
+    return sum(len(event.keys) for event in events)

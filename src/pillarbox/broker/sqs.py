@@ -137,20 +137,16 @@ class Sqs:
         return action in _LOOKS or signed or not self._access.open_to_all
 
     def _run(self, call: Call, action: Action, ask: Any) -> Answer:
-        metrics = self._broker.metrics
-        metrics.requests[action.name] += 1
+        self._broker.metrics.requests[action.name] += 1
         try:
             self._broker.rights.check_sqs(call, ask)
             result = action.run(call, ask)
         except SqsError as error:
             self._broker.written.clear()
-            metrics.errors[error.kind.code] += 1
             return call.fail(error)
         except MailboxError as error:
             self._broker.written.clear()
-            known = of_mailbox(error)
-            metrics.errors[known.kind.code] += 1
-            return call.fail(known)
+            return call.fail(of_mailbox(error))
         if result is None or result.__class__ is dict:
             return call.answer(result)
         return cast("Answer", result)

@@ -53,6 +53,7 @@ class Window:
             desk = self._broker.catalogue.get(name).desk
             state, most = _wanted(dict(parse_qsl(request.query)))
         except SqsError as error:
+            self._broker.metrics.errors[error.kind.code] += 1
             told = {"__type": error.kind.shape, "message": error.message}
             headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
             return Response(error.kind.status, msgspec.json.encode(told), headers)

@@ -100,9 +100,10 @@ class Redriven(Struct, frozen=True, gc=False):
 
 
 class Removed(Struct, frozen=True, gc=False):
-    """Messages were deleted in whatever state they were."""
+    """Messages were deleted in whatever state they were, or because of their age."""
 
     keys: list[int]
+    expired: bool = False
 
 
 class Purged(Struct, frozen=True, gc=False):

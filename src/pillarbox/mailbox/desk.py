@@ -32,6 +32,7 @@ from pillarbox.core.events import (
 )
 from pillarbox.core.queue import NEVER, Extra, Lease, Queue, Record, first, oldest_key, page
 from pillarbox.mailbox.protocol import State
+from pillarbox.mailbox.totals import Totals
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Desk:
         self.store = store
         self.queue = queue
         self.dead: Desk | None = None
+        self.totals = Totals(queue)
         self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
         self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
@@ -135,6 +137,7 @@ class Desk:
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
+            self.totals.sent += 1
             apply.lined_up(queue, (Record(key, body),), 0)
             if self.waiters:
                 self.serve(now)
@@ -448,6 +451,7 @@ class Desk:
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         """Put events on record before they are applied; in memory there is none. Needs the lock."""
+        self.totals.count(events)
         return None
 
     def _confirm(self, written: Written | None) -> None:

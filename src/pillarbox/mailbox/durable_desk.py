@@ -60,7 +60,7 @@ class DurableDesk(Desk):
             store.keep(first.records, entries, ticket.first_index)
         elif lazy and not any(isinstance(event, _DEATHS) for event in events):
             store.write_if_room(entries)
-            return None
+            ticket = None
         else:
             keep_room = not any(isinstance(event, _LETS_GO) for event in events)
             leave = store.compactor.budget.comfortable if keep_room else 0
@@ -68,6 +68,7 @@ class DurableDesk(Desk):
             for event in events:
                 if isinstance(event, Acknowledged):
                     store.forget(event.leases)
+        self.totals.count(events)
         return ticket
 
     def send(self, *message: Any, **options: Any) -> Sequence[int]:
@@ -105,6 +106,7 @@ class DurableDesk(Desk):
                 else:
                     leads = store.syncs
                 store.last_key = key
+                self.totals.sent += 1
                 record = Record(key, location(index, len(entry)))
                 store.keep_one(index, body)
                 apply.lined_up(queue, (record,), 0)
@@ -141,6 +143,7 @@ class DurableDesk(Desk):
             store = self.store
             if store.syncs or store.lead(entry) is None:
                 store.write_if_room((entry,))
+            self.totals.received += 1
             apply.leased(queue, leases)
             return leases[0]
         finally:
@@ -168,6 +171,7 @@ class DurableDesk(Desk):
                 else:
                     leads = store.syncs
                 store.forget((lease,))
+                self.totals.deleted += 1
                 apply.acknowledged(queue, (lease,))
                 if self.waiters:
                     self.serve(now)

@@ -94,7 +94,6 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
             f"{size} bytes.",
         )
     keys = messages.put(queue, drafts)
-    call.broker.metrics.of(queue.name).sent += len(keys)
     successful = [
         messages.sent(call, queue, each, key, entry.Id)
         for entry, each, key in zip(accepted, drafts, keys, strict=True)
@@ -127,7 +126,6 @@ def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
             failed.append(failure(entry, messages.expired(entry.ReceiptHandle)))
         else:
             done.append({"Id": str(entry.Id)})
-    call.broker.metrics.of(queue.name).deleted += len(done)
     return outcome(done, failed)
 
 

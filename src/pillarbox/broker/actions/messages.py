@@ -201,7 +201,6 @@ def send_message(call: Call, ask: shapes.SendMessage) -> Result:
     else:
         special = None if extra is None else lambda: extra
         (key,) = desk.send((each.body,), each.priority, each.delay, attributes, special)
-    call.broker.metrics.of(queue.name).sent += 1
     return sent(call, queue, each, key)
 
 
@@ -253,7 +252,6 @@ def delete_message(call: Call, ask: shapes.DeleteMessage) -> Result:
     stale = lease is None or queue.desk.acknowledge((lease,)) != [True]
     if stale and delete_stale(queue, (key,)):
         raise expired(ask.ReceiptHandle)
-    call.broker.metrics.of(queue.name).deleted += 1
     return None
 
 

@@ -72,7 +72,6 @@ def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
 def delete_queue(call: Call, ask: shapes.DeleteQueue) -> Result:
     queue = call.queue(ask.QueueUrl)
     call.broker.catalogue.drop(queue)
-    call.broker.metrics.forget(queue.name)
     return None
 
 

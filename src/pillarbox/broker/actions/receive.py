@@ -94,7 +94,7 @@ def receive_message(call: Call, ask: shapes.ReceiveMessage) -> Result | Answer:
     if attempt is not None:
         again = queue.attempts.again(attempt, queue, timeout)
         if again:
-            return delivery.answer(again)
+            return delivery.answer(again, is_new=False)
     upcoming, in_flight = queue.desk.glance(count)
     expire(queue, upcoming)
     if in_flight >= call.broker.config.in_flight_max:
@@ -132,9 +132,11 @@ class Delivery:
         self.wanted = wanted
         self.timeout = timeout
 
-    def answer(self, leases: Sequence[Lease]) -> Answer:
+    def answer(self, leases: Sequence[Lease], *, is_new: bool = True) -> Answer:
         if not leases:
             return self.call.answer({})
+        if is_new:
+            self.call.broker.metrics.delivered(leases)
         try:
             bodies = self.queue.desk.bodies([lease.record for lease in leases], wait=False)
         except BlockingIOError:
@@ -159,7 +161,6 @@ class Delivery:
                 desk.reject((lease,), "the body was lost")
             else:
                 found.append(self._message(lease, body))
-        self.call.broker.metrics.received(self.queue.name, leases)
         result = {"Messages": found} if found else {}
         response = self.call.answer(result, lambda: self._unsent(leases))
         response.after = None  # a receive is not put on record before it is answered
@@ -169,7 +170,6 @@ class Delivery:
         """The client hung up before it could have read this."""
         self.queue.desk.release(list(reversed(leases)), to_front=True)
         self.call.broker.written.clear()
-        self.call.broker.metrics.of(self.queue.name).unread += len(leases)
 
     def _message(self, lease: Lease, body: bytes) -> dict[str, Any]:
         store = self.call.broker.store

@@ -1,0 +1,95 @@
+"""What happened to a queue since its process opened it.
+
+Events are counted where a desk writes them, with the store's lock held, so whatever happens to
+a message is counted once, whoever asked for it and whichever thread does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pillarbox.core.events import (
+    Acknowledged,
+    Died,
+    DiedInLine,
+    Event,
+    Leased,
+    Purged,
+    Redriven,
+    Released,
+    Removed,
+    Scheduled,
+    Sent,
+)
+from pillarbox.core.queue import Queue
+
+
+class Totals:
+    """Counts of messages; they only grow."""
+
+    __slots__ = (
+        "_queue",
+        "dead",
+        "deleted",
+        "expired",
+        "received",
+        "redriven",
+        "sent",
+        "unread",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.sent = 0
+        self.received = 0
+        self.deleted = 0  # acknowledged, deleted by id or an old handle, or purged
+        self.expired = 0  # deleted because of their age
+        self.dead = 0  # moved to the dead-letter queue
+        self.redriven = 0  # moved from here to another queue
+        self.unread = 0  # given back because nobody could have read them
+
+    def count(self, events: Sequence[Event]) -> None:
+        """These are about to be applied to the queue."""
+        for event in events:
+            kind = type(event)
+            if kind is Sent:
+                self.sent += len(event.records)  # type: ignore[union-attr]
+            elif kind is Leased:
+                self.received += len(event.leases)  # type: ignore[union-attr]
+            elif kind is Acknowledged:
+                self.deleted += len(event.leases)  # type: ignore[union-attr]
+            elif kind in _SELDOM:
+                _SELDOM[kind](self, event)
+
+    def _scheduled(self, event: Scheduled) -> None:
+        self.sent += len(event.records)
+
+    def _released(self, event: Released) -> None:
+        self.unread += event.to_front
+
+    def _died(self, event: Died | DiedInLine) -> None:
+        self.dead += 1
+
+    def _redriven(self, event: Redriven) -> None:
+        self.redriven += len(event.records)
+
+    def _removed(self, event: Removed) -> None:
+        if event.expired:
+            self.expired += len(event.keys)
+        else:
+            self.deleted += len(event.keys)
+
+    def _purged(self, event: Purged) -> None:
+        self.deleted += self._queue.size
+
+
+_SELDOM: dict[type[Event], Callable[[Totals, Any], None]] = {
+    Scheduled: Totals._scheduled,
+    Released: Totals._released,
+    Died: Totals._died,
+    DiedInLine: Totals._died,
+    Redriven: Totals._redriven,
+    Removed: Totals._removed,
+    Purged: Totals._purged,
+}
