@@ -32,8 +32,8 @@ class Attempts:
         """The same messages once more, hidden for as long again; none if any was touched."""
         until, leases = self._known.get(attempt, (0, ()))
         now = queue.desk.store.clock.now()
-        if now >= until or not all(lease.deadline > now for lease in leases):
-            self._known.pop(attempt, None)
-            return ()
-        queue.desk.extend(leases, timeout)
-        return leases
+        living = now < until and all(lease.deadline > now for lease in leases)
+        if living and all(queue.desk.extend(leases, timeout)):
+            return leases
+        self._known.pop(attempt, None)
+        return ()

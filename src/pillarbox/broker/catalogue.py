@@ -191,7 +191,7 @@ class Catalogue:
         kept = {**queue.given, **given}
         if queue.desk.dead is None:  # where its dead letters went is not there any more
             kept.pop("RedrivePolicy", None)
-        changes = {
+        changes: dict[str, Any] = {
             "attributes": kept,
             "tags": wanted.tags,
             "priority": wanted.priority,
@@ -211,12 +211,20 @@ class Catalogue:
         self._adopt(name)
         return self.get(name)
 
-    def change(self, queue: BrokerQueue, now_seconds: int, **changes: Any) -> None:
-        """Other attributes or tags for a queue."""
+    def change(
+        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
+    ) -> None:
+        """Other attributes or tags for a queue.
+
+        `take_over`: what becomes of its dead letters is for SQS's API to say from now on.
+        """
         notes = {"created": now_seconds, **queue.desk.notes, **changes}
         if "attributes" in changes:
             notes.setdefault("keeps", "attributes" not in queue.desk.notes)
             link = self._policy(queue.name, changes["attributes"])
+            if take_over and not queue.desk.queue.settings.dead_on_receive:
+                with self._store.lock:
+                    queue.desk.configure(dead_on_receive=True)
             notes["modified"] = now_seconds
             self._store.note(queue.desk, notes)
             self._scope(queue.desk, _by_group(notes))
@@ -226,19 +234,14 @@ class Catalogue:
         queue.read()
         self._watch(queue)
 
-    def take_over(self, queue: BrokerQueue) -> None:
-        """What becomes of its dead letters is for SQS's API to say from now on."""
-        if not queue.desk.queue.settings.dead_on_receive:
-            with self._store.lock:
-                queue.desk.configure(dead_on_receive=True)
-
     def drop(self, queue: BrokerQueue) -> None:
+        sources_of = self.sources_of(queue)
+        self._store.drop(queue.name)
         self._known.pop(queue.name, None)
         for sources in self._orphans.values():
             sources.discard(queue.name)
-        if sources_of := self.sources_of(queue):
+        if sources_of:
             self._orphans[queue.name] = set(sources_of)
-        self._store.drop(queue.name)
         self._dropped_at.pop(queue.name, None)
         self._dropped_at[queue.name] = self._store.clock.now()
         self._forget_dropped()

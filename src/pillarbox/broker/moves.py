@@ -17,6 +17,7 @@ from msgspec import Struct
 from pillarbox.broker.errors import KINDS, SqsError
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
+from pillarbox.log import LogError
 from pillarbox.logger import logger
 from pillarbox.mailbox.desk import SLICE
 
@@ -108,7 +109,7 @@ class Moves:
         try:
             while task.status == "RUNNING" and await self._step(task):
                 await self._pause(task)
-        except MailboxError as error:
+        except (MailboxError, LogError, OSError) as error:  # the latter if the disk failed
             logger.error("a move task failed", source=task.source, error=str(error))
             task.status, task.failure = "FAILED", str(error)
         except SqsError as error:

@@ -202,24 +202,29 @@ class Native:
         return self._delivery(asked, desk, leases)
 
     async def _wait(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Response:
-        """Park until there is something; a client that hangs up cancels this."""
+        try:
+            answer = self._delivery(asked, desk, await self._parked(command, desk))
+            return answer if isinstance(answer, Response) else await answer
+        except MailboxError as error:  # the disk failed: whoever waits must be told
+            return _response([self._failed(error)])
+
+    async def _parked(self, command: wire.Receive, desk: Desk) -> list[Lease]:
+        """Wait until there is something; a client that hangs up cancels this."""
         clock = desk.store.clock
         until = clock.now() + command.wait_us * _MICROSECOND_NS
         waiter = TaskWaiter(self._broker, command.count, command.timeout_us * _MICROSECOND_NS)
-        desk.enter(waiter)
-        self._broker.metrics.parked += 1
         cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
+        self._broker.metrics.parked += 1
         try:
+            desk.enter(waiter)
             await waiter.done
-            leases = desk.leave(waiter)
+            return desk.leave(waiter)
         except BaseException:  # nobody will see what it was given
             desk.give_up(waiter)
             raise
         finally:
             cancel_alarm()
             self._broker.metrics.parked -= 1
-        answer = self._delivery(asked, desk, leases)
-        return answer if isinstance(answer, Response) else await answer
 
     def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Answer:
         """What was leased, as far as it fits into one answer."""
@@ -244,7 +249,10 @@ class Native:
                 some = zip(leases[at:end], bodies[at:end], strict=False)
                 told += [self._told(desk, lease, body) for lease, body in some]
                 await asyncio.sleep(0)
-        except BaseException:  # the client hung up, or the disk failed
+        except MailboxError as error:
+            self._unsent(asked, desk, leases)
+            return _response([self._failed(error)])
+        except BaseException:  # the client hung up
             self._unsent(asked, desk, leases)
             raise
         return self._delivered(asked, desk, leases, told)

@@ -204,9 +204,11 @@ class Desk:
     def leave(self, waiter: Waiter) -> list[Lease]:
         """A waiter that was woken, or whose time is up, takes what it was given."""
         with self._lock:
-            if waiter.leases is None:  # its time is up, and perhaps that of a message, too
-                self._settle_all(self._now())
-            self.waiters.pop(waiter, None)
+            try:
+                if waiter.leases is None:  # its time is up, and perhaps that of a message, too
+                    self._settle_all(self._now())
+            finally:
+                self.waiters.pop(waiter, None)
             return waiter.leases or []
 
     def give_up(self, waiter: Waiter) -> None:

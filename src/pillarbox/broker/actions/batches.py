@@ -93,39 +93,38 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
             f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent "
             f"{size} bytes.",
         )
-    keys = messages.put(queue, drafts)
-    successful = [
-        messages.sent(call, queue, each, key, entry.Id)
-        for entry, each, key in zip(accepted, drafts, keys, strict=True)
-    ]
+    successful = []
+    for entry, each, key in zip(accepted, drafts, messages.put(queue, drafts), strict=True):
+        if isinstance(key, SqsError):
+            failed.append(failure(entry, key))
+        else:
+            successful.append(messages.sent(call, queue, each, key, entry.Id))
     return outcome(successful, failed)
 
 
 def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
-    """Those whose lease is good go in one step."""
+    """Those whose lease is good go in one step, then those with an old handle in another."""
     queue = call.queue(ask.QueueUrl)
-    living: dict[str, tuple[int, Lease]] = {}
-    stale: list[tuple[shapes.DeleteEntry, int]] = []
+    found: list[tuple[shapes.DeleteEntry, int, Lease | None]] = []
     failed = []
     for entry in checked(call, ask.Entries):
         try:
             key, lease = messages.lease_of(call, queue, entry.ReceiptHandle)
         except SqsError as error:
             failed.append(failure(entry, error))
-            continue
-        if lease is not None:
-            living[str(entry.Id)] = key, lease
         else:
-            stale.append((entry, key))
-    if living:
-        queue.desk.acknowledge([lease for _, lease in living.values()])
-    done = [{"Id": name} for name in living]
-    refused = messages.delete_stale(queue, [key for _, key in stale]) if stale else ()
-    for entry, key in stale:
-        if key in refused:
+            found.append((entry, key, lease))
+    leases = [lease for _, _, lease in found if lease is not None]
+    # A lease may have ended since, and one that is named twice ends with the first.
+    ended = iter(queue.desk.acknowledge(leases) if leases else ())
+    stale = {str(x.Id): key for x, key, lease in found if lease is None or not next(ended)}
+    refused = messages.delete_stale(queue, stale.values()) if stale else ()
+    done = []
+    for entry, key, _ in found:
+        if str(entry.Id) in stale and key in refused:
             failed.append(failure(entry, messages.expired(entry.ReceiptHandle)))
         else:
-            done.append({"Id": str(entry.Id)})
+            done.append({"Id": entry.Id})
     return outcome(done, failed)
 
 

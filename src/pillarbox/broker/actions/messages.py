@@ -12,10 +12,11 @@ from msgspec import Struct
 from pillarbox.broker import content, shapes, translation
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
-from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing, of_mailbox
 from pillarbox.broker.md5 import md5_of, md5_of_attributes
 from pillarbox.broker.shapes import Attribute
 from pillarbox.core import decide
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.events import Event, Removed, Scheduled, Sent
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Extra, Lease, Queue, Record
@@ -128,19 +129,27 @@ def _check_token(parameter: str, value: str) -> None:
         )
 
 
-def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int]:
-    """Put messages in, in one step for each delay that they have. Their keys."""
+def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int | SqsError]:
+    """Put messages in, in one step for each delay that they have: their keys, or why not.
+
+    What fails when there is only one step raises, since nothing was done.
+    """
     if drafts and _are_alike(drafts):
         first = drafts[0]
         return queue.desk.send([each.body for each in drafts], first.priority, first.delay)
-    keys = [0] * len(drafts)
+    outcomes: dict[int, int | SqsError] = {}
     by_delay: dict[int, list[int]] = {}
     for at, each in enumerate(drafts):
         by_delay.setdefault(each.delay, []).append(at)
     for delay, places in by_delay.items():
-        for at, key in zip(places, _send(queue, [drafts[at] for at in places], delay), strict=True):
-            keys[at] = key
-    return keys
+        try:
+            keys = _send(queue, [drafts[at] for at in places], delay)
+            outcomes.update(zip(places, keys, strict=True))
+        except MailboxError as error:
+            if len(by_delay) == 1:
+                raise
+            outcomes.update(dict.fromkeys(places, of_mailbox(error)))
+    return [outcomes[at] for at in range(len(drafts))]
 
 
 def _are_alike(drafts: Sequence[Draft]) -> bool:

@@ -159,9 +159,9 @@ def set_queue_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Result:
         raise names.bad_value("FifoQueue", "Modifying queue type is not supported.")
     names.check(changes, fifo=queue.fifo)
     kept = names.merged(queue.given, changes)
-    if "RedrivePolicy" in changes:
-        call.broker.catalogue.take_over(queue)
-    call.broker.catalogue.change(queue, call.broker.now_seconds(), attributes=kept)
+    ours = "RedrivePolicy" in changes
+    now = call.broker.now_seconds()
+    call.broker.catalogue.change(queue, now, take_over=ours, attributes=kept)
     call.broker.flush()
     return None
 

@@ -15,10 +15,11 @@ from pillarbox.broker import shapes, translation
 from pillarbox.broker.actions.messages import VISIBILITY_SECONDS_MAX, sequence_number
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
-from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue
+from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue, of_mailbox
 from pillarbox.broker.http import Answer, Response
 from pillarbox.broker.md5 import md5_of, md5_of_attributes
 from pillarbox.broker.retention import expire
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.waiters import Owner
@@ -148,7 +149,10 @@ class Delivery:
         desk = self.queue.desk
         try:
             bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
-        except BaseException:  # the client hung up, or the disk failed
+        except MailboxError as error:
+            self._unsent(leases)
+            return self.call.fail(of_mailbox(error))
+        except BaseException:  # the client hung up
             self._unsent(leases)
             raise
         return self._told(leases, bodies)
@@ -264,22 +268,27 @@ class Poll:
 
     def finish(self) -> None:
         """Woken, or out of time."""
-        if self.future.done():
+        if self.future.done() or self._reading is not None:
             return
+        try:
+            answer = self._answer()
+        except MailboxError as error:  # the disk failed: whoever waits must be told
+            answer = self._delivery.call.fail(of_mailbox(error))
+        if isinstance(answer, Response):
+            self.future.set_result(answer)
+        else:
+            self._reading = asyncio.ensure_future(answer)
+            self._reading.add_done_callback(self._read)
+
+    def _answer(self) -> Answer:
         delivery = self._delivery
         leases = delivery.queue.desk.leave(self)
         if leases and self._attempt is not None:
             delivery.queue.attempts.keep(self._attempt, leases)
         call = delivery.call
         if call.broker.store.desks.get(delivery.queue.name) is not delivery.queue.desk:
-            self.future.set_result(call.fail(no_such_queue()))
-        else:
-            answer = delivery.answer(leases)
-            if isinstance(answer, Response):
-                self.future.set_result(answer)
-            else:
-                self._reading = asyncio.ensure_future(answer)
-                self._reading.add_done_callback(self._read)
+            return call.fail(no_such_queue())
+        return delivery.answer(leases)
 
     def _read(self, reading: asyncio.Future[Response]) -> None:
         if self.future.done() or reading.cancelled():
