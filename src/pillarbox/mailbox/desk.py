@@ -358,7 +358,8 @@ class Desk:
         queue = self.queue
         with self._lock:
             if (lease := queue.leases.find(key)) is not None:
-                return lease.record, lease.number, "in_flight"
+                held = lease.deadline > self._now()  # else it is back, once somebody has a look
+                return lease.record, lease.number, "in_flight" if held else "ready"
             if (timed := queue.schedule.find(key)) is not None:
                 return timed, timed.deliveries, "scheduled"
             ready = lines.find(queue, key)
