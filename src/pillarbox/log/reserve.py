@@ -34,7 +34,7 @@ class Reserve:
         """Hold what is wanted; raises OSError if the disk has no room for it."""
         while self.held < self.wanted:
             # Larger files for a larger reserve: few enough, and each is soon used up.
-            self._add(min(FILE_BYTES_MAX, max(FILE_BYTES_MIN, self.held // 8)))
+            self._add(min(FILE_BYTES_MAX, max(FILE_BYTES_MIN, self.held // 4)))
 
     def shrink(self) -> None:
         """Give back what is far more than what is wanted."""

@@ -374,6 +374,8 @@ class Writer(Room):
             for writer in (active, filling if filling is not active else None):
                 if writer is not None and self.poisoned is None:
                     self._seal_for_good(writer)
+            with contextlib.suppress(OSError):  # with the rest of a file that was used in part
+                self.reserve.fill()
         finally:
             if self.poisoned is not None:
                 self._let_go(active, filling)
