@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.broker import clients, effort, parked, send
+from bench.broker import clients, effort, parked, queues, send
 from bench.harness import Benchmark, Sized
 
 
@@ -12,5 +12,6 @@ def benchmarks(sized: Sized) -> list[Benchmark]:
         send.durable(sized),
         clients.python(sized),
         parked.parked(sized),
+        queues.queues(sized),
         effort.effort(sized),
     ]
