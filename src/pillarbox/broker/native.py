@@ -21,9 +21,8 @@ from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
 from pillarbox.broker.tokens import Tokens
-from pillarbox.broker.translation import as_read, group_of
+from pillarbox.broker.translation import group_of
 from pillarbox.broker.window import Window
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
 from pillarbox.core.queue import Extra, Lease, Settings
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _HEADERS = {"Content-Type": "application/msgpack"}
 _MICROSECOND_NS = 1_000
-_KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
 
 
 class Native:
@@ -209,7 +207,7 @@ class Native:
         return wire.Delivery(
             store.message_id(record.key),
             store.handle(desk.queue, lease) if lease.leased_at else "",
-            body if noted is None else as_read(desk.codec, noted, body),
+            body,
             lease.number,
             (record.key << 1) + epoch,
             record.priority,
@@ -278,11 +276,7 @@ class Native:
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
-        desk = self._desk(name)
-        spoken = desk.codec
-        box: LocalMailbox[bytes] = LocalMailbox(desk, bytes, open_reply=_nowhere)
-        desk.codec = spoken  # what its clients speak is not for us to say
-        return box
+        return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
         store, policy = self._store, command.policy
@@ -297,12 +291,9 @@ class Native:
             desk = store.desk(name, settings)
         if policy is not None:
             store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
-        if desk.codec is None and command.content_type in _KINDS:
-            desk.codec = codec_for(_KINDS[command.content_type])
         self._broker.flush()
-        spoken = desk.codec.content_type if desk.codec is not None else None
         dead = desk.dead.queue.name if desk.dead is not None else None
-        return wire.Declared(self._instance, spoken, dead)
+        return wire.Declared(self._instance, None, dead)
 
     def _drop(self, command: wire.Drop, name: str) -> wire.Result:
         self._desk(name)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from pillarbox.codec import Codec
 from pillarbox.core import apply, decide
 from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.events import (
@@ -53,7 +52,6 @@ class Desk:
         self.queue = queue
         self.dead: Desk | None = None
         self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
-        self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
         self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()

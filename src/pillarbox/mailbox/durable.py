@@ -100,7 +100,9 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             count, timeout, wait = self._receive_options(**options)
         lease = self._durable.receive_one(timeout) if count == 1 else None
         if lease is not None:
-            data: Any = self._durable.store.body(lease.record)
+            record = lease.record
+            plain = record.attributes is None
+            data: Any = self._store.body(record) if plain else self._bodies((record,))[0]
             try:
                 return [Message(self._unpack(data), lease.number, lease, self)]
             except QUICK_ERRORS:  # it does not decode, or was lost: see to that, and go on

@@ -14,10 +14,11 @@ from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.queue import Extra, Lease, Redelivery, Settings
+from pillarbox.mailbox.answers import REPLY_TO, answer, reads_json
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
-from pillarbox.mailbox.reading import IN_REPLY_TO, REPLY_TO, Reader
+from pillarbox.mailbox.reading import Reader
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
@@ -76,9 +77,8 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         self._use(codec_for(body_type))
 
     def _use(self, codec: Codec[T]) -> None:
-        if self._desk.codec is None:
-            self._desk.codec = codec
         self._codec = codec
+        self._reads_json = reads_json(codec)
         self._encode = codec.encode
         self._decode = codec.decode
         self._pack = codec.quick_encode
@@ -286,10 +286,10 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         return answers._answer(in_reply_to, body)
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
-        """Send `body` as the answer to a message, in the form that this mailbox's owner reads."""
-        data = (self._desk.codec or self._codec).encode(body)
+        """Send `body` as the answer to a message."""
+        data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self._max_body_bytes)
-        (key,) = self._desk.send((data,), attributes={IN_REPLY_TO: in_reply_to})
+        (key,) = self._desk.send((data,), attributes=noted)
         return self._store.message_id(key)
 
     # The rest is how the verbs above check and convert.

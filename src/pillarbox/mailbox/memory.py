@@ -223,8 +223,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 give(None)
             if lease is not None:
                 try:
-                    body = self._unpack(record.body)  # type: ignore[possibly-undefined]
-                    return [self._kind(body, number, lease, self._face)]  # type: ignore[possibly-undefined]
+                    data = record.body if record.attributes is None else self._bodies((record,))[0]  # type: ignore[possibly-undefined]
+                    return [self._kind(self._unpack(data), number, lease, self._face)]  # type: ignore[arg-type,possibly-undefined]
                 except QUICK_ERRORS:
                     self._open([lease], self._kind, self._face)
         elif desk.plain and (messages := self._quick_batch(count, timeout)):
@@ -246,7 +246,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if queue.mask != 1 or queue.groups:
                 return []
             records: list[Record] = list(islice(lane, count))  # type: ignore[arg-type]
-            bodies = [each.body for each in records if not (each.deliveries or each.extra)]
+            bodies = [
+                each.body
+                for each in records
+                if not (each.deliveries or each.attributes or each.extra)
+            ]
             if len(bodies) < len(records):
                 return []
             terms = repeat(1), repeat(now), repeat(now + timeout), repeat(timeout)

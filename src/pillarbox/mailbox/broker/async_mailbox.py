@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack, get_args, overload
 
 from pillarbox.closing import AsyncClosing
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker.async_channel import AsyncChannels, async_channels_to
@@ -70,7 +69,7 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
-        declaration = declaration_of(name, codec_for(body_type), options)
+        declaration = declaration_of(name, options)
         self._attach(channels_to(broker_of(options)), name, body_type)
         self._desk.declare(declaration)
         self._counts = True
@@ -309,7 +308,7 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
         answers = await self._open_by_name(to)
-        ids = await answers._outcome(answer_to(in_reply_to, body, answers._desk))
+        ids = await answers._outcome(answer_to(in_reply_to, body))
         return str(ids[0])
 
     def _message_id(self, delivery: Any) -> str:

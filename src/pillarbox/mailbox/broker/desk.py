@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pillarbox.clock import WallClock
-from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Extra
@@ -75,7 +74,6 @@ class RemoteDesk:
         self.queue = RemoteQueue(name)
         self.store = RemoteStore()
         self.dead: str | None = None  # the name of the dead-letter queue
-        self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         self.ask = ask
 
     def send(
@@ -137,7 +135,6 @@ class ThreadDesk(RemoteDesk):
     def __init__(self, name: str, channels: Channels) -> None:
         super().__init__(name, self.outcome)
         self.channels = channels
-        self.content_type: str | None = None
         self.declaration = Declare()
         self.declared_at = ""  # the instance of the broker
         self._parked: set[Parked] = set()
@@ -163,7 +160,6 @@ class ThreadDesk(RemoteDesk):
         """The queue is open, as the broker says."""
         self.declaration = declaration
         self.declared_at = declared.instance
-        self.content_type = declared.content_type
         self.dead = declared.dead_letters
 
     def may_declare_again(self, error: QueueNotFoundError) -> None:

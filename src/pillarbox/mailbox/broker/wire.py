@@ -120,7 +120,7 @@ class Declare(Struct, array_like=True, tag="declare", frozen=True):
     Without a policy a new queue has the broker's own, unless it is to be immortal.
     """
 
-    content_type: str | None = None
+    content_type: str | None = None  # not used any more: a queue has no type
     redelivery: Redelivery = "tail"
     capacity: Annotated[int, Meta(ge=1)] | None = None
     policy: Policy | None = None
@@ -278,7 +278,7 @@ class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
 
 
 class Declared(Struct, array_like=True, tag="declared", frozen=True):
-    """`content_type` is that of the first mailbox that was opened on the queue."""
+    """`content_type` is not used any more: a queue has no type."""
 
     instance: str
     content_type: str | None

@@ -26,7 +26,6 @@ class Settings(NamedTuple):
 
     redelivery: str
     capacity: int | None
-    form: str
     journal: bool
     max_deliveries: int
     dead: str | None
@@ -84,7 +83,6 @@ class RedisQueue:
         *,
         redelivery: str = "",
         capacity: int | None = None,
-        form: str = "",
         journal: bool = False,
         max_deliveries: int = 0,
         dead: str = "",
@@ -96,7 +94,6 @@ class RedisQueue:
                 "declare",
                 redelivery,
                 capacity or "",
-                form,
                 "1" if journal else "",
                 max_deliveries or "",
                 dead,
@@ -104,13 +101,12 @@ class RedisQueue:
             )
         )
         texts = [None if value is None else value.decode() for value in reply]
-        redelivery_, capacity_, form_, journal_, max_, dead_, sources = texts
+        redelivery_, capacity_, journal_, max_, dead_, sources = texts
         if dead_ == partner_of(self.name) and not self.paired:
             self._use_keys(paired=True)
         return Settings(
             redelivery_ or "tail",
             int(capacity_) if capacity_ else None,
-            form_ or "",
             journal_ == "1",
             int(max_ or 0),
             dead_,

@@ -49,7 +49,6 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         self.settings = yield from queue.declare(
             redelivery=redelivery,
             capacity=capacity,
-            form=self.codec.content_type,
             journal=journal,
         )
 
