@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.core import apply, decide, journal
-from pillarbox.core.events import Acknowledged, Event, Scheduled, Sent
+from pillarbox.core.events import Acknowledged, Event, Leased, Scheduled, Sent
 from pillarbox.core.queue import Lease, Queue, Record
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.location import location
@@ -41,6 +41,9 @@ class DurableDesk(Desk):
         for event in events:
             entries += journal.encode(event, self.number)
         if not entries:
+            return None
+        if store.looked_at and not any(isinstance(event, Leased) for event in events):
+            store.owe(entries)
             return None
         first = events[0]  # new messages come alone
         ticket = store.write(entries, lazy=lazy, urgent=not isinstance(first, _NEW))

@@ -76,6 +76,7 @@ class DurableStore(Store):
         self._opened_by = os.getpid()
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
+        self._owed: list[bytes] = []
         self.last_number = -1  # of the queues, dropped ones too
         with _translated(self.path):
             _make_directory(self.disk, self.path)
@@ -111,11 +112,27 @@ class DurableStore(Store):
         if self._foreign:
             self._refuse_after_fork()
         try:
+            self.pay()
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
         self.compactor.grown(len(entries))
         return ticket
+
+    def owe(self, entries: Sequence[bytes]) -> None:
+        """Put these into the log before whatever is written next. Needs the lock.
+
+        They say what time has done, which was noticed by someone who only looked. Should the
+        process end before that, whoever opens the store notices it again.
+        """
+        self._owed += entries
+
+    def pay(self) -> None:
+        """Put into the log what is owed to it. Needs the lock."""
+        if self._owed:
+            self.log.submit(self._owed, lazy=True, urgent=True)
+            self.compactor.grown(len(self._owed))
+            self._owed = []
 
     def lead(self, entry: bytes) -> int | None:
         """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
@@ -124,6 +141,7 @@ class DurableStore(Store):
         if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
             return None
         try:
+            self.pay()
             index = self._lead(entry)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
@@ -260,12 +278,12 @@ class DurableStore(Store):
     # -- the end ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write a last snapshot and let go of the directory."""
+        """Write a last snapshot, if anything was written, and let go of the directory."""
         if self._foreign:  # what is open belongs to the process that this one was forked from
             return
         self.compactor.stop()
         with _translated(self.path):
-            if self.log.poisoned is None:
+            if self.log.poisoned is None and self.log.next_index > self.compactor.snapshot_index:
                 self.compactor.take_snapshot()
             self.log.close()
 

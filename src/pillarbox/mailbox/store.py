@@ -36,6 +36,7 @@ class Store:
     """Queues in memory."""
 
     waits = False  # whether anything has to be waited for before it is confirmed
+    looked_at = False  # what happens now, happens because time has passed and someone looks
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()

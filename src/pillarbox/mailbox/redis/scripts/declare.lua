@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Open a queue: what is new of it is written down, and its settings are told.
+-- Open a queue: what is new of it is written down, and its settings are told. With nothing to
+-- write it only tells.
 --
 -- ARGV: names (2); redelivery; capacity; journal; most deliveries; queue of its dead letters; a
 -- queue whose dead letters come here. Each may be empty.
@@ -17,7 +18,7 @@ if dead ~= "" then
   if sources then return redis.error_reply("MORTAL it is a queue of dead letters") end
   call("HSET", own.queue, "max", ARGV[6], "dead", dead)
 end
-if call("HSETNX", own.queue, "redelivery", ARGV[3] ~= "" and ARGV[3] or "tail") == 1 then
+if ARGV[3] ~= "" and call("HSETNX", own.queue, "redelivery", ARGV[3]) == 1 then
   if ARGV[4] ~= "" then call("HSET", own.queue, "capacity", ARGV[4]) end
 end
 if ARGV[5] ~= "" then call("HSET", own.queue, "journal", ARGV[5]) end
