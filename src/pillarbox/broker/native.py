@@ -20,6 +20,7 @@ from pillarbox.broker.errors import SqsError
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
+from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.tokens import Tokens
 from pillarbox.broker.translation import group_of
 from pillarbox.broker.window import Window
@@ -56,6 +57,7 @@ class Native:
         self._memory = Memory(self._instance)
         self._window = Window(broker)
         self._history = History(broker.store)
+        self.reply_queues = ReplyQueues(broker.store, broker.catalogue)
 
     def handle(self, request: Request) -> Answer:
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
@@ -146,6 +148,7 @@ class Native:
 
     def _receive(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Answer:
         timeout = command.timeout_us * _MICROSECOND_NS
+        self.reply_queues.polled(desk.queue.name)
         leases = desk.receive(self._broker, command.count, timeout, 0)
         if not leases and command.wait_us and not self._broker.closed:
             return self._wait(asked, command, desk)
@@ -291,6 +294,7 @@ class Native:
             desk = store.desk(name, settings)
         if policy is not None:
             store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
+        self.reply_queues.declared(name)
         self._broker.flush()
         dead = desk.dead.queue.name if desk.dead is not None else None
         return wire.Declared(self._instance, None, dead)
@@ -319,7 +323,7 @@ def _not_alone() -> wire.Result:
     )
 
 
-def _nowhere(name: str, body_type: Any) -> Any:
+def _nowhere(name: str) -> Any:
     raise AssertionError("the broker answers nobody's messages")
 
 

@@ -59,7 +59,8 @@ class Broker:
         self.routes.add("/livez", health.livez)
         self.routes.add("/readyz", health.readyz)
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
-        self.routes.add("/pillarbox", Native(self).handle)  # which knows its clients itself
+        self.native = Native(self)
+        self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
         self._rest: Callable[[], object] = lambda: None  # ends the housekeeping
@@ -134,6 +135,8 @@ class Broker:
             if is_due(queue):
                 sweep(queue)
                 self.written.clear()
+        self.native.reply_queues.sweep()
+        self.written.clear()
         if self.tls is not None:
             self.tls.reload_if_changed()
         clock = self.store.clock

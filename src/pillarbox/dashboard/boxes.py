@@ -158,7 +158,7 @@ class BrokerBoxes:
                 break
         return steps
 
-    def _no_reply(self, name: str, body_type: Any) -> Any:
+    def _no_reply(self, name: str) -> Any:
         raise NotImplementedError("a dashboard answers no message")
 
 

@@ -1,12 +1,14 @@
-"""The form of an answer. Whoever replies knows the mailbox for it by name only, not its type.
+"""The form of an answer, and the queues that clients have for their answers.
 
-So an answer is encoded as what it is, and says so if it is text: a mailbox that reads JSON
-then takes it as a `str`. Nothing is remembered about the queue: opening a mailbox on it, with
-whatever type, changes no answer.
+Whoever replies knows the mailbox for the answer by name only, not its type. So an answer is
+encoded as what it is, and says so if it is text: a mailbox that reads JSON then takes it as a
+`str`. Nothing is remembered about the queue: opening a mailbox on it changes no answer.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,14 +16,36 @@ import msgspec
 
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core.errors import SerializationError
+from pillarbox.logger import logger
 
 REPLY_TO: Final = "pillarbox.reply_to"
 IN_REPLY_TO: Final = "pillarbox.in_reply_to"
 FORM: Final = "pillarbox.form"
 TEXT: Final = "text"  # the body is no JSON
 
+#: A client may wait for an answer for twelve hours. Whatever it has left for a day is not wanted.
+IDLE_SECONDS_MAX: Final = 86_400
+
+_REPLY_QUEUE: Final = re.compile(r"[\w.-]+-replies-[0-9a-f]{16}", re.ASCII)
+_NAME_CHARS: Final = 40  # of the requests' name, in that of the answers' queue
 _TEXT_TYPE: Final = codec_for(str).content_type
 _JSON_TYPE: Final = codec_for(Any).content_type
+
+
+def new_reply_queue(requests: str) -> str:
+    """A name for a client's own queue of answers."""
+    return f"{requests[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
+
+
+def is_reply_queue(name: str) -> bool:
+    """Whether a queue is a client's own: it ends with the client, and nobody else makes it."""
+    return _REPLY_QUEUE.fullmatch(name) is not None
+
+
+def dropped(name: str, in_reply_to: str) -> str:
+    """An answer comes too late: its client has closed. Answers with the id of no message."""
+    logger.warning("answer dropped: its client is gone", mailbox=name, in_reply_to=in_reply_to)
+    return ""
 
 
 def encoded(body: Any) -> tuple[bytes, bool]:

@@ -124,9 +124,9 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             super().close()
             self._shared.let_go()
 
-    def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
-        desk = self._store.desk(limits.queue_name(name, "reply_to"))
-        return LocalMailbox(desk, body_type, open_reply=self._open_by_name)
+    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
+        desk = self._store.desk_for_answer(limits.queue_name(name, "reply_to"))
+        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):

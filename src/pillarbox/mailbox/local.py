@@ -14,7 +14,7 @@ from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.queue import Extra, Lease, Redelivery, Settings
-from pillarbox.mailbox.answers import REPLY_TO, answer, reads_json
+from pillarbox.mailbox.answers import REPLY_TO, answer, dropped, reads_json
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
@@ -65,7 +65,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         desk: Desk,
         body_type: Any = Any,
         *,
-        open_reply: Callable[[str, Any], Any],
+        open_reply: Callable[[str], Any],
         max_body_bytes: int = limits.BODY_BYTES_MAX,
     ) -> None:
         self._desk = desk
@@ -282,7 +282,9 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
             raise InvalidParameterError(
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
-        answers: LocalMailbox[Any] = self._open_reply(to, type(body))
+        answers: LocalMailbox[Any] | None = self._open_reply(to)
+        if answers is None:
+            return dropped(to, in_reply_to)
         return answers._answer(in_reply_to, body)
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
@@ -291,6 +293,16 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         limits.body_bytes(data, self._max_body_bytes)
         (key,) = self._desk.send((data,), attributes=noted)
         return self._store.message_id(key)
+
+    # What a client asks of the mailbox that it has for its answers.
+
+    def _keep_for_answers(self) -> None:
+        """A client lives, and waits for answers here."""
+        self._store.keep_reply_queue(self.name)
+
+    def _end_with_client(self) -> None:
+        """Delete the queue."""
+        self._store.drop_reply_queue(self.name)
 
     # The rest is how the verbs above check and convert.
 

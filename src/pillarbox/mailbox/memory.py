@@ -297,11 +297,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
         acknowledge_many = update_wrapper(_quick_acknowledge_many, LocalMailbox.acknowledge_many)
 
-    def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
+    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
         """Where a reply goes: a name in this store, or `memory:name` for the shared one."""
         scheme, colon, rest = name.partition(":")
         store = shared_store if colon and scheme == "memory" else self._store
-        return InMemoryMailbox(rest if colon else name, body_type, store=store)
+        desk = store.desk_for_answer(rest if colon else name)
+        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
 
 
 class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):

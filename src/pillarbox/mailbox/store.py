@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
+from pillarbox.mailbox.answers import is_reply_queue
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.turn import Turn
@@ -44,6 +45,7 @@ class Store:
         self.last_key = 0
         self._held = _Held()
         self.desks: dict[str, Desk] = {}
+        self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
         _stores.add(self)
 
@@ -67,6 +69,27 @@ class Store:
             if desk is None:
                 desk = self.desks[name] = self._new_desk(Queue(name, settings))
             return desk
+
+    def desk_for_answer(self, name: str) -> Desk | None:
+        """The same; None if it was a client's own and ended with it."""
+        if is_reply_queue(name) and name not in self.desks:
+            return None
+        return self.desk(name)
+
+    def keep_reply_queue(self, name: str) -> None:
+        """A client has this queue for its answers. Those of processes that ended are dropped."""
+        with self.lock:
+            self._reply_queues.add(name)
+            left = [each for each in self.desks if is_reply_queue(each)]
+        for each in left:
+            if each not in self._reply_queues:
+                self.drop(each)
+
+    def drop_reply_queue(self, name: str) -> None:
+        """The client is closing."""
+        self._reply_queues.discard(name)
+        if name in self.desks:
+            self.drop(name)
 
     def _new_desk(self, queue: Queue) -> Desk:
         return Desk(self, queue)

@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
 from pillarbox.closing import AsyncClosing
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.answers import dropped, is_reply_queue
 from pillarbox.mailbox.broker.async_channel import AsyncChannels, async_channels_to
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.desk import TaskDesk
@@ -322,8 +323,13 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
         answers = await self._open_by_name(to)
-        ids = await answers._outcome(answer_to(in_reply_to, body))
-        return str(ids[0])
+        command = answer_to(in_reply_to, body)
+        if not is_reply_queue(answers.name):
+            return str((await answers._outcome(command))[0])
+        try:
+            return str((await answers._outbox.put(command))[0])
+        except QueueNotFoundError:
+            return dropped(answers.name, in_reply_to)
 
     def _message_id(self, delivery: Any) -> str:
         return self._notes._message_id(delivery)
@@ -388,7 +394,8 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
         answers = self._replies.get(name)
         if answers is None:
             answers = self._sibling(reply_queue(name, self._desk))
-            await answers._declare(Declare())
+            if not is_reply_queue(answers.name):  # a client makes its own
+                await answers._declare(Declare())
             remember(self._replies, name, answers)
         return answers
 

@@ -140,12 +140,14 @@ class ThreadDesk(RemoteDesk):
         self._parked: set[Parked] = set()
         self._lock = threading.Lock()
 
-    def outcome(self, command: Command, **how: Any) -> Any:
-        """What comes of this command."""
+    def outcome(self, command: Command, *, again: bool = True, **how: Any) -> Any:
+        """What comes of this command; `again` if the queue may be made again for it."""
         name = self.queue.name
         try:
             return self.channels.ask(name, (command,), **how)[0].value
         except QueueNotFoundError as error:
+            if not again:
+                raise
             self.may_declare_again(error)
         self.declare(self.declaration)
         return self.channels.ask(name, (command,), **how)[0].value

@@ -9,12 +9,14 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Redelivery
-from pillarbox.mailbox.answers import answer
+from pillarbox.mailbox.answers import answer, dropped, is_reply_queue
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.desk import ThreadDesk
+from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.mailbox.broker.wire import (
     Declare,
+    Drop,
     Peek,
     Policy,
     Redrive,
@@ -144,18 +146,31 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
         handle: str = delivery.record.handle
         return handle
 
-    def _open_by_name(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
+    def _open_by_name(self, name: str) -> BrokerMailbox[Any]:
         """Where a reply goes: a queue of the same broker."""
         answers = self._replies.get(name)
         if answers is None:
-            answers = self._sibling(reply_queue(name, self._desk), body_type)
-            answers._desk.declare(Declare())
+            answers = self._sibling(reply_queue(name, self._desk), Any)
+            if not is_reply_queue(answers.name):  # a client makes its own
+                answers._desk.declare(Declare())
             remember(self._replies, name, answers)
         return answers
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
-        ids: list[str] = self._desk.outcome(answer_to(in_reply_to, body))
+        command = answer_to(in_reply_to, body)
+        try:
+            ids: list[str] = self._desk.outcome(command, again=not is_reply_queue(self.name))
+        except QueueNotFoundError:
+            if not is_reply_queue(self.name):
+                raise
+            return dropped(self.name, in_reply_to)
         return ids[0]
+
+    def _keep_for_answers(self) -> None:
+        self._desk.declare(self._desk.declaration)
+
+    def _end_with_client(self) -> None:
+        self._desk.outcome(Drop(), again=False)
 
     def _sibling(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
         other: BrokerMailbox[Any] = BrokerMailbox.__new__(BrokerMailbox)

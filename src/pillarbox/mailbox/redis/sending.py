@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxFullError
-from pillarbox.mailbox.answers import REPLY_TO, answer
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, REPLY_TO, answer, is_reply_queue
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.opened import US_NS, Opened
 from pillarbox.mailbox.redis.plan import Plan
@@ -117,4 +117,10 @@ class Sender(Opened[T], Generic[T]):
         data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
         ids = yield from self.send([data], 0, 0, noted, None)
+        if is_reply_queue(self.queue.name):
+            yield from self.expire()
         return ids[0]
+
+    def expire(self) -> Plan[None]:
+        """Let all end by itself if nothing happens for long: of a client that may be gone."""
+        yield from self.queue.ask(self.queue.call("expire", IDLE_SECONDS_MAX))

@@ -87,6 +87,11 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
             journal=journal,
         )
 
+    def keep_for_answers(self) -> Plan[None]:
+        """The queue is there, and stays for a while."""
+        yield from self.queue.declare(redelivery="tail")
+        yield from self.expire()
+
     def settle(
         self, script: str, argument: Any, deliveries: list[wire.Delivery]
     ) -> Plan[list[bool]]:

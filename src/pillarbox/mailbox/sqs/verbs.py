@@ -15,7 +15,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox import sqs_form
-from pillarbox.mailbox.answers import TEXT, encoded, reads_json
+from pillarbox.mailbox.answers import TEXT, dropped, encoded, is_reply_queue, reads_json
 from pillarbox.mailbox.message import Delivered, Details, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.sqs import receiving, wire
@@ -109,7 +109,12 @@ class Verbs(Generic[T]):
             )
         place = find_place(to, "reply_to")
         answers = self.beside(SqsQueue(place))
-        yield from answers.queue.find()
+        try:
+            yield from answers.queue.find()
+        except InvalidParameterError as error:
+            if error.parameter != "name" or not is_reply_queue(place.name):
+                raise
+            return dropped(place.name, in_reply_to)
         data, is_text = encoded(body)
         own = {sqs_form.IN_REPLY_TO: in_reply_to}
         if is_text:
