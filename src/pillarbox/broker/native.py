@@ -125,7 +125,7 @@ class Native:
         """May whoever asks do this? Keys are given in the words of SQS's actions."""
         action = _ACTIONS[type(command)]
         self._broker.metrics.requests[action] += 1
-        if isinstance(command, wire.Declare) and name in self._store.desks:
+        if isinstance(command, wire.Declare) and (name in self._store.desks or not command.create):
             action = "SetQueueAttributes" if command.policy is not None else "GetQueueUrl"
         if name:
             principal.check(action, name)
@@ -282,6 +282,8 @@ class Native:
         return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
+        if not command.create:
+            return self._declared(self._desk(name))
         store, policy = self._store, command.policy
         settings = Settings(redelivery=command.redelivery, capacity=command.capacity)
         fresh = name not in store.desks
@@ -296,6 +298,9 @@ class Native:
             store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
         self.reply_queues.declared(name)
         self._broker.flush()
+        return self._declared(desk)
+
+    def _declared(self, desk: Desk) -> wire.Result:
         dead = desk.dead.queue.name if desk.dead is not None else None
         return wire.Declared(self._instance, None, dead)
 

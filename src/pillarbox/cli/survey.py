@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
+from pillarbox.cli.looking import StoreLook
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.place import place_of
 from pillarbox.cli.replica import replica_of
@@ -76,7 +77,18 @@ def open_existing(url: str) -> Mailbox[Any]:
         queue_at(url)
     elif not opener_of(url).list_queues(url):
         raise _missing(url)
-    return open_box(url)
+    return open_box(url, create=False)
+
+
+def open_to_look(url: str) -> Mailbox[Any] | StoreLook:
+    """The same for someone who only looks: a store on disk is read beside its writer."""
+    if _scheme(url) != "file":
+        return open_existing(url)
+    queue_at(url)
+    place = place_of(url)
+    assert place.store is not None
+    assert place.queue is not None
+    return StoreLook(place.store, place.log, place.queue)
 
 
 def _missing(url: str) -> MailboxError:
@@ -84,7 +96,7 @@ def _missing(url: str) -> MailboxError:
 
 
 def _opened(url: str) -> QueueInfo:
-    with open_box(url, str) as box:
+    with open_box(url, str, create=False) as box:
         dead = box.dead_letters
         return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
 

@@ -284,6 +284,8 @@ _open_stores: dict[str, _Shared] = {}
 def _open(options: DurableOptions) -> _Shared:
     path = options.get("path", "./data")
     disk = options.get("disk")
+    if disk is None and not options.get("create", True) and not os.path.isdir(path):
+        raise InvalidParameterError("path", path, "that of a store that exists, with create=False")
     place = os.path.realpath(path) if disk is None else f"{id(disk)}:{path}"
     durability = options.get("durability", "fsync")
     limits.one_of("durability", durability, ("fsync", "os", "memory"))

@@ -19,7 +19,7 @@ from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.reading import Reader
-from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.store import Store, no_queue
 
 T = TypeVar("T")
 
@@ -28,12 +28,16 @@ _STATES = ("ready", "scheduled", "in_flight")
 
 
 class LocalOptions(TypedDict, total=False):
-    """How every mailbox of this process may be opened."""
+    """How every mailbox of this process may be opened.
+
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
+    """
 
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
     capacity: int | None
     max_body_bytes: int
+    create: bool
 
 
 def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -49,6 +53,8 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     """The desk of a queue; these settings are for a new one, the dead letters for any."""
+    if not options.get("create", True) and name not in store.desks:
+        raise no_queue(name)
     redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
     desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
     policy: DeadLetterPolicy | None = options.get("dead_letters")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
@@ -222,6 +223,11 @@ def _identity(lease: Lease) -> tuple[int, int, int, int]:
     """What no two deliveries have in common, not even one that was given back uncounted."""
     releases = lease.extra.releases if lease.extra is not None else 0
     return lease.record.key, lease.number, lease.leased_at, releases
+
+
+def no_queue(name: str) -> InvalidParameterError:
+    """What opening a queue that is missing raises, where it is not to be made."""
+    return InvalidParameterError("name", name, "that of a queue that exists, with create=False")
 
 
 _ENDINGS = [f"{number:04}" for number in range(10_000)]

@@ -160,7 +160,8 @@ class ThreadDesk(RemoteDesk):
 
     def note(self, declaration: Declare, declared: Declared) -> None:
         """The queue is open, as the broker says."""
-        self.declaration = declaration
+        if declaration.create:
+            self.declaration = declaration
         self.declared_at = declared.instance
         self.dead = declared.dead_letters
 

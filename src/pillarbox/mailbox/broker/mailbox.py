@@ -38,12 +38,14 @@ class BrokerOptions(TypedDict, total=False):
     """How a mailbox behind a broker may be opened. A queue that exists keeps its settings.
 
     Without `dead_letters` a new queue has the broker's own policy; with None it has none.
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     """
 
     url: str
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
     capacity: int | None
+    create: bool
     patience_seconds: float
     tls: ssl.SSLContext | None
 
@@ -212,6 +214,7 @@ def declaration_of(name: str, options: BrokerOptions) -> Declare:
         capacity=options.get("capacity"),
         policy=buried,
         immortal="dead_letters" in options and policy is None,
+        create=options.get("create", True),
     )
 
 

@@ -125,6 +125,7 @@ class Declare(Struct, array_like=True, tag="declare", frozen=True):
     capacity: Annotated[int, Meta(ge=1)] | None = None
     policy: Policy | None = None
     immortal: bool = False
+    create: bool = True  # else nothing is changed, and a queue that is missing is an error
 
 
 class Drop(Struct, array_like=True, tag="drop", frozen=True):

@@ -16,6 +16,7 @@ from pillarbox.mailbox.redis.plan import Plan
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.receiving import Receiver
 from pillarbox.mailbox.redis.sending import Sender
+from pillarbox.mailbox.store import no_queue
 
 T = TypeVar("T")
 
@@ -74,9 +75,15 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         redelivery: str = "tail",
         capacity: int | None = None,
         journal: bool = False,
+        create: bool = True,
     ) -> Plan[None]:
         """These settings are for a new queue, the dead letters and the journal for any."""
         queue = self.queue
+        if not create:
+            if not (yield queue.command("EXISTS", queue.place.key("queue"))):
+                raise no_queue(queue.name)
+            self.settings = yield from queue.declare()
+            return
         if dead_letters is not None:
             dead = limits.queue_name(dead_letters.name or queue.name + DEAD)
             yield from queue.declare(redelivery=redelivery, capacity=capacity)
