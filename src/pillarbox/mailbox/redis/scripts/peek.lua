@@ -13,6 +13,7 @@
 --@include fate
 --@include elapsed
 local wanted, count = ARGV[3], tonumber(ARGV[4])
+local page = math.max(count, 1000)  -- what came due last may be the most urgent
 local found, ids, bodies, states = {}, {}, {}, {}
 
 local function add(q, id, at, state)
@@ -50,11 +51,11 @@ local function in_line()
     local at = grouped and 0 or place_for(each)
     to[#to + 1] = {q = q, id = each.id, at = "0", score = at, state = each.state}
   end
-  for _, each in ipairs(elapsed(own, 0, count)) do
+  for _, each in ipairs(elapsed(own, 0, page)) do
     if not each.died then joins(own, each) end
   end
   if other and other.dead == own.name then
-    for _, each in ipairs(elapsed(other, 0, count)) do
+    for _, each in ipairs(elapsed(other, 0, page)) do
       if each.died then joins(other, each) end
     end
   end
@@ -85,7 +86,7 @@ end
 if wanted == "ready" then
   add_ready()
 elseif wanted == "leaving" then
-  for _, each in ipairs(elapsed(own, 0, count)) do
+  for _, each in ipairs(elapsed(own, 0, page)) do
     if each.died then add(own, each.id, "0", each.state) end
   end
 else
