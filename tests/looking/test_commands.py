@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pillarbox import DurableMailbox, open_mailbox
+from pillarbox.dashboard import UrlBoxes
 from pillarbox.mailbox.redis import RedisMailbox
 from pillarbox.testing.redis import RedisServer, shared_server
 from tests.cli.support import Done, pillarbox, pillarbox_process
@@ -98,6 +99,40 @@ def test_R110_a_queue_that_is_missing_is_not_made_by_a_look(store: Path) -> None
     for command in (["peek"], ["queue", "info"], ["tail", "--limit", "1"], ["receive"]):
         assert pillarbox(command[0], *command[1:], f"file:{store}/oders").returncode == 1
     assert bytes_in(store) == before
+
+
+def look_at_all(urls: list[str]) -> None:
+    """What the pages of `pillarbox dashboard URL...` ask for."""
+    boxes = UrlBoxes(urls)
+    for name in boxes.names():
+        box = boxes.open(name)
+        assert box is not None
+        assert box.stats().total
+        for state in STATES:
+            for message in boxes.look(name, state, 10, 0):
+                assert boxes.find(name, message.id) is not None
+                boxes.history(name, message.id)
+        boxes.totals(name)
+    boxes.close()
+
+
+def test_R110_a_dashboard_for_urls_changes_no_byte_of_a_store(store: Path) -> None:
+    before = bytes_in(store)
+    look_at_all([f"file:{store}/orders"])
+    with pytest.raises(ValueError, match="create=False"):
+        UrlBoxes([f"file:{store}/oders"])
+    assert bytes_in(store) == before
+
+
+def test_R110_a_dashboard_for_urls_changes_no_key_of_redis(
+    on_redis: tuple[RedisServer, str],
+) -> None:
+    server, url = on_redis
+    before = keys_of(server)
+    look_at_all([url])
+    with pytest.raises(ValueError, match="create=False"):
+        UrlBoxes([url.replace("orders", "oders")])
+    assert keys_of(server) == before
 
 
 @pytest.fixture
