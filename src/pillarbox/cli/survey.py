@@ -16,7 +16,7 @@ from pillarbox.cli.looking import StoreLook
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.place import place_of
 from pillarbox.cli.replica import replica_of
-from pillarbox.core.errors import MailboxError
+from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Queue, oldest_key
 from pillarbox.mailbox.broker import admin
@@ -58,7 +58,8 @@ def queues_at(url: str) -> list[QueueInfo]:
         return _of_store(url)
     if scheme in _BROKER:
         return _of_broker(url)
-    return [_opened(each) for each in opener_of(url).list_queues(url)]
+    found = map(_opened, opener_of(url).list_queues(url))
+    return [each for each in found if each is not None]
 
 
 def queue_at(url: str) -> QueueInfo:
@@ -95,8 +96,13 @@ def _missing(url: str) -> MailboxError:
     return MailboxError(f"there is no queue {name_in(url)!r} at {_without_name(url)}")
 
 
-def _opened(url: str) -> QueueInfo:
-    with open_box(url, str, create=False) as box:
+def _opened(url: str) -> QueueInfo | None:
+    """None if it has gone since it was listed."""
+    try:
+        box = open_box(url, str, create=False)
+    except InvalidParameterError:
+        return None
+    with box:
         dead = box.dead_letters
         return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
 
