@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,19 @@ def the_words(command: list[str], **places: str) -> list[str]:
     return [word.format(**places) for word in command]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that nobody has open, and in which time has done something since."""
-    path = tmp_path / "data"
+    path = tmp_path_factory.mktemp("made") / "data"
     with DurableMailbox("orders", str, path=path, dead_letters=POLICY) as box:
         in_every_state(box, lambda seconds: None)
         wait_until(lambda: box.stats().ready == 4, "time has passed")
     return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "data"))
 
 
 def done(command: list[str], path: Path) -> Done:
@@ -135,9 +141,9 @@ def test_R110_a_dashboard_for_urls_changes_no_key_of_redis(
     assert keys_of(server) == before
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def on_redis() -> Iterator[tuple[RedisServer, str]]:
-    """A queue with a journal, in which time has done something since."""
+    """A queue with a journal, in which time has done something since. All tests only look."""
     server = shared_server()
     server.ask("FLUSHALL")
     options: Any = {"url": f"{server.url}/-", "dead_letters": POLICY, "journal": True}
