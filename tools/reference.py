@@ -51,6 +51,7 @@ MEANING = {
     "region": "the region in ARNs and signatures",
     "keys": "the clients' keys: `id`, `secret`, `queues`, `actions`",
     "anonymous": "without keys, serve others than this machine",
+    "allowed_hosts": "without keys, names by which clients may know it, or patterns of them",
     "tls_certificate": "file of the certificate chain, to serve https",
     "tls_key": "file of its private key",
     "clock_skew_seconds": "how old, or how far ahead, a signature may be",
@@ -61,6 +62,7 @@ MEANING = {
     "idle_seconds": "a connection that says nothing for so long is closed",
     "stop_seconds": "the time that requests under way have when the broker stops",
     "connections_max": "open connections",
+    "request_buffer_bytes_max": "memory for requests that are still arriving, all together",
     "queues": "queues that exist from the start: `attributes`, `tags`, `priority`",
 }
 
@@ -89,6 +91,8 @@ def configuration() -> str:
 setting that is unknown or out of range stops the broker before it listens.
 
 {table}
+`PILLARBOX_KEY=id:secret` adds one key that may do everything to those of the file; `--key` does so
+too, but other users of the machine can see a flag.
 The dashboard has `--read-only` (`PILLARBOX_READ_ONLY`) and `--pipelines` (`PILLARBOX_PIPELINES`),
 logging has `--log-level` (`PILLARBOX_LOG_LEVEL`). Mailboxes themselves are configured where they
 are opened: see [What each backend can do](backends.md).

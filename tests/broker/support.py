@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
@@ -233,3 +234,11 @@ class World:
 def text(value: str, kind: str = "String") -> dict[str, str]:
     """A message attribute."""
     return {"DataType": kind, "StringValue": value}
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Return as soon as it holds; fail if it never does."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came to that"
+        time.sleep(0.005)

@@ -28,7 +28,7 @@ def _poll(url: RunningBroker, queue: str, seconds: int = 20) -> socket.socket:
     ask = {"QueueUrl": queue, "WaitTimeSeconds": seconds, "MaxNumberOfMessages": 10}
     body = json.dumps(ask).encode()
     raw.sendall(
-        b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
         b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     )
     return raw

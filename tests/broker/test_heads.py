@@ -13,7 +13,7 @@ from pillarbox.broker.parsing import Head, Heads, Parser
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client
 
-LINES = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
+LINES = "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
 
 
 def _request(body: object, more: str = "") -> bytes:
@@ -161,14 +161,14 @@ CHUNKED = f"{LINES}Transfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".enc
 )
 def test_R59_only_the_head_of_one_plain_request_is_kept(data: bytes) -> None:
     heads = Heads()
-    Parser(heads, lambda *_: None, lambda: 1.0).feed(data)
+    Parser(heads, lambda *_: None, lambda *_: None, lambda: 1.0).feed(data)
     assert not heads
 
 
 def test_R59_a_head_is_kept_as_it_was_parsed_and_not_for_ever() -> None:
     heads = Heads()
     taken: list[tuple[Head, bytes, bool]] = []
-    parser = Parser(heads, lambda *each: taken.append(each), lambda: 1.0)
+    parser = Parser(heads, lambda *_: None, lambda *each: taken.append(each), lambda: 1.0)
     data = _request({"a": 1})
     parser.feed(data)
     assert heads == {data[:-8]: taken[0][0]}

@@ -18,7 +18,7 @@ from pillarbox.broker import limits
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client
 
-JSON = b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
+JSON = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def _is_refused(answer: bytes) -> bool:
     return status.startswith(b"4") and (b"__type" in answer or b"<Code>" in answer)
 
 
-FORM = b"POST / HTTP/1.1\r\nHost: x\r\n"
-SMUGGLED = b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n\r\n"
+FORM = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+SMUGGLED = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n\r\n"
 
 REQUESTS = {
     "both lengths": JSON
@@ -102,18 +102,18 @@ REQUESTS = {
     "a folded field": JSON + b"X-A: b\r\n c\r\nContent-Length: 4\r\n\r\nabcd",
     "lines that end in LF": JSON.replace(b"\r\n", b"\n") + b"\n",
     "a field with NUL": JSON + b"X-A: b\0c\r\n\r\n",
-    "two hosts": JSON + b"Host: y\r\nContent-Length: 2\r\n\r\n{}",
+    "two hosts": JSON + b"Host: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}",
     "a chunk of no size": JSON + b"Transfer-Encoding: chunked\r\n\r\n\r\nabc",
     "a chunk beyond any size": JSON + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nabc",
     "a chunk longer than told": JSON
     + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n",
     "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
-    "another version": b"POST / HTTP/9.9\r\nHost: x\r\n\r\n",
+    "another version": b"POST / HTTP/9.9\r\nHost: localhost\r\n\r\n",
     "HTTP/2 at once": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "a method beyond HTTP": b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a method beyond HTTP": b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "2 MB of one field": JSON + b"X-A: " + b"b" * 2_000_000 + b"\r\n\r\n",
     "2 MB of fields": JSON + b"X-A: bcdefgh\r\n" * 150_000 + b"\r\n",
-    "17 kB of path": b"GET /" + b"a" * 17_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "17 kB of path": b"GET /" + b"a" * 17_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "101 fields": JSON + b"".join(b"X-%d: y\r\n" % i for i in range(101)) + b"\r\n",
     "malformed JSON": _post(b'{"QueueUrl": "orders", "MessageBody": '),
     "JSON that is a list": _post(b"[]"),
@@ -149,7 +149,7 @@ REQUESTS = {
     "a form that contradicts itself": _post(b"Action=SendMessage&A=1&A.1=2&QueueUrl=orders", FORM),
     "a form with lists that are not numbered": _post(
         b"Action=SendMessageBatch&QueueUrl=orders&SendMessageBatchRequestEntry.x.Id=a",
-        b"POST / HTTP/1.1\r\nHost: x\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\n",
     ),
     "XML for a form": _post(b"<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", FORM),
     "an action that is markup": _post(b"Action=%3Cscript%3E", FORM),
@@ -231,7 +231,7 @@ def test_R59_whoever_does_not_read_is_dropped(
     url: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "WRITE_SECONDS_MAX", 0.2)
-    ask = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 1_000
+    ask = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000
     with _connect(url) as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         with pytest.raises((ConnectionResetError, BrokenPipeError)):

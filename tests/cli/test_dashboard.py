@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from pillarbox import open_mailbox
 from pillarbox.cli import run
 
 
-def test_R59_a_store_on_disk_has_a_dashboard_too(tmp_path: Path) -> None:
+def _status(where: str, **fields: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(where, headers=fields)) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_R59_R115_a_store_on_disk_has_a_dashboard_for_its_own_pages(tmp_path: Path) -> None:
     url = f"file:{tmp_path}/orders"
     with open_mailbox(url, str) as box:
         box.send("hello")
@@ -29,6 +38,8 @@ def test_R59_a_store_on_disk_has_a_dashboard_too(tmp_path: Path) -> None:
         assert ">orders<" in page
         with urllib.request.urlopen(f"{where}dashboard/queues/orders") as answer:
             assert "hello" in answer.read().decode()
+        assert _status(where, Host="evil.example") == 421
+        assert _status(where, Origin="http://evil.example") == 403
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

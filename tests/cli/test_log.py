@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox.log import Log
+from pillarbox.log.layout import FORMAT
 from pillarbox.mailbox.durable import DurableMailbox
 from tests.cli.support import SENT, as_json, fill, on_a_terminal, pillarbox, pillarbox_process
 
@@ -42,7 +43,7 @@ def test_R70_ls_lists_every_segment_in_order(made: Path) -> None:
 def test_R70_info_counts_messages_as_the_mailboxes_do(made: Path, store: Path) -> None:
     known = as_json(pillarbox("log", "info", made, "--json"))
     queues = {each["name"]: each for each in known["queues"]}
-    assert (known["first_index"], known["format"], known["in_use_by_pid"]) == (0, 1, None)
+    assert (known["first_index"], known["format"], known["in_use_by_pid"]) == (0, FORMAT, None)
     assert known["snapshot"]["index"] == known["end_index"]
     assert queues["orders"]["dead_letters"] == "orders_dlq"
     for name in queues:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.broker.server_process import Server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -56,3 +61,75 @@ def test_R59_the_unit_starts_a_command_that_exists() -> None:
     ).stdout  # fmt: skip
     for flag in re.findall(r"--[\w-]+", found[2]):
         assert flag in usage
+
+
+# -- who may come in ---------------------------------------------------------------------------
+
+
+def _settings(data: Path) -> dict[str, str]:
+    """The environment that the image gives to the broker, with its data elsewhere."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    found = dict(re.findall(r'(PILLARBOX_\w+)="([^"]*)"', text))
+    assert found["PILLARBOX_HOST"] == "0.0.0.0"
+    return {**found, "PILLARBOX_DATA": str(data), "PILLARBOX_PORT": "0"}
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _serve(folder: Path, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pillarbox.cli", "serve"],
+        env={**os.environ, **settings}, cwd=folder, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_R115_the_image_does_not_serve_everyone_unasked(tmp_path: Path, host: str) -> None:
+    settings = {**_settings(tmp_path / "data"), "PILLARBOX_HOST": host}
+    found = _serve(tmp_path, settings)
+    assert found.returncode == 1
+    told = " ".join(found.stderr.split())
+    assert "PILLARBOX_KEY=id:secret" in told
+    assert "PILLARBOX_ANONYMOUS=true" in told
+    assert not (tmp_path / "data").exists()
+
+
+def test_R115_the_image_serves_whoever_has_its_key(tmp_path: Path) -> None:
+    settings = {**_settings(tmp_path / "data"), "PILLARBOX_KEY": "AKADMIN:a:secret"}
+    with Server(env=settings) as server:
+        here = f"http://127.0.0.1:{server.port}"
+        assert server.told["keys"] == 1
+        assert _status(f"{here}/readyz") == 200
+        for path in ("/", "/dashboard/", "/metrics"):
+            assert _status(here + path) == 401
+        assert _status(f"{here}/?Action=ListQueues") == 403
+        manager = urllib.request.HTTPPasswordMgrWithPriorAuth()
+        manager.add_password(None, here, "AKADMIN", "a:secret", is_authenticated=True)
+        opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
+        assert opener.open(f"{here}/metrics").status == 200
+
+
+def test_R115_control_the_image_serves_everyone_if_it_is_told_to(tmp_path: Path) -> None:
+    settings = {**_settings(tmp_path / "data"), "PILLARBOX_ANONYMOUS": "true"}
+    with Server(env=settings) as server:
+        here = f"http://127.0.0.1:{server.port}"
+        assert _status(f"{here}/?Action=ListQueues") == 200
+
+
+def test_R115_a_key_joins_those_of_the_file_and_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[[keys]]\nid = "AKSHOP"\nsecret = "s"\n')
+    settings = {"PILLARBOX_DATA": "none", "PILLARBOX_CONFIG": str(file), "PILLARBOX_KEY": "A:b"}
+    with Server(env=settings) as server:
+        assert server.told["keys"] == 2
+    found = _serve(tmp_path, {**settings, "PILLARBOX_KEY": "only-a-secret"})
+    assert found.returncode == 1
+    assert "id:secret" in found.stderr
+    assert "only-a-secret" not in found.stderr

@@ -114,7 +114,11 @@ def test_R72_repair_saves_the_records_of_a_segment_whose_header_is_wiped_in_part
     data = files[path]
     saved, lost = saved_and_lost(files | {path: data[:100] + bytes(3996) + data[4096:]})
     assert (saved, lost) == (RECORDS, [])
-    saved, lost = saved_and_lost(files | {path: bytes(4096) + data[4096:]})
+    wiped = files | {path: bytes(4096) + data[4096:]}
+    assert saved_and_lost(wiped) == (RECORDS, []), "the next segment tells what it was"
+    following = list(files)[2]
+    wiped[following] = bytes(4096) + files[following][4096:]
+    saved, lost = saved_and_lost(wiped)
     assert lost
     assert saved == [r for i, r in enumerate(RECORDS) if i not in lost]
 

@@ -74,7 +74,7 @@ def _known(desk: Desk) -> list[Any]:
         None if desk.dead is None else desk.dead.queue.name,
         [_seen(record) for record in waiting(queue)],
         [(at, _seen(record)) for at, _, record in queue.schedule],
-        [(x.number, x.leased_at, x.deadline, _seen(x.record)) for x in queue.leases.soonest()],
+        {x.record.key: (x.number, x.leased_at, x.deadline, _seen(x.record)) for x in queue.leases},
         list(queue.duplicates.items()),
     ]
 

@@ -166,7 +166,13 @@ class NaiveQueue:
         return len(found)
 
     def redrive(self, keys: Iterable[int], target: NaiveQueue, now: int) -> int:
-        found = [message for message in self.waiting() if message.key in keys]
+        """Those that took their old place again, the rest of the line, then the groups."""
+        chosen = [message for message in self.waiting() if message.key in keys]
+        grouped = [message for message in chosen if message.group is not None]
+        plain = [message for message in chosen if message.group is None]
+        found = sorted((m for m in plain if m.is_back), key=standing)
+        found += [m for m in plain if not m.is_back]
+        found += sorted(grouped, key=standing)
         for message in found:
             self._delete(message)
         for message in found:

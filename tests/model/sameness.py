@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from typing import Any
 
 from msgspec.structs import astuple
 
+from pillarbox.core import lines
 from pillarbox.core.queue import (
     NEVER,
     NO_LANE,
@@ -104,6 +106,12 @@ def check_inside(queue: Queue, model: naive.NaiveQueue) -> None:
     assert list(queue.groups) == model.groups
     assert queue.grouped == sum(len(group.waiting) for group in queue.groups.values())
     assert queue.lined_up == len(standing)
+    for lane in queue.lanes.values():
+        stands = [lines.standing(item) for item in lane]
+        assert all(map(operator.lt, stands, stands[1:])), "a lane is sorted"
+    ready = {record.key: record for record in waiting(queue)}
+    assert queue.strays.items() <= ready.items(), "a stray that is not in line"
+    assert all(lines.find(queue, key) is record for key, record in ready.items()), "not found"
     alive = {name: entry for name, entry in model.known.items() if name in queue.duplicates}
     assert dict(queue.duplicates) == alive, "what it knows of duplicates"
 

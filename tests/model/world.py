@@ -66,6 +66,9 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
     }
 
 
+TICK_MOST = 2  # so that what is due needs several slices
+
+
 class World:
     """Three queues of the core, three of the model, one clock."""
 
@@ -299,7 +302,8 @@ class World:
         self.seen["tick"] += 1
         queue = self.queues[at]
         self.models[at].settle(self.now)
-        self._decide(queue, c.Tick())
+        while due := self._pure(queue, lambda: decide.tick(queue, self.now, TICK_MOST)):
+            self._apply(queue, due)
         apply.settle(queue, self.now)
         assert queue.wake_at == (next_deadline(queue) or NEVER)
         assert queue.wake_at > self.now

@@ -12,7 +12,7 @@ from typing import Final
 from pillarbox.broker.config import Config, Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
-from pillarbox.broker.sigv4 import signature_of, verify
+from pillarbox.broker.sigv4 import signature_of, verify, verify_head
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
 _RECEIVES = frozenset(
@@ -90,6 +90,19 @@ class Access:
             )
         verify(request, signature, key.secret, now_seconds, self._skew_seconds)
         return self._principals[key.id]
+
+    def shows_key(self, request: Request, now_seconds: float) -> bool:
+        """Whether the head of a request, whose body is still to come, shows a key of ours."""
+        if not self._keys or self._by_password(request) is not None:
+            return True
+        try:
+            signature = signature_of(request)
+            key = self._keys.get(signature.key_id)
+            if key is not None:
+                verify_head(request, signature, key.secret, now_seconds, self._skew_seconds)
+        except SqsError:
+            return False
+        return key is not None
 
     def known(self, request: Request, now_seconds: float) -> Principal:
         """Whoever signed this request, or gave a key's id and secret with it."""

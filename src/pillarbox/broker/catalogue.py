@@ -7,7 +7,7 @@ SQS's defaults, and the broker's own dead-letter policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ class BrokerQueue:
         self.fifo = self.name.endswith(FIFO_SUFFIX)
         self.purged_at: int | None = None
         self.expired = 0  # messages that were deleted because of their age
+        self.look_at = NEVER  # when one of them may be too old
+        desk.leases_by_key()
         self.attempts = Attempts()
         self.read()
 
@@ -74,9 +76,11 @@ class BrokerQueue:
 class Catalogue:
     """All queues of a store."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, watch: Callable[[BrokerQueue], None]) -> None:
         self._store = store
         self._config = config
+        self._watch = watch  # told of each queue whose retention is new
+        self._orphans: dict[str, set[str]] = {}  # by a dead-letter queue that is away: its sources
         self._known: dict[str, BrokerQueue] = {}
         self._by_url: dict[str, BrokerQueue] = {}  # what was asked for lately
         self._dropped_at: dict[str, int] = {}
@@ -91,6 +95,7 @@ class Catalogue:
         known = self._known.get(name)
         if known is None or known.desk is not desk:
             known = self._known[name] = BrokerQueue(desk)
+            self._watch(known)
         return known
 
     def get(self, name: str) -> BrokerQueue:
@@ -141,6 +146,14 @@ class Catalogue:
             if target.dead is None:
                 self._store.bury_at(desk, target, most)
         return desk
+
+    def resume(self) -> None:
+        """Read what the store knows of its queues, once, before anybody asks."""
+        for queue in self:
+            value = queue.given.get("RedrivePolicy")
+            if value and queue.desk.dead is None:
+                target = redrive_policy(value).deadLetterTargetArn.rpartition(":")[2]
+                self._orphans.setdefault(target, set()).add(queue.name)
 
     def declare(self, declared: Mapping[str, DeclaredQueue], now_seconds: int) -> None:
         """Make the queues that a configuration names, or change them to what it says."""
@@ -207,6 +220,7 @@ class Catalogue:
         else:
             self._store.note(queue.desk, notes)
         queue.read()
+        self._watch(queue)
 
     def take_over(self, queue: BrokerQueue) -> None:
         """What becomes of its dead letters is for SQS's API to say from now on."""
@@ -216,13 +230,24 @@ class Catalogue:
 
     def drop(self, queue: BrokerQueue) -> None:
         self._known.pop(queue.name, None)
-        self._dropped_at[queue.name] = self._store.clock.now()
+        for sources in self._orphans.values():
+            sources.discard(queue.name)
+        if sources_of := self.sources_of(queue):
+            self._orphans[queue.name] = set(sources_of)
         self._store.drop(queue.name)
+        self._dropped_at.pop(queue.name, None)
+        self._dropped_at[queue.name] = self._store.clock.now()
+        self._forget_dropped()
 
     def dropped_recently(self, name: str) -> bool:
-        at = self._dropped_at.get(name)
-        wait = self._config.recreate_after_seconds * SECOND_NS
-        return at is not None and self._store.clock.now() < at + wait
+        self._forget_dropped()
+        return name in self._dropped_at
+
+    def _forget_dropped(self) -> None:
+        """Names are kept in the order of their end; those whose time is over come first."""
+        latest = self._store.clock.now() - self._config.recreate_after_seconds * SECOND_NS
+        while self._dropped_at and next(iter(self._dropped_at.values())) <= latest:
+            del self._dropped_at[next(iter(self._dropped_at))]
 
     def sources_of(self, queue: BrokerQueue) -> list[str]:
         return sorted(source.name for source in queue.desk.queue.sources)
@@ -277,12 +302,12 @@ class Catalogue:
 
     def _adopt(self, name: str) -> None:
         """Queues whose policy names a queue that was away until now."""
-        for queue in list(self):
-            value = queue.given.get("RedrivePolicy")
-            if value and queue.desk.dead is None and queue.name != name:
+        for source in sorted(self._orphans.pop(name, ())):
+            queue = self.find(source)
+            if queue is not None and queue.desk.dead is None:
                 try:
                     self._link(queue.desk, self._policy(queue.name, queue.given))
-                except SqsError:  # it still is, or may not be used
+                except SqsError:  # it may not be used
                     continue
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from pillarbox.broker.buffers import BYTES_MAX
+from pillarbox.broker.limits import BODY_BYTES_MAX
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import PRIORITY_MAX, queue_name, whole
 
@@ -51,6 +53,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     region: str = "us-east-1"
     keys: tuple[Key, ...] = ()
     anonymous: bool = False  # without keys, serve others than this machine
+    allowed_hosts: tuple[str, ...] = ()  # without keys, names by which clients may know it
     tls_certificate: str | None = None
     tls_key: str | None = None
     clock_skew_seconds: int = 300
@@ -61,10 +64,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     idle_seconds: float = 75.0
     stop_seconds: float = 25.0
     connections_max: int = 50_000
+    request_buffer_bytes_max: int = BYTES_MAX  # of requests that are still arriving, together
     queues: dict[str, DeclaredQueue] = {}
 
     def __post_init__(self) -> None:
         whole("port", self.port, 0, 65_535)
+        whole(
+            "request_buffer_bytes_max", self.request_buffer_bytes_max, 4 * BODY_BYTES_MAX, 1 << 50
+        )
         if not (self.account.isdecimal() and len(self.account) == 12):
             raise InvalidParameterError("account", self.account, "12 digits")
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -73,8 +80,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if not self.keys and not self.anonymous and not is_loopback(self.host):
             raise InvalidParameterError(
-                "host", self.host, "an address of this machine only (127.0.0.1), unless there are "
-                "keys to tell clients by, or anonymous = true says that everyone may come in",
+                "host", self.host, "a loopback address (127.0.0.1) while there are no keys, since "
+                "anyone who can connect may do everything. Add a key ([[keys]] in pillarbox.toml, "
+                "or PILLARBOX_KEY=id:secret), or set anonymous = true (--anonymous, "
+                "PILLARBOX_ANONYMOUS=true) where the network itself is guarded",
             )  # fmt: skip
         for name, declared in self.queues.items():
             queue_name(name, "queues")
@@ -90,17 +99,27 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def load(path: str | None, flags: Mapping[str, Any]) -> Config:
-    """The configuration of a file, with flags over it. A file that was named must exist."""
+def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> Config:
+    """The configuration of a file, with flags over it, and one more key (`id:secret`).
+
+    A file that was named must exist.
+    """
     settings: dict[str, Any] = {}
     if path is not None or os.path.exists(CONFIG_FILE):
         settings = _read(path or CONFIG_FILE)
     given = {name: value for name, value in flags.items() if value is not None}
     if given.get("data") == "none":
         given["data"] = None
+    if key:
+        name, _, secret = key.partition(":")
+        if not name or not secret:
+            raise InvalidParameterError("key", "(not shown)", "of the form id:secret")
+        given["keys"] = [*settings.get("keys", ()), {"id": name, "secret": secret}]
     try:
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidParameterError):
+            raise error.__cause__ from None  # it tells all itself
         raise InvalidParameterError(
             "configuration", path or CONFIG_FILE, f"valid ({error})"
         ) from error

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 
 from pillarbox.broker import limits
+from pillarbox.broker.buffers import Unfinished
+from pillarbox.broker.exchange import Exchange
 from pillarbox.broker.http import Request, Response, StreamingResponse
 from pillarbox.broker.parsing import END, Head, Parser
 from pillarbox.logger import logger
@@ -30,19 +32,6 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 Callback = Callable[[], object]
 
 
-class _Exchange:
-    """A request whose answer is not written yet. Answers leave in the order of requests."""
-
-    __slots__ = ("keep_alive", "only_head", "pending", "ready", "response")
-
-    def __init__(self, keep_alive: bool, only_head: bool) -> None:
-        self.keep_alive = keep_alive
-        self.only_head = only_head
-        self.response: Response | None = None
-        self.ready = False
-        self.pending: asyncio.Future[Response] | None = None
-
-
 class Connection(asyncio.Protocol):
     """A connection, from accept to close."""
 
@@ -52,6 +41,8 @@ class Connection(asyncio.Protocol):
         "_exchanges",
         "_handle",
         "_heads",
+        "_held",
+        "_lingers",
         "_out",
         "_parser",
         "_peer",
@@ -70,14 +61,16 @@ class Connection(asyncio.Protocol):
         self._site = site
         self._handle = site.handle
         self._heads = site.heads
-        self._parser = Parser(site.heads, self._take, site.loop.time)
-        self._exchanges: deque[_Exchange] = deque()
+        self._parser = Parser(site.heads, site.check, self._take, site.loop.time)
+        self._held = 0  # bytes of a request that is still arriving
+        self._exchanges: deque[Exchange] = deque()
         self._out: list[bytes] = []
         self._unflushed: list[Callback] = []  # of answers that are not out of this process yet
         self._unread: list[Callback] = []  # of answers that are, and no word since
         self._clogged = False  # the client does not read as fast as we write
         self._reading = True
         self._closing = False
+        self._lingers = False  # it may still be sending when we have nothing more to say
         self._streaming: asyncio.Task[None] | None = None
         self.deadline = NEVER
 
@@ -92,7 +85,7 @@ class Connection(asyncio.Protocol):
         if not self._secure:  # over TLS, uvloop pauses at such a limit and never resumes
             self._transport.set_write_buffer_limits(0)  # tell us of every byte that has to wait
         if not self._site.admit(self):
-            self.refuse(503, "ServiceUnavailable", "Too many connections.")
+            self.refuse(503, "ServiceUnavailable", "Too many connections.", linger=False)
             return
         self.deadline = self._site.idle_until
 
@@ -103,6 +96,8 @@ class Connection(asyncio.Protocol):
         """
         self._site.forget(self)
         self._closing = True
+        self._hold(0)
+        self._parser.close()
         if self._streaming is not None:
             self._streaming.cancel()
         unsent = self._unflushed + (self._unread if exc is not None else [])
@@ -158,13 +153,28 @@ class Connection(asyncio.Protocol):
         except limits.LimitError as error:
             self.refuse(*error.args)
             return
+        if parser.in_body and not parser.checked:
+            self._check_key()
         if parser.proceed:
             parser.proceed = False
             self._out.append(_CONTINUE)
+        self._hold(parser.held_bytes)
         self.flush()
         if parser.began or self._exchanges or self._clogged:
             self._rest()
             self._read_on()
+
+    def _check_key(self) -> None:
+        """Refuse a request that shows no key, where keys are needed, before its body is read."""
+        self._parser.checked = True
+        head = self._parser.head()
+        request = Request(*head[:4], b"", self._peer, self._secure)
+        if self._exchanges or self._site.shows_key(request):
+            return  # a client that waits for another answer has shown one
+        self._lingers = True
+        self._take(head, b"", False)  # the handler refuses it, in the form of its protocol
+        self._closing = True
+        self._drop()
 
     # -- answering ---------------------------------------------------------------------------
 
@@ -185,15 +195,15 @@ class Connection(asyncio.Protocol):
             if at_once and not isinstance(answer, StreamingResponse):
                 self._put(answer, keep_alive, only_head)
                 return
-            exchange = _Exchange(keep_alive, only_head)
+            exchange = Exchange(keep_alive, only_head)
             self._exchanges.append(exchange)
-            self._hold(exchange, answer)
+            self._answer(exchange, answer)
         else:
-            exchange = _Exchange(keep_alive, only_head)
+            exchange = Exchange(keep_alive, only_head)
             self._exchanges.append(exchange)
             self._await(exchange, answer)
 
-    def _await(self, exchange: _Exchange, answer: Awaitable[Response]) -> None:
+    def _await(self, exchange: Exchange, answer: Awaitable[Response]) -> None:
         future = exchange.pending = asyncio.ensure_future(answer)
 
         def arrived(done: asyncio.Future[Response]) -> None:
@@ -208,39 +218,27 @@ class Connection(asyncio.Protocol):
                 if response.unsent is not None:
                     response.unsent()
                 return
-            self._hold(exchange, response)
+            self._answer(exchange, response)
             self.flush()
             self._read_on()
 
         future.add_done_callback(arrived)
 
-    def _hold(self, exchange: _Exchange, response: Response) -> None:
+    def _answer(self, exchange: Exchange, response: Response) -> None:
         """Write it once what it waits for is confirmed, and it is its turn."""
         exchange.response = response
         gate = response.after
         if gate is None or gate.is_open:
-            self._ready(exchange)
+            exchange.confirm(self._site.broken)
         else:
             gate.hold(partial(self._passed, exchange))
 
-    def _passed(self, exchange: _Exchange) -> None:
+    def _passed(self, exchange: Exchange) -> None:
         """The gate that it waited at is open."""
-        self._ready(exchange)
+        exchange.confirm(self._site.broken)
         self.flush()
         if not self._reading:
             self._read_on()
-
-    def _ready(self, exchange: _Exchange) -> None:
-        response = exchange.response
-        if response is not None and response.after is not None and response.after.error is not None:
-            exchange.response = self._failure(response, response.after.error)
-        exchange.ready = True
-
-    def _failure(self, response: Response, error: Exception) -> Response:
-        if response.otherwise is not None:
-            return response.otherwise(error)
-        logger.error("a request could not be confirmed", error=str(error))
-        return self._site.broken()
 
     def _put(self, response: Response, keep_alive: bool, only_head: bool) -> None:
         body = response.body
@@ -271,7 +269,7 @@ class Connection(asyncio.Protocol):
                 self._flushed()
         if self._closing:
             if self._streaming is None and (not exchanges or not exchanges[0].ready):
-                self._transport.close()
+                self._end()
         elif not exchanges and not self._parser.began and not self._clogged:
             self.deadline = self._site.idle_until
 
@@ -317,7 +315,7 @@ class Connection(asyncio.Protocol):
 
     def _rest(self) -> None:
         """Set the deadline for what the client has to do next."""
-        if self._clogged:
+        if self._clogged or self._lingers:
             return
         if self._exchanges or self._streaming is not None:
             self.deadline = NEVER  # it waits for us
@@ -327,7 +325,8 @@ class Connection(asyncio.Protocol):
             self.deadline = self._site.idle_until
         elif parser.in_body:
             grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
-            self.deadline = parser.began + grace
+            stalled = self._site.loop.time() + limits.BODY_STALL_SECONDS_MAX
+            self.deadline = min(parser.began + grace, stalled)
         else:
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
@@ -344,21 +343,51 @@ class Connection(asyncio.Protocol):
     def time_out(self) -> None:
         """The deadline has passed."""
         if self._parser.began and not self._clogged:
-            self.refuse(408, "RequestTimeout", "The request was sent too slowly.")
+            self.refuse(408, "RequestTimeout", "The request was sent too slowly.", linger=False)
         elif self._clogged:
             self._transport.abort()
         else:
             self._transport.close()
 
-    def refuse(self, status: int, code: str, message: str) -> None:
+    def refuse(self, status: int, code: str, message: str, *, linger: bool = True) -> None:
         """Say why, and end the connection; answers before it are still awaited by nobody."""
+        self._drop()
+        if self._lingers:  # it was told why before
+            self._transport.abort()
+            return
         self.flush()
         self._closing = True
+        self._lingers = linger and not self._exchanges
         response = self._site.refusal(status, code, message)
         head = response.head(self._site.date, False, len(response.body))
         if not self._transport.is_closing():
             self._write(head + response.body)
+            self._end()
+
+    def _end(self) -> None:
+        """Close, or else let a client that still sends finish: a reset would lose its answer."""
+        if not self._lingers:
             self._transport.close()
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self.deadline = self._site.loop.time() + limits.LINGER_SECONDS_MAX
+        if self._secure:
+            self._hold(limits.TLS_BUFFER_BYTES)  # until it is closed
+
+    def _hold(self, count: int) -> None:
+        """Account for the memory of a request that is still arriving."""
+        if count or self._held:
+            if self._secure:
+                count += min(count, limits.TLS_BUFFER_BYTES)
+            self._held = count
+            request = Unfinished(count, self._parser.began, self._parser.length)
+            self._site.buffers.hold(self, request)
+
+    def _drop(self) -> None:
+        """Free what has arrived of a request that nobody will answer."""
+        self._parser.drop()
+        self._hold(0)
 
     def stop(self) -> None:
         """The server ends: close now if nothing is under way, else after the last answer."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pillarbox.broker.http import Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.mailbox.ledger import DurableStore
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-_PLAIN = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
+_PLAIN = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-store",
+    **NOT_FOR_OTHER_SITES,
+}
 
 
 class Health:
@@ -26,4 +30,8 @@ class Health:
         store = self._broker.store
         if isinstance(store, DurableStore) and store.log.poisoned is not None:
             return Response(503, b"the log failed; the broker is read-only\n", _PLAIN)
+        if isinstance(store, DurableStore) and store.full:
+            return Response(
+                503, b"the disk is full; messages can be received and deleted\n", _PLAIN
+            )
         return Response(200, b"ok\n", _PLAIN)

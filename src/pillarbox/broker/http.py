@@ -27,11 +27,16 @@ REASONS = {
     409: "Conflict",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
 
+NOT_FOR_OTHER_SITES: Mapping[str, str] = {  # no page of another site may embed or guess at it
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 _NO_HEADERS: Mapping[str, str] = {}
 
 

@@ -11,7 +11,11 @@ PIPELINED_MAX: Final = 64
 HEAD_SECONDS_MAX: Final = 5.0
 BODY_SECONDS_GRACE: Final = 5.0
 BODY_RATE_MIN: Final = 16_384  # bytes a second, after the grace
+BODY_STALL_SECONDS_MAX: Final = 15.0  # between two parts of a body
 WRITE_SECONDS_MAX: Final = 30.0  # for a client that does not read its answer
+SLOW_SECONDS: Final = 2.0  # a request that takes longer is the first to go when memory is short
+LINGER_SECONDS_MAX: Final = 5.0  # for a client that sends on after it was refused
+TLS_BUFFER_BYTES: Final = 262_144  # what a TLS connection keeps of what it read last
 
 
 class LimitError(Exception):

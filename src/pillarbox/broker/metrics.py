@@ -18,7 +18,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from pillarbox.broker.http import Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.core.events import Died, DiedInLine, Event
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_HEADERS: Final = {"Content-Type": _TYPE, **NOT_FOR_OTHER_SITES}
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
@@ -111,7 +112,7 @@ class Metrics:
         self.confirm_batch.add(answers)
 
     def handle(self, request: Request) -> Response:
-        return Response(200, generate_latest(self._registry), {"Content-Type": _TYPE})
+        return Response(200, generate_latest(self._registry), _HEADERS)
 
     def collect(self) -> Iterable[Metric]:
         """What the Prometheus client asks of a collector."""

@@ -16,12 +16,11 @@ from pillarbox.broker.errors import KINDS
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.desk import SLICE
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-_STEP: Final = 500
 _KEPT_MAX: Final = 10
 
 
@@ -110,22 +109,16 @@ class Moves:
             task.status, task.failure = "FAILED", KINDS["QueueDoesNotExist"].code
             return False
         by_target: dict[str, set[int]] = {}
-        most = min(task.rate or _STEP, task.to_move - task.moved)  # not what came later
+        most = min(task.rate or SLICE, task.to_move - task.moved)  # not what came later
         for record, _ in source.look("ready", most) if most > 0 else ():
             death = record.extra.death if record.extra is not None else None
             name = task.target or (death.source if death is not None else None)
             if name is not None and name in desks and name != task.source:
                 by_target.setdefault(name, set()).add(record.key)
-        moved = sum(self._redrive(source, keys, desks[n]) for n, keys in by_target.items())
+        moved = sum(source.redrive(keys, desks[n]) for n, keys in by_target.items())
         task.moved += moved
-        if self._broker.written:
-            ticket = self._broker.written[-1]
-            self._broker.written.clear()
-            await ticket
+        await self._broker.saved()
         return moved > 0
-
-    def _redrive(self, source: Desk, keys: set[int], target: Desk) -> int:
-        return source.redrive(frozenset(keys), target)
 
     async def _pause(self, task: MoveTask) -> None:
         if task.rate is None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -21,12 +21,12 @@ from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
 from pillarbox.broker.reply_queues import ReplyQueues
-from pillarbox.broker.tokens import Tokens
 from pillarbox.broker.translation import group_of
 from pillarbox.broker.window import Window
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
 from pillarbox.core.queue import Extra, Lease, Settings
+from pillarbox.log import LogError
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.errors import (
     AccessDeniedError,
@@ -34,7 +34,7 @@ from pillarbox.mailbox.broker.errors import (
     UnknownOutcomeError,
     failed,
 )
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.desk import SLICE, Desk
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.waiters import TaskWaiter
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _HEADERS = {"Content-Type": "application/msgpack"}
 _MICROSECOND_NS = 1_000
+_AT_ONCE_MAX = 250  # messages of a large batch that are told or settled before others go on
 
 
 class Native:
@@ -52,7 +53,7 @@ class Native:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._store: Store = broker.store
-        self._tokens = Tokens(broker.access)
+        self._tokens = broker.tokens
         self._instance = secrets.token_hex(8)
         self._memory = Memory(self._instance)
         self._window = Window(broker)
@@ -95,6 +96,8 @@ class Native:
                 return self._receive(asked, first, self._desk(name))
             except (MailboxError, SqsError) as error:
                 return _response([_failure(error)])
+        if any(map(_is_long, asked.commands)):
+            return self._slowly(asked, name, principal)
         results = [self._outcome(command, name, principal) for command in asked.commands]
         response = self._broker.confirmed(_response(results))
         response.otherwise = _unconfirmed
@@ -106,11 +109,49 @@ class Native:
             self._check(command, name, principal)
             if type(command) is wire.Hello:
                 return wire.Welcome(self._tokens.make(principal))
-            if type(command) is wire.Survey:
-                return self._survey(principal)
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
             return _failure(error)
+
+    async def _slowly(self, asked: wire.Request, name: str, principal: Principal) -> Response:
+        """Commands that may touch every message of a queue, or every queue: others go on."""
+        results: list[wire.Result] = []
+        try:
+            for command in asked.commands:
+                if _is_long(command):
+                    results.append(await self._long(command, name, principal))
+                else:
+                    results.append(self._outcome(command, name, principal))
+                await self._broker.saved()
+        except LogError as error:
+            return _unconfirmed(error)
+        response = _response(results)
+        self._memory.keep(asked, response.body)
+        return response
+
+    async def _long(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
+        try:
+            self._check(command, name, principal)
+            if isinstance(command, wire.Survey):
+                return await self._survey(principal)
+            if isinstance(command, wire.Peek):
+                return await asyncio.to_thread(self._peek, command, name)
+            if isinstance(command, _BY_HANDLES):
+                return await self._settle_all(command, name)
+            return wire.Done(
+                await self._broker.in_slices(_STEPS[type(command)](self, command, name))
+            )
+        except (MailboxError, SqsError) as error:
+            return _failure(error)
+
+    async def _settle_all(self, command: Any, name: str) -> wire.Result:
+        """Very many handles: a few at a time."""
+        answers: list[bool] = []
+        for at in range(0, len(command.handles), _AT_ONCE_MAX):
+            some = msgspec.structs.replace(command, handles=command.handles[at : at + _AT_ONCE_MAX])
+            answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
+            await asyncio.sleep(0)
+        return wire.Settled(answers)
 
     async def _recall(
         self, command: wire.Outline | wire.Recall, name: str, principal: Principal
@@ -169,23 +210,54 @@ class Native:
             raise
         finally:
             cancel_alarm()
-        return self._delivery(asked, desk, leases)
+        answer = self._delivery(asked, desk, leases)
+        return answer if isinstance(answer, Response) else await answer
 
-    def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Response:
+    def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Answer:
         """What was leased, as far as it fits into one answer."""
-        bodies = desk.bodies([lease.record for lease in leases])
+        try:
+            bodies = desk.bodies([lease.record for lease in leases[:_AT_ONCE_MAX]], wait=False)
+        except BlockingIOError:
+            return self._read(asked, desk, leases)
+        if len(leases) > _AT_ONCE_MAX:
+            return self._read(asked, desk, leases)
+        leases = self._fitting(desk, leases, bodies)
+        told = [self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)]
+        return self._delivered(asked, desk, leases, told)
+
+    async def _read(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Response:
+        """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
+        told: list[wire.Delivery] = []
+        try:
+            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
+            leases = self._fitting(desk, leases, bodies)
+            for at in range(0, len(leases), _AT_ONCE_MAX):
+                end = at + _AT_ONCE_MAX
+                some = zip(leases[at:end], bodies[at:end], strict=False)
+                told += [self._told(desk, lease, body) for lease, body in some]
+                await asyncio.sleep(0)
+        except BaseException:  # the client hung up, or the disk failed
+            self._unsent(asked, desk, leases)
+            raise
+        return self._delivered(asked, desk, leases, told)
+
+    def _fitting(
+        self, desk: Desk, leases: list[Lease], bodies: Sequence[bytes | None]
+    ) -> list[Lease]:
+        """The leases whose bodies fit into one answer; the others go back to the front."""
         room = wire.ANSWER_BYTES_MAX
         for fit, body in enumerate(bodies):
             room -= len(body or b"")
             if room < 0 and fit:
                 desk.release(leases[fit:][::-1], to_front=True)
-                leases, bodies = leases[:fit], bodies[:fit]
-                break
-        deliveries = [
-            self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=True)
-        ]
+                return leases[:fit]
+        return leases
+
+    def _delivered(
+        self, asked: wire.Request, desk: Desk, leases: list[Lease], told: list[wire.Delivery]
+    ) -> Response:
         self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
-        response = _response([wire.Delivered(deliveries)])
+        response = _response([wire.Delivered(told)])
         if leases:
             self._broker.metrics.received(desk.queue.name, leases)
             response.unsent = lambda: self._unsent(asked, desk, leases)
@@ -271,11 +343,11 @@ class Native:
             told.append(self._told(desk, looked_at, body))
         return wire.Delivered(told)
 
-    def _delete(self, command: wire.Delete, name: str) -> wire.Result:
-        return wire.Done(self._box(name).delete(command.ids))
+    def _delete(self, command: wire.Delete, name: str) -> Iterator[int]:
+        return self._box(name).delete_steps(command.ids)
 
-    def _redrive(self, command: wire.Redrive, name: str) -> wire.Result:
-        return wire.Done(self._box(name).redrive(command.ids, to=command.to))
+    def _redrive(self, command: wire.Redrive, name: str) -> Iterator[int]:
+        return self._box(name).redrive_steps(command.ids, to=command.to)
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
@@ -310,9 +382,15 @@ class Native:
         self._broker.flush()
         return wire.Done(1)
 
-    def _survey(self, principal: Principal) -> wire.Result:
-        desks = sorted(self._store.desks.items())
-        return wire.Surveyed([_line(desk) for name, desk in desks if principal.sees(name)])
+    async def _survey(self, principal: Principal) -> wire.Result:
+        told: list[wire.QueueLine] = []
+        for name in sorted(self._store.desks):
+            desk = self._store.desks.get(name)
+            if desk is not None and principal.sees(name):
+                told.append(_line(desk))
+                if len(told) % SLICE == 0:
+                    await asyncio.sleep(0)
+        return wire.Surveyed(told)
 
 
 def _line(desk: Desk) -> wire.QueueLine:
@@ -351,9 +429,6 @@ def _unconfirmed(error: Exception) -> Response:
 
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
-    wire.Receive: lambda n, c, q: _not_alone(),
-    wire.Outline: lambda n, c, q: _not_alone(),
-    wire.Recall: lambda n, c, q: _not_alone(),
     wire.Acknowledge: Native._acknowledge,
     wire.Nack: lambda n, c, q: n._settle(
         c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
@@ -369,12 +444,27 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     ),
     wire.Purge: lambda n, c, q: wire.Done(n._desk(q).purge()),
     wire.Tally: lambda n, c, q: wire.Tallied(n._desk(q).counts()),
-    wire.Peek: Native._peek,
-    wire.Delete: Native._delete,
-    wire.Redrive: Native._redrive,
     wire.Declare: Native._declare,
     wire.Drop: Native._drop,
+    wire.Receive: lambda n, c, q: _not_alone(),
+    wire.Outline: lambda n, c, q: _not_alone(),
+    wire.Recall: lambda n, c, q: _not_alone(),
 }
+_STEPS: dict[type[wire.Command], Callable[[Native, Any, str], Iterator[int]]] = {
+    wire.Delete: Native._delete,
+    wire.Redrive: Native._redrive,
+}
+_BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
+_LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
+
+
+def _is_long(command: wire.Command) -> bool:
+    """Whether it may take more than a moment."""
+    return type(command) in _LONG or (
+        isinstance(command, _BY_HANDLES) and len(command.handles) > _AT_ONCE_MAX
+    )
+
+
 _ACTIONS: dict[type[wire.Command], str] = {
     wire.Send: "SendMessage",
     wire.Receive: "ReceiveMessage",

@@ -49,13 +49,17 @@ class Heads(dict[bytes, Head]):
 
 
 Taken = Callable[[Head, bytes, bool], None]  # head, body, whether to keep the connection
+Check = Callable[[str, dict[str, str]], None]  # of method and fields; LimitError refuses them
 
 
 class Parser:
     """The requests of one connection."""
 
-    def __init__(self, heads: Heads, taken: Taken, begun: Callable[[], float]) -> None:
+    def __init__(
+        self, heads: Heads, check: Check, taken: Taken, begun: Callable[[], float]
+    ) -> None:
         self._heads = heads
+        self._check = check
         self._taken = taken
         self._time = begun
         self._parser = httptools.HttpRequestParser(self)
@@ -63,6 +67,7 @@ class Parser:
         self.in_body = False
         self.body_bytes = 0
         self.proceed = False  # the client waits for a word before it sends the body
+        self.checked = False  # whether whoever sends the request under way has shown a key
         self._last: Head | None = None  # that of the last request, if the client may go on
         self.on_message_begin()
 
@@ -84,6 +89,35 @@ class Parser:
             if self._head_bytes > 2 * limits.HEAD_BYTES_MAX:  # one field that does not end
                 raise limits.head_too_large()
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of a request under way is in memory."""
+        return self._head_bytes + self.body_bytes if self.began else 0
+
+    def head(self) -> Head:
+        """That of the request under way, once it is in its body."""
+        path, _, query = self._url.partition(b"?")
+        if not path.startswith(b"/"):
+            path = httptools.parse_url(self._url).path or b"/"
+        return Head(
+            self._parser.get_method().decode("latin-1"),
+            path.decode("latin-1"),
+            query.decode("latin-1"),
+            self._headers,
+            self.body_bytes,
+        )
+
+    def drop(self) -> None:
+        """Forget the request under way; no more is read."""
+        self.began = 0.0
+        self.proceed = False
+        self.on_message_begin()
+
+    def close(self) -> None:
+        """Break the circles of references, so that memory does not wait to be collected."""
+        self.drop()
+        del self._parser, self._check, self._taken
+
     # -- what httptools says -----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -91,9 +125,11 @@ class Parser:
         self._headers: dict[str, str] = {}
         self._fields = 0
         self._head_bytes = 0
-        self._body: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self.body_bytes = 0
+        self.length = limits.BODY_BYTES_MAX  # unless it says how long it is
         self.in_body = False
+        self.checked = False
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -119,9 +155,11 @@ class Parser:
     def on_headers_complete(self) -> None:
         self.in_body = True
         headers = self._headers
-        length = headers.get("content-length")
-        if length is not None and int(length) > limits.BODY_BYTES_MAX:
-            raise limits.body_too_large()
+        if "content-length" in headers:
+            self.length = int(headers["content-length"])
+            if self.length > limits.BODY_BYTES_MAX:
+                raise limits.body_too_large()
+        self._check(self._parser.get_method().decode("latin-1"), headers)
         if "expect" in headers and headers["expect"].lower() == "100-continue":
             self.proceed = True
         self.began = self._time()
@@ -130,23 +168,19 @@ class Parser:
         self.body_bytes += len(body)
         if self.body_bytes > limits.BODY_BYTES_MAX:
             raise limits.body_too_large()
-        self._body.append(body)
+        if self.body_bytes == len(body):
+            self._body = body
+            return
+        if not isinstance(self._body, bytearray):  # not a list: small parts would cost more
+            self._body = bytearray(self._body)
+        self._body += body
 
     def on_message_complete(self) -> None:
-        path, _, query = self._url.partition(b"?")
-        if not path.startswith(b"/"):
-            path = httptools.parse_url(self._url).path or b"/"
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        head = Head(
-            self._parser.get_method().decode("latin-1"),
-            path.decode("latin-1"),
-            query.decode("latin-1"),
-            self._headers,
-            len(body),
-        )
+        head, body = self.head(), bytes(self._body)
         self.began = 0.0
         self.in_body = False
         self.proceed = False  # it did not wait
+        self._body = b""  # an idle connection keeps none
         lasting = self._parser.should_keep_alive()
         self._last = head if lasting else None
         self._taken(head, body, lasting)

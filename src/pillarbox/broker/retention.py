@@ -1,46 +1,61 @@
-"""Messages that nobody received in time are deleted: MessageRetentionPeriod."""
+"""Messages that nobody received in time are deleted: MessageRetentionPeriod.
+
+Lines are nearly sorted by age, so what is too old is found at their heads. What joined a line
+out of order, and what is scheduled, is looked through now and then, a few messages at a time.
+"""
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from pillarbox.core.events import Removed
-from pillarbox.core.queue import Queue, Record, first, oldest_key, waiting
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.lines import find
+from pillarbox.core.queue import Queue, Record, oldest_key
+from pillarbox.mailbox.desk import SLICE
 
 if TYPE_CHECKING:
     from pillarbox.broker.catalogue import BrokerQueue
 
-
-def expire(queue: BrokerQueue) -> int:
-    """Delete what is too old, if the message that would be next is; how many."""
-    state = queue.desk.queue
-    head = first(state, 1)
-    if not head or born(head[0]) + queue.retention_ns > queue.desk.store.clock.now():
-        return 0
-    return sweep(queue)
+_AGAIN_NS: Final = 5 * SECOND_NS  # between two looks at a queue, at the least,
+_STRAYS_NS: Final = 60 * SECOND_NS  # if messages older than the heads of its lines may be there,
+_LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
 
 
-def sweep(queue: BrokerQueue) -> int:
-    """Delete whatever is too old and not in flight; how many."""
-
-    def happen(state: Queue, now: int) -> list[Removed]:
-        latest = now - queue.retention_ns
-        timed = (record for _, _, record in state.schedule)
-        old = [each.key for each in chain(waiting(state), timed) if born(each) <= latest]
-        return [Removed(old)] if old else []
-
-    events = queue.desk.step(happen)
-    count = sum(len(event.keys) for event in events)
-    queue.expired += count
-    return count
+def expire(queue: BrokerQueue, upcoming: Sequence[Record]) -> None:
+    """Delete what is too old at the head of the line, if one of these messages is."""
+    while upcoming:
+        latest = queue.desk.store.clock.now() - queue.retention_ns
+        old = [each.key for each in upcoming if born(each) <= latest]
+        if not old:
+            return
+        _delete(queue, old)
+        _delete_heads(queue)
+        upcoming, _ = queue.desk.glance(len(upcoming))
 
 
-def is_due(queue: BrokerQueue) -> bool:
-    """Whether the oldest message in line is too old."""
-    oldest = oldest_key(queue.desk.queue)
-    now = queue.desk.store.clock.now()
-    return oldest is not None and (oldest << 1) + queue.retention_ns <= now
+def sweep(queue: BrokerQueue) -> Iterator[int]:
+    """Delete whatever is too old and not in flight, step by step; how many each step deleted."""
+    while count := _delete_heads(queue):
+        yield count
+    with queue.desk.store.lock:
+        state = queue.desk.queue
+        keys = iter([*state.strays, *state.schedule.keys()])
+    while some := list(islice(keys, SLICE)):
+        yield _delete(queue, some)
+
+
+def next_look(queue: BrokerQueue) -> int:
+    """When a message of this queue may be too old."""
+    with queue.desk.store.lock:
+        state, now = queue.desk.queue, queue.desk.store.clock.now()
+        oldest = oldest_key(state)
+        hidden = bool(state.strays) or bool(state.scheduled) or bool(state.in_flight)
+    at = (now if oldest is None else oldest << 1) + queue.retention_ns
+    return max(now + _AGAIN_NS, min(at, now + (_STRAYS_NS if hidden else _LATEST_NS)))
 
 
 def born(record: Record) -> int:
@@ -49,3 +64,34 @@ def born(record: Record) -> int:
     if extra is None or extra.death is not None or not extra.place:
         return record.key << 1
     return extra.place << 1
+
+
+def _delete_heads(queue: BrokerQueue) -> int:
+    def happen(state: Queue, now: int) -> list[Removed]:
+        latest = now - queue.retention_ns
+        old: list[int] = []
+        lines: list[deque[Any]] = [*state.lanes.values(), *state.returned.values()]
+        for line in lines:
+            for item in islice(line, SLICE - len(old)):
+                if item.__class__ is not Record or born(item) > latest:
+                    break
+                old.append(item.key)
+        return [Removed(old)] if old else []
+
+    return _count(queue, queue.desk.step(happen))
+
+
+def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
+    def happen(state: Queue, now: int) -> list[Removed]:
+        latest = now - queue.retention_ns
+        found = (find(state, key) or state.schedule.find(key) for key in keys)
+        old = [each.key for each in found if each is not None and born(each) <= latest]
+        return [Removed(old)] if old else []
+
+    return _count(queue, queue.desk.step(happen))
+
+
+def _count(queue: BrokerQueue, events: Sequence[Removed]) -> int:
+    count = sum(len(event.keys) for event in events)
+    queue.expired += count
+    return count

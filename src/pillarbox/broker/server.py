@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import product
 from threading import get_ident
@@ -20,16 +20,18 @@ from pillarbox.broker.access import Access
 from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
 from pillarbox.broker.confirmations import Confirmations
+from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
+from pillarbox.broker.housekeeping import Housekeeping
 from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
 from pillarbox.broker.native import Native
-from pillarbox.broker.retention import is_due, sweep
 from pillarbox.broker.site import Site
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
+from pillarbox.broker.tokens import Tokens
 from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
@@ -37,7 +39,7 @@ from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.store import Store
 
-_KEEP_HOUSE_NS: Final = 5 * SECOND_NS
+_STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
 
 
 class Broker:
@@ -49,8 +51,10 @@ class Broker:
         self.config = config
         self.tls = _tls(config)
         self.store = store or _open_store(config, clock)
-        self.catalogue = Catalogue(self.store, config)
+        self.housekeeping = Housekeeping(self)
+        self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
         self.access = Access(config)
+        self.tokens = Tokens(self.access)
         self.metrics = Metrics(self)
         self.moves = Moves(self)
         self.sqs = Sqs(self)
@@ -63,7 +67,6 @@ class Broker:
         self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
-        self._rest: Callable[[], object] = lambda: None  # ends the housekeeping
         self.written: list[Written] = []  # what the request in hand has to be confirmed
         self.next_request_id: Callable[[], str] = map("".join, product(*_REQUEST_ID)).__next__
 
@@ -83,15 +86,21 @@ class Broker:
         self.site = Site(
             self.routes.handle,
             refusal,
+            CrossOriginProtection(
+                self.config.host, self.config.allowed_hosts, any_host=not self.access.open_to_all
+            ),
+            shows_key=self.tokens.shows_key,
+            buffer_bytes_max=self.config.request_buffer_bytes_max,
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,
         )
+        self.catalogue.resume()
         self.catalogue.declare(self.config.queues, self.now_seconds())
         self.moves.resume()
         self.written.clear()
         context = self.tls.context if self.tls is not None else None
         self.port = await self.site.listen(self.config.host, self.config.port, context)
-        self._keep_house()
+        self.housekeeping.start()
         logger.info("the broker listens", url=self.url, data=self.config.data or "in memory")
         return self.url
 
@@ -127,25 +136,28 @@ class Broker:
         if isinstance(self.store, DurableStore) and self.store.written is not None:
             self.written.append(self.store.written)
 
-    # -- housekeeping ------------------------------------------------------------------------
+    async def saved(self) -> None:
+        """Return once what was written since the last answer is confirmed."""
+        if self.written:
+            ticket = self.written[-1]
+            self.written.clear()
+            await ticket
 
-    def _keep_house(self) -> None:
-        """Every few seconds: delete what is too old, look for a new certificate."""
-        for queue in self.catalogue:
-            if is_due(queue):
-                sweep(queue)
-                self.written.clear()
-        self.native.reply_queues.sweep()
-        self.written.clear()
-        if self.tls is not None:
-            self.tls.reload_if_changed()
-        clock = self.store.clock
-        self._rest = clock.call_at(clock.now() + _KEEP_HOUSE_NS, self._keep_house, self.loop)
+    async def in_slices(self, steps: Iterator[int]) -> int:
+        """Do long work step by step, and let others go on between; confirmed when it returns."""
+        total = 0
+        for number, count in enumerate(steps, 1):
+            total += count
+            if number % _STEPS_UNCONFIRMED_MAX == 0:
+                await self.saved()
+            await asyncio.sleep(0)
+        await self.saved()
+        return total
 
     async def stop(self) -> None:
         """Answer whoever is parked, finish what is under way, and close the store."""
         self.closed = self.site.stopping = True
-        self._rest()
+        await self.housekeeping.stop()
         for desk in list(self.store.desks.values()):
             desk.wake_all(self)
         await self.moves.stop()

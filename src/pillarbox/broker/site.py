@@ -11,7 +11,9 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
+from pillarbox.broker.buffers import BYTES_MAX, RequestBuffers
 from pillarbox.broker.connection import Connection
+from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.parsing import Heads
 
@@ -33,13 +35,19 @@ class Site:
         self,
         handle: Callable[[Request], Answer],
         refusal: Refusal,
+        protection: CrossOriginProtection,
         *,
+        shows_key: Callable[[Request], bool] = lambda request: True,
+        buffer_bytes_max: int = BYTES_MAX,
         idle_seconds: float = IDLE_SECONDS,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.handle = handle
         self.refusal = refusal
+        self.check = protection.check
+        self.shows_key = shows_key  # whether to read the body of a request, by its head
+        self.buffers = RequestBuffers(buffer_bytes_max, self.loop.time)
         self.idle_seconds = idle_seconds
         self.connections_max = connections_max
         self.connections: set[Connection] = set()

@@ -61,6 +61,16 @@ ACTIONS = {
     )
 }
 _BY_TARGET = {sqs_json.TARGET_PREFIX + name: action for name, action in ACTIONS.items()}
+_LOOKS = frozenset(
+    (
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "ListMessageMoveTasks",
+        "ListQueues",
+        "ListQueueTags",
+    )
+)
 _JSON = JsonWire()
 _QUERY = QueryWire()
 _QUERY_AS_JSON = QueryWire(as_json=True)
@@ -83,6 +93,7 @@ class Sqs:
                 raise SqsError("UnknownOperationException", f"There is no operation {target!r}.")
             principal = self._access.principal(request, time.time())
             ask = action.decode(request.body or b"{}")
+            request.body = b""  # a poll that waits keeps none
         except SqsError as error:
             return self._refused(_JSON, error)
         except sqs_json.UNREADABLE as error:
@@ -96,7 +107,9 @@ class Sqs:
         try:
             if request.method not in ("GET", "POST"):
                 raise SqsError("UnknownOperationException", "Use GET or POST.")
+            principal = self._access.principal(request, time.time())
             form = sqs_query.form_of(request)
+            request.body = b""
             if "Action" not in form:
                 raise SqsError("UnknownOperationException", "The request names no Action.")
             action = ACTIONS.get(form["Action"])
@@ -105,11 +118,23 @@ class Sqs:
                     "InvalidAction",
                     f"The action {form['Action'][:80]} is not valid for this endpoint.",
                 )
-            principal = self._access.principal(request, time.time())
+            if request.method == "GET" and not self._may_get(action.name, request):
+                raise SqsError(
+                    "AccessDenied", f"{action.name} changes something: use POST, or sign the GET."
+                )
             ask = sqs_query.parameters(form, action.shape)
         except SqsError as error:
             return self._refused(wire, error)
         return self._run(Call(self._broker, request, wire, action.name, principal), action, ask)
+
+    def _may_get(self, action: str, request: Request) -> bool:
+        """Any web page can have a browser send a GET, as an image, but not a signed one.
+
+        Without keys nobody checks signatures, so only one in the Authorization field counts: a
+        page can put anything into a query, but can't set that field without asking us first.
+        """
+        signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 ")
+        return action in _LOOKS or signed or not self._access.open_to_all
 
     def _run(self, call: Call, action: Action, ask: Any) -> Answer:
         metrics = self._broker.metrics

@@ -60,6 +60,7 @@ class JsonWire:
 def refusal(status: int, code: str, message: str) -> Response:
     """What a client is told that did not get as far as an action."""
     fault = "Sender" if status < 500 else "Receiver"
-    headers = {"Content-Type": _TYPE, "x-amzn-query-error": f"{code};{fault}"}
+    # A type that browsers show: people meet this one.
+    headers = {"Content-Type": "application/json", "x-amzn-query-error": f"{code};{fault}"}
     body = _encode({"__type": f"com.amazon.coral.service#{code}", "message": message})
     return Response(status, body, headers)

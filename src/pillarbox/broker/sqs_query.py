@@ -15,7 +15,7 @@ import msgspec
 
 from pillarbox.broker.call import Result
 from pillarbox.broker.errors import SqsError
-from pillarbox.broker.http import Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 
 _NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
 _FIELDS_MAX: Final = 1_000
@@ -166,7 +166,7 @@ def _metadata(request_id: str) -> dict[str, Any]:
 
 def _headers(request_id: str, kind: str) -> dict[str, str]:
     media = "text/xml" if kind == "xml" else "application/json"
-    return {"x-amzn-RequestId": request_id, "Content-Type": media}
+    return {"x-amzn-RequestId": request_id, "Content-Type": media, **NOT_FOR_OTHER_SITES}
 
 
 def _elements(struct: Mapping[str, Any], action: str) -> str:

@@ -38,8 +38,19 @@ class Tokens:
         shown = request.headers.get("authorization", "")
         if self._access.open_to_all or not shown.startswith(_SCHEME):
             return self._access.principal(request, time.time())
-        # 256 random bits: a look-up tells nothing that could be guessed on.
-        known = self._known.get(shown.removeprefix(_SCHEME))
-        if known is None or known[1] < time.monotonic():
+        principal = self._holder(shown)
+        if principal is None:
             raise SqsError("InvalidClientTokenId", "This token is not known any more.")
-        return known[0]
+        return principal
+
+    def shows_key(self, request: Request) -> bool:
+        """Whether the head of a request, whose body is still to come, shows who sends it."""
+        shown = request.headers.get("authorization", "")
+        if shown.startswith(_SCHEME):
+            return self._holder(shown) is not None
+        return self._access.shows_key(request, time.time())
+
+    def _holder(self, shown: str) -> Principal | None:
+        # 256 random bits: a look-up tells nothing that could be guessed on.
+        principal, until = self._known.get(shown.removeprefix(_SCHEME), (None, 0.0))
+        return principal if until >= time.monotonic() else None

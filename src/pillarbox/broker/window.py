@@ -15,7 +15,7 @@ import msgspec
 
 from pillarbox.broker import translation
 from pillarbox.broker.errors import SqsError, invalid_value
-from pillarbox.broker.http import Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.broker.md5 import md5_of
 from pillarbox.core.queue import Record
 
@@ -26,7 +26,11 @@ _ENDING: Final = "/messages"
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _MESSAGES_MAX: Final = 1_000
 _BYTES_MAX: Final = 16 << 20  # of bodies in one answer
-_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+_JSON: Final = {
+    "Content-Type": "application/json",
+    "Cache-Control": "no-store",
+    **NOT_FOR_OTHER_SITES,
+}
 _ASK: Final = {**_JSON, "WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
 
 

@@ -184,7 +184,7 @@ class Office:
                 return 0
             before = self._came_due
             for desk, _ in self.recipients.values():
-                if desk.queue.wake_at <= now:
+                while desk.queue.wake_at <= now:
                     desk.settle(now)
             wakes = (desk.queue.wake_at for desk, _ in self.recipients.values())
             self.wake_at = min(wakes, default=NEVER)

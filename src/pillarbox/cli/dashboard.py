@@ -48,13 +48,17 @@ def dashboard(
 
 
 async def _serve(boxes: UrlBoxes, port: int, *, read_only: bool, json: bool) -> int:
+    from pillarbox.broker.cross_origin import (  # noqa: PLC0415 - behind an extra
+        CrossOriginProtection,
+    )
     from pillarbox.broker.http import Routes  # noqa: PLC0415 - behind an extra
     from pillarbox.broker.site import Site  # noqa: PLC0415 - behind an extra
     from pillarbox.broker.sqs_json import refusal  # noqa: PLC0415 - behind an extra
     from pillarbox.dashboard import Dashboard  # noqa: PLC0415 - behind an extra
 
     routes = Routes(Dashboard(boxes, read_only=read_only).handle)
-    site = Site(lambda request: routes.find(request)(request), refusal)
+    protection = CrossOriginProtection("127.0.0.1")
+    site = Site(lambda request: routes.find(request)(request), refusal, protection)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from itertools import islice
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.text import Text
 
-from pillarbox.cli import damage, output
+from pillarbox.cli import damage, findings, output
 from pillarbox.cli.entries import line
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.place import bytes_on_disk, place_of
@@ -24,7 +23,8 @@ from pillarbox.cli.segments import durability_of, identity_of, list_segments
 from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue
-from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Report, Retention, repair
+from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
+from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.place import Place
@@ -46,7 +46,6 @@ PathText = Annotated[
 ]
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
 _WIDTH_FOR_YEARS = 100
-_LISTED_MAX = 50  # lines about lost messages; --json has all of them
 
 
 @app.command(help_epilogue="Example: pillarbox log ls ./data")
@@ -219,47 +218,12 @@ def verify(path: PathText, /, *, json: Json = False) -> int:
     """Read and check everything; list damage, and exit with 1 if there is any."""
     place = place_of(path)
     with output.progress("checking") as advance:
-        report = damage.check(place, advance)
-    bad_snapshot = damage.snapshot_is_damaged(place)
+        checked = damage.check(place, advance)
     if json:
-        output.print_json(_report_json(place, report) | {"snapshot_damaged": bad_snapshot})
+        output.print_json(findings.as_json(place, checked))
     else:
-        _show_report(place, report, bad_snapshot=bad_snapshot)
-    return OK if report.healthy and not bad_snapshot else FAILED
-
-
-def _report_json(place: Place, report: Report) -> dict[str, Any]:
-    known = asdict(report)
-    torn = known.pop("torn_tail")
-    known["torn_tail"] = torn and dict(zip(("file", "first_byte", "bytes"), torn, strict=True))
-    return {"store": place.store, "healthy": report.healthy} | known
-
-
-def _show_report(place: Place, report: Report, *, bad_snapshot: bool = False) -> None:
-    console = output.console()
-    for each in report.damage:
-        text = Text.assemble((f"{each.file}", "red"), f"  bytes {each.first_byte}")
-        text.append(f" to {each.end_byte}: {each.what}; ")
-        count = each.end_index - each.first_index
-        lost = f"{count} lost: {each.first_index} up to {each.end_index}"
-        text.append(lost if count else "no record is lost", style="bold")
-        console.print(text)
-    for first, end in report.lost_before:
-        console.print(f"lost before, and repaired: {first} up to {end}", style="yellow")
-    if report.torn_tail is not None:
-        file, at, count = report.torn_tail
-        console.print(
-            f"{file}  byte {at}: {count} bytes that were never confirmed; opening cuts them",
-            style="yellow",
-        )
-    if bad_snapshot:
-        console.print(f"the snapshot of {place.name} fails its checksum", style="red")
-    verdict = "whole" if report.healthy and not bad_snapshot else "damaged"
-    console.print(
-        f"{place.name} is {verdict}: {report.records} records in {report.frames} frames,"
-        f" {report.segments} segments, {output.size(report.bytes)}",
-        style="green" if verdict == "whole" else "bold red",
-    )
+        findings.show(place, checked)
+    return OK if checked.healthy else FAILED
 
 
 @app.command(name="repair", help_epilogue="Example: pillarbox log repair ./data --dry-run")
@@ -279,42 +243,24 @@ def repair_(
     if not dry_run:
         _refuse_if_in_use(place, place.writer())
     with output.progress("checking") as advance:
-        report = damage.check(place, advance)
+        checked = damage.check(place, advance)
     with output.progress("looking for lost messages") as advance:
-        lost = damage.losses_of(place, report, advance) if report.damage else None
+        lost = None if checked.healthy else damage.losses_of(place, checked, advance)
     if not json:
-        _show_report(place, report)
-        _show_losses(lost)
+        findings.show(place, checked)
+        findings.show_losses(lost)
+    refused = damage.not_mendable(checked)
     repaired = False
-    if report.damage and not dry_run and (yes or _agreed(json=json)):
+    if refused is None and not checked.healthy and not dry_run and (yes or _agreed(json=json)):
         with output.progress("repairing") as advance, _in_use_is_told(place):
-            report.kept_aside = repair(place.log, progress=advance).kept_aside
+            checked.report.kept_aside = damage.mend(place, checked, advance)
         repaired = True
     if json:
-        known = _report_json(place, report) | {"lost": lost.as_json() if lost else None}
-        output.print_json(known | {"repaired": repaired})
-    elif repaired:
-        kept = ", ".join(f"{place.log}/{each}" for each in report.kept_aside)
-        output.console().print(f"repaired; the damaged files are kept: {kept}", style="green")
-    elif report.damage:
-        output.console().print("nothing was changed")
-    return OK if repaired or report.healthy else FAILED
-
-
-def _show_losses(lost: damage.Losses | None) -> None:
-    if lost is None:
-        return
-    console = output.console()
-    for each in lost.messages[:_LISTED_MAX]:
-        where = f" (record {each.index})" if each.index is not None else ""
-        console.print(Text(f"message {each.id} of {each.queue}: {each.what}{where}"))
-    if len(lost.messages) > _LISTED_MAX:
-        console.print(f"... and {len(lost.messages) - _LISTED_MAX} more; --json lists them all")
-    if lost.history:
-        console.print(f"{lost.history} lost records are history: no living message needs them")
-    if lost.unknown:
-        console.print(f"{lost.unknown} lost records were written after the last snapshot:")
-        console.print("  messages sent, received or acknowledged in them are not known")
+        known = findings.as_json(place, checked) | {"lost": lost.as_json() if lost else None}
+        output.print_json(known | {"repaired": repaired, "not_repairable": refused})
+    else:
+        findings.show_end(place, checked, repaired=repaired, refused=refused)
+    return OK if repaired or checked.healthy else FAILED
 
 
 def _agreed(*, json: bool) -> bool:
@@ -371,7 +317,7 @@ def _open(place: Place) -> DurableStore:
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:
     if pid is not None:
-        raise LogError(f"{place.name} is in use by process {pid}; stop that process first")
+        raise LogError(f"{place.name} is in use by {holder_of_lock(pid)}; stop that process first")
 
 
 @contextlib.contextmanager

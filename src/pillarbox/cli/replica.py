@@ -6,7 +6,6 @@ repair could not save what came before them, are set aside and counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -16,9 +15,11 @@ from pillarbox.core import apply, journal
 from pillarbox.core.queue import Queue, Record, Settings, waiting
 from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk
 from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.store_time import store_time
 
 TRIES = 5  # against a compactor that drops what we are about to read
 _STEP = 1024
@@ -32,6 +33,7 @@ class Replica:
         self.queues: dict[int, Queue] = {}
         self.snapshot_index = state.index if state is not None else 0
         self.misfits: list[journal.Entry] = []
+        self.now = 0  # the time of the store as of which it is shown
         self._by_name: dict[str, Queue] = {}
         self._moved: dict[int, int] = {}  # key -> where its body is now
         for each in state.queues if state is not None else ():
@@ -61,6 +63,7 @@ class Replica:
 
     def settle(self, now: int) -> None:
         """Let happen what is due by now, as the store would when it is next used."""
+        self.now = now
         for queue in self.queues.values():
             apply.settle(queue, now)
 
@@ -114,6 +117,7 @@ def _read(store: str, log: str, advance: Advance) -> Replica:
     state = read_snapshot(RealDisk(), store)
     replica = Replica(state)
     with LogReader(log, RealDisk()) as reader:
+        refuse_foreign(state, store, reader)
         start = replica.snapshot_index
         if state is None and reader.first_index > 0:
             raise LogError(
@@ -121,8 +125,7 @@ def _read(store: str, log: str, advance: Advance) -> Replica:
                 " goes back to the beginning; restore the store from a backup"
             )
         replay(replica, reader.frames(start), reader.end_index, advance)
-    now = max(time.time_ns(), state.time if state is not None else 0)
-    replica.settle(now)
+    replica.settle(store_time(RealDisk(), store, state.time if state is not None else 0))
     return replica
 
 

@@ -12,6 +12,7 @@ from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
 from pillarbox.core import journal
 from pillarbox.log import Frame, LogCorruptError, LogReader, RealDisk, Record
+from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.names import Names
 from pillarbox.mailbox.place import Place
@@ -103,6 +104,7 @@ class Selection:
         """The names of queues that were declared before `start`."""
         assert self._place.store is not None
         state = read_snapshot(RealDisk(), self._place.store)
+        refuse_foreign(state, self._place.store, self._reader)
         names = Names.of(state)
         first = max(state.index if state is not None else 0, self._reader.first_index)
         try:

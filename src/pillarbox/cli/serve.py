@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import resource
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -17,6 +18,8 @@ from pillarbox.cli.output import FAILED, OK
 
 if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
+
+_M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 
 app = App(
     name="serve",
@@ -54,8 +57,19 @@ def serve(
         str | None, _flag("File of the certificate chain, to serve https.", "TLS_CERTIFICATE")
     ] = None,
     tls_key: Annotated[str | None, _flag("File of its private key.", "TLS_KEY")] = None,
+    key: Annotated[
+        str | None,
+        _flag(
+            "A key that may do everything (id:secret); safer as a variable than as a flag.",
+            "KEY",
+        ),
+    ] = None,
     anonymous: Annotated[
         bool | None, _flag("Without keys, serve other machines as well.", "ANONYMOUS")
+    ] = None,
+    allowed_hosts: Annotated[
+        str | None,
+        _flag("Without keys, names by which clients may know it (a.example,b).", "ALLOWED_HOSTS"),
     ] = None,
     pipelines: Annotated[
         str | None, _flag("Directory of pipelines that the dashboard shows.", "PIPELINES")
@@ -81,10 +95,12 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "anonymous": anonymous,
+        "allowed_hosts": allowed_hosts.replace(",", " ").split() if allowed_hosts else None,
     }
-    chosen = load(config, flags)
+    chosen = load(config, flags, key)
     _log_to_stderr(log_level)
     _allow_many_connections()
+    _give_memory_back()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(chosen, pipelines, read_only=read_only, json=json))
 
@@ -152,3 +168,13 @@ def _allow_many_connections() -> None:
     if soft < hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _give_memory_back() -> None:
+    """Return large buffers to the system when they are freed.
+
+    By default glibc raises its threshold for doing so to the largest size that was freed (up to
+    32 MB), and what is smaller stays in the heap. A fixed threshold turns that off.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)

@@ -6,7 +6,6 @@ other backends have `list_queues(url)` and `delete_queue(url)`. Memory is of no 
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -167,12 +166,12 @@ def _of_store(url: str) -> list[QueueInfo]:
     with output.progress("replaying") as advance:
         replica = replica_of(place.store, place.log, advance)
     queues = sorted(replica.queues.values(), key=lambda queue: queue.name)
-    return [_of_queue(queue) for queue in queues if place.queue in (None, queue.name)]
+    return [_of_queue(queue, replica.now) for queue in queues if place.queue in (None, queue.name)]
 
 
-def _of_queue(queue: Queue) -> QueueInfo:
+def _of_queue(queue: Queue, now: int) -> QueueInfo:
     oldest = oldest_key(queue)
-    age = None if oldest is None else max(0, time.time_ns() - (oldest << 1))
+    age = None if oldest is None else max(0, now - (oldest << 1))
     dead = queue.dead_letters
     stats = _stats(
         queue.ready, queue.scheduled, queue.in_flight, dead.size if dead is not None else 0, age=age

@@ -6,34 +6,26 @@ decides and applies whatever is due; everything that is asked of a queue comes a
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
-from pillarbox.core import decide
+from pillarbox.core import decide, lines
 from pillarbox.core import events as e
+from pillarbox.core.lines import change
 from pillarbox.core.queue import (
     NEVER,
-    NO_LANE,
     Attempt,
     Death,
-    Extra,
-    Group,
     Lease,
     Outcome,
     Queue,
     Record,
     extra_of,
     next_deadline,
-    place,
     priority_of,
 )
 
 _ATTEMPTS_KEPT_MAX = 100
-_FEW = 64  # messages that are taken out of a line one by one; for more it is written anew
 _KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
 
 
@@ -67,7 +59,7 @@ def sent(queue: Queue, records: Sequence[Record]) -> None:
             lane.append(record)
         else:
             _remember(queue, record)
-            _join(queue, record)
+            lines.join(queue, record)
 
 
 def lined_up(queue: Queue, records: Sequence[Record], priority: int) -> None:
@@ -94,10 +86,10 @@ def rescheduled(queue: Queue, record: Record, due: int) -> None:
 def leased(queue: Queue, leases: Sequence[Lease]) -> None:
     """Leases that were given together: they share their timeout and their deadline."""
     if queue.mask & (queue.mask - 1) == 0 and not queue.groups and not queue.returned:
-        _take_from_lane(queue, queue.mask.bit_length() - 1, leases)
+        lines.take_from_lane(queue, queue.mask.bit_length() - 1, leases)
     else:
         for lease in leases:
-            _take(queue, lease.record, held=1)
+            lines.take(queue, lease.record, held=1)
     queue.leases.add_all(leases)
     if leases[0].deadline < queue.wake_at:
         queue.wake_at = leases[0].deadline
@@ -107,7 +99,7 @@ def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
     queue.leases.end(leases)
     if queue.groups:
         for lease in leases:
-            _unhold(queue, lease.record)
+            lines.unhold(queue, lease.record)
 
 
 def extended(queue: Queue, lease: Lease, deadline: int) -> None:
@@ -125,66 +117,83 @@ def returned(queue: Queue, event: e.Returned) -> None:
         queue.schedule.add(event.due, lease.record)
         queue.wake_at = min(queue.wake_at, event.due)
     else:
-        _give_back(queue, lease.record)
+        lines.give_back(queue, lease.record)
 
 
 def released(queue: Queue, event: e.Released) -> None:
     record = event.lease.record
     queue.leases.end((event.lease,))
-    _change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
-    _give_back(queue, record, to_front=event.to_front)
+    change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
+    lines.give_back(queue, record, to_front=event.to_front)
 
 
 def came_due(queue: Queue, event: e.CameDue) -> None:
     record = event.record
     queue.schedule.remove(record.key)
     if record.deliveries:  # it was given back with a delay
-        _give_back(queue, record)
+        lines.give_back(queue, record)
         return
     if queue.settings.redelivery == "original" or record.extra is not None:
-        _change(record, place=event.at >> 1)
-    _join(queue, record)
+        change(record, place=event.at >> 1)
+    lines.join(queue, record)
 
 
 def died(queue: Queue, event: e.Died) -> None:
     _note(event.lease, event.at, event.outcome)
     acknowledged(queue, (event.lease,))
     event.lease.record.deliveries = event.lease.number
-    _bury(queue, event.lease.record, event.reason, event.at)
+    bury(queue, event.lease.record, event.reason, event.at)
 
 
 def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
-    _take(queue, event.record, held=0)
-    _bury(queue, event.record, event.reason, event.at)
+    lines.take(queue, event.record, held=0)
+    bury(queue, event.record, event.reason, event.at)
 
 
 def redriven(queue: Queue, event: e.Redriven) -> None:
-    removed(queue, {record.key for record in event.records})
+    removed(queue, [record.key for record in event.records])
     for record in event.records:
         # Its count starts anew, so what was counted before must make its handles differ.
         before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
         record.deliveries = 0
-        _change(record, death=None, place=event.at >> 1, releases=before)
-        _join(event.target, record)
+        change(record, death=None, place=event.at >> 1, releases=before)
+        lines.join(event.target, record)
 
 
-def removed(queue: Queue, keys: set[int]) -> None:
-    """Out of wherever they are; those in line are found in one pass over it."""
-    rest = set(keys)
-    leases = queue.leases.among(keys)
-    for key in sorted(keys):
+def removed(queue: Queue, keys: Iterable[int]) -> None:
+    """Out of wherever they are."""
+    wanted = sorted(keys)
+    leases = queue.leases.among(wanted)
+    waiting: list[int] = []
+    for key in wanted:
         record = queue.schedule.find(key)
         if key in leases:
             acknowledged(queue, (leases[key],))
         elif record is not None:
             queue.schedule.remove(key)
             if record.deliveries:
-                _unhold(queue, record)
+                lines.unhold(queue, record)
         else:
-            continue
-        rest.discard(key)
-    if rest:
-        _remove_from_line(queue, rest)
+            waiting.append(key)
+    lines.remove(queue, waiting)
+
+
+def taken_out(queue: Queue, key: int) -> Record | None:
+    """A message out of wherever it is; None if it is not there."""
+    lease = queue.leases.find(key)
+    record = lease.record if lease is not None else queue.schedule.find(key)
+    if record is None:
+        record = lines.find(queue, key)
+    if record is not None:
+        removed(queue, (key,))
+    return record
+
+
+def leased_out_of_turn(queue: Queue, lease: Lease) -> None:
+    """What was taken out is in flight."""
+    lines.hold(queue, lease.record)
+    queue.leases.add(lease)
+    queue.wake_at = min(queue.wake_at, lease.deadline)
 
 
 def purged(queue: Queue) -> None:
@@ -196,162 +205,12 @@ def _are_plain(records: Sequence[Record]) -> bool:
     return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
 
 
-def _join(queue: Queue, record: Record) -> None:
-    """In at the end of the line, or of its group's."""
-    if record.extra is None or record.extra.group is None:
-        queue.lanes[record.priority].append(record)
-        queue.mask |= 1 << record.priority
-        return
-    group = queue.groups.setdefault(record.extra.group, Group())
-    _insert(group.waiting, record)
-    queue.grouped += 1
-    _line_up(queue, group)
-
-
-def _give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
-    """Into the line once more: into its place in its group, at the end, or as asked."""
-    lane = record.priority
-    if record.extra is not None and record.extra.group is not None:
-        _insert(queue.groups[record.extra.group].waiting, record)
-        queue.grouped += 1
-        _unhold(queue, record)
-        return
-    if queue.settings.redelivery == "original":
-        _insert(queue.returned.setdefault(lane, deque()), record)
-    elif to_front:
-        queue.lanes[lane].appendleft(record)
-    else:
-        queue.lanes[lane].append(record)
-    queue.mask |= 1 << lane
-
-
-def _insert(line: deque[Record], record: Record) -> None:
-    """Into a line sorted by place; what expires in order is added in order."""
-    if line and place(record) < place(line[-1]):
-        insort(line, record, key=place)
-    else:
-        line.append(record)
-
-
-def _take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None:
-    """Out of the only lane that has messages, and these are plain: the usual case."""
-    lane = queue.lanes[priority]
-    assert lane[0] is leases[0].record, "only the head of a line is leased"
-    if len(leases) == len(lane):
-        lane.clear()
-        queue.mask = 0
-    else:
-        for _ in leases:
-            lane.popleft()
-
-
-def _take(queue: Queue, record: Record, *, held: int) -> None:
-    """Out of the line, at whose head it is; its group stays in line unless it is held."""
-    lane = record.priority
-    returned = queue.returned.get(lane)
-    head: Record | Group
-    if record.extra is not None and record.extra.group is not None:
-        _take_from_group(queue, queue.groups[record.extra.group], record, held)
-        return
-    if returned and returned[0] is record:
-        head = returned.popleft()
-        if not returned:
-            del queue.returned[lane]
-    else:
-        head = queue.lanes[lane].popleft()
-    assert head is record, "only the head of a line is taken"
-    _clear_mask(queue, lane)
-
-
-def _take_from_group(queue: Queue, group: Group, record: Record, held: int) -> None:
-    head = group.waiting.popleft()
-    assert head is record, "only the head of a group is taken"
-    queue.grouped -= 1
-    group.held += held
-    if group.lane != NO_LANE and (group.held or not group.waiting):
-        lane, group.lane = group.lane, NO_LANE
-        queue.lanes[lane].popleft()
-        queue.lined_up -= 1
-        _clear_mask(queue, lane)
-    _drop_if_done(queue, group, record)
-
-
-def _unhold(queue: Queue, record: Record) -> None:
-    """One message fewer for which its group must wait."""
-    if record.extra is not None and record.extra.group is not None:
-        group = queue.groups[record.extra.group]
-        group.held -= 1
-        _line_up(queue, group)
-        _drop_if_done(queue, group, record)
-
-
-def _line_up(queue: Queue, group: Group) -> None:
-    """A group with something to deliver stands at the end of the line: each has its turn."""
-    if group.waiting and group.held == 0 and group.lane == NO_LANE:
-        group.lane = group.waiting[0].priority
-        queue.lanes[group.lane].append(group)
-        queue.lined_up += 1
-        queue.mask |= 1 << group.lane
-
-
-def _drop_if_done(queue: Queue, group: Group, record: Record) -> None:
-    if not group.waiting and not group.held:
-        assert record.extra is not None
-        del queue.groups[record.extra.group or ""]
-
-
-def _clear_mask(queue: Queue, lane: int) -> None:
-    if not queue.lanes[lane] and lane not in queue.returned:
-        queue.mask &= ~(1 << lane)
-
-
-def _remove_from_line(queue: Queue, keys: set[int]) -> None:
-    for name, group in list(queue.groups.items()):
-        queue.grouped -= _drop(group.waiting, keys)
-        if not group.waiting and group.lane != NO_LANE:
-            queue.lanes[group.lane].remove(group)
-            queue.lined_up -= 1
-            group.lane = NO_LANE
-        if not group.waiting and not group.held:
-            del queue.groups[name]
-    for lane, line in list(queue.returned.items()):
-        _drop(line, keys)
-        if not line:
-            del queue.returned[lane]
-    for lane, items in queue.lanes.items():
-        _drop(items, keys)
-        _clear_mask(queue, lane)
-
-
-def _drop(line: deque[Any], keys: set[int]) -> int:
-    """Take records with these keys out of a line, and the keys out of the set; how many."""
-    before = len(line)
-    for end, pop in ((0, line.popleft), (-1, line.pop)):  # most often they are at an end
-        while keys and line and line[end].__class__ is Record and line[end].key in keys:
-            keys.discard(pop().key)
-    backs = []  # their places, counted from the tail: what came back lately is near it
-    for back, item in enumerate(reversed(line) if keys else (), 1):
-        if item.__class__ is Record and item.key in keys:
-            keys.discard(item.key)
-            backs.append(back)
-            if not keys:
-                break
-    if len(backs) <= _FEW:
-        for back in reversed(backs):
-            del line[-back]
-    else:
-        gone = {len(line) - back for back in backs}
-        kept = [item for at, item in enumerate(line) if at not in gone]
-        line.clear()
-        line.extend(kept)
-    return before - len(line)
-
-
-def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+    """What was taken out is a dead letter."""
     target = queue.dead_letters
     assert target is not None, "decide lets nothing die without a dead-letter queue"
-    _change(record, death=Death(queue.name, reason, at), place=at >> 1)
-    _join(target, record)
+    change(record, death=Death(queue.name, reason, at), place=at >> 1)
+    lines.join(target, record)
 
 
 def _note(lease: Lease, at: int, outcome: Outcome) -> None:
@@ -359,12 +218,7 @@ def _note(lease: Lease, at: int, outcome: Outcome) -> None:
     record = lease.record
     attempt = Attempt(lease.leased_at, at, outcome)
     before = record.extra.attempts if record.extra is not None else ()
-    _change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
-
-
-def _change(record: Record, **changes: Any) -> None:
-    """A new extra for a record: whoever looks at the old one sees no change."""
-    record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
+    change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
 
 
 def _remember(queue: Queue, record: Record) -> None:
@@ -393,6 +247,6 @@ _APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.Died: died,
     e.DiedInLine: died_in_line,
     e.Redriven: redriven,
-    e.Removed: lambda q, event: removed(q, set(event.keys)),
+    e.Removed: lambda q, event: removed(q, event.keys),
     e.Purged: lambda q, _: purged(q),
 }

@@ -6,11 +6,13 @@ single commands are what mailboxes call on the hot path; `decide` takes a comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, islice, repeat
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from itertools import compress, repeat
 from typing import Any
 
 from pillarbox.core import commands as c
+from pillarbox.core import lines
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.events import (
     Acknowledged,
@@ -36,8 +38,6 @@ from pillarbox.core.queue import (
     Record,
     first,
     in_order,
-    latest,
-    waiting,
 )
 
 
@@ -121,16 +121,16 @@ def reject(queue: Queue, leases: Iterable[Lease], reason: str, now: int) -> list
     return [Died(lease, now, "rejected", reason) for lease in leases]
 
 
-def tick(queue: Queue, now: int) -> list[Event]:
-    """Everything that is due by now, in the order of the times at which it was."""
+def tick(queue: Queue, now: int, most: int | None = None) -> list[Event]:
+    """What is due by now, in the order of the times at which it was: all of it, or the first."""
     timed: list[tuple[int, int, Event]] = []
-    for due, key, record in queue.schedule.due(now):
+    for due, key, record in queue.schedule.due(now, most):
         timed.append((due, key, CameDue(record, due)))
-    for lease in queue.leases.expired(now):
+    for lease in queue.leases.expired(now, most):
         event = _fail(queue, lease, lease.deadline, "expired", 0)
         timed.append((lease.deadline, lease.record.key, event))
     timed.sort(key=lambda entry: entry[:2])
-    return [event for _, _, event in timed]
+    return [event for _, _, event in timed[:most]]
 
 
 def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
@@ -144,21 +144,24 @@ def force(queue: Queue, now: int) -> list[Event]:
     return [CameDue(record, now) for _, _, record in queue.schedule]
 
 
-def redrive(queue: Queue, keys: frozenset[int], target: Queue, now: int) -> Redriven:
+def redrive(queue: Queue, keys: Collection[int], target: Queue, now: int) -> Redriven:
+    """Ready messages move to another queue, in the order of `lines.order`."""
     if target is queue:
         raise InvalidParameterError("to", target.name, "another queue")
-    chosen = (record for record in waiting(queue) if record.key in keys)
-    return Redriven(list(islice(chosen, len(keys))), target, now)
+    found = [record for key in keys if (record := lines.find(queue, key)) is not None]
+    return Redriven(sorted(found, key=partial(lines.order, queue)), target, now)
 
 
-def remove(queue: Queue, keys: frozenset[int]) -> Removed:
-    """Only those that exist; waiting messages are looked for from the tail of their line."""
-    found = [key for key in keys if queue.schedule.find(key)]
-    found += queue.leases.among(keys)
-    if len(found) < len(keys):
-        rest = (record.key for record in latest(queue) if record.key in keys)
-        found += islice(rest, len(keys) - len(found))  # looks no further than it must
-    return Removed(sorted(found))
+def remove(queue: Queue, keys: Collection[int]) -> Removed:
+    """Only those that exist, in whatever state."""
+    leased = queue.leases.among(keys)
+    return Removed(
+        sorted(
+            key
+            for key in keys
+            if key in leased or queue.schedule.find(key) or lines.find(queue, key)
+        )
+    )
 
 
 def decide(queue: Queue, command: c.Command, now: int) -> list[Event]:

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pillarbox.core import apply
+from pillarbox.core import apply, lines
 from pillarbox.core import events as e
-from pillarbox.core.queue import Extra, Lease, Queue, Record, heads, waiting
+from pillarbox.core.queue import Extra, Lease, Queue, Record
 
 # kind, priority, delivery number or flag, queue's number, key, time (low and high part, for
 # the calendar ends later than 64 bits of nanoseconds), length of the details
@@ -186,16 +186,25 @@ def _new_record(entry: Entry, body: Any) -> Record:
 
 
 def _lease(queue: Queue, entry: Entry) -> Lease:
+    """The lease that an entry speaks of; made up if a full disk left no room to note it."""
     lease = queue.leases.find(entry.key)
     if lease is None:
-        raise ReplayError(f"message {entry.key} of {queue.name!r} is not in flight")
+        record = _taken_out(queue, entry.key)
+        lease = Lease(record, record.deliveries + 1, entry.at, entry.at, 0, record.extra)
+        apply.leased_out_of_turn(queue, lease)
     return lease
 
 
-def _head(queue: Queue, key: int) -> Record:
-    record = next((r for r in heads(queue) if r.key == key), None)
+def _at_head(queue: Queue, key: int) -> Record | None:
+    record = lines.find(queue, key)
+    return record if record is not None and lines.is_first(queue, record) else None
+
+
+def _taken_out(queue: Queue, key: int) -> Record:
+    """Out of where it is, if that is not where the entry has it: see `write_if_room`."""
+    record = apply.taken_out(queue, key)
     if record is None:
-        raise ReplayError(f"message {key} is at the head of no line of {queue.name!r}")
+        raise ReplayError(f"message {key} is not in {queue.name!r}")
     return record
 
 
@@ -220,9 +229,13 @@ def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> Non
 
 def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     timeout, number = entry.details
-    record = _head(queue, entry.key)
+    at_head = _at_head(queue, entry.key)
+    record = at_head or _taken_out(queue, entry.key)
     lease = Lease(record, number, entry.at, entry.at + timeout, timeout, record.extra)
-    apply.leased(queue, [lease])
+    if at_head is not None:
+        apply.leased(queue, [lease])
+    else:
+        apply.leased_out_of_turn(queue, lease)
 
 
 def _replay_returned(queue: Queue, entry: Entry, body: Any, find: object) -> None:
@@ -240,16 +253,23 @@ def _replay_died(queue: Queue, entry: Entry, body: Any, find: object) -> None:
 
 
 def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    record = _head(queue, entry.key)
-    apply.died_in_line(queue, e.DiedInLine(record, entry.at, entry.details))
+    record = _at_head(queue, entry.key)
+    if record is not None:
+        apply.died_in_line(queue, e.DiedInLine(record, entry.at, entry.details))
+    else:
+        apply.bury(queue, _taken_out(queue, entry.key), entry.details, entry.at)
 
 
 def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
     target, keys = entry.details
-    by_key = {record.key: record for record in waiting(queue)}
-    if not by_key.keys() >= set(keys):
-        raise ReplayError(f"messages of {queue.name!r} that were redriven are not there")
-    apply.redriven(queue, e.Redriven([by_key[key] for key in keys], find(target), entry.at))
+    records: list[Record] = []
+    for key in keys:
+        record = lines.find(queue, key)
+        if record is None:
+            record = _taken_out(queue, key)
+            lines.join(queue, record)
+        records.append(record)
+    apply.redriven(queue, e.Redriven(records, find(target), entry.at))
 
 
 _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] = {
@@ -265,6 +285,6 @@ _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] 
     DIED: _replay_died,
     DIED_IN_LINE: _replay_died_in_line,
     REDRIVEN: _replay_redriven,
-    REMOVED: lambda q, x, _, __: apply.removed(q, set(x.details)),
+    REMOVED: lambda q, x, _, __: apply.removed(q, x.details),
     PURGED: lambda q, _, __, ___: apply.purged(q),
 }

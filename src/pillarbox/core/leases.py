@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from heapq import merge
+from functools import partial
+from heapq import merge, nsmallest
+from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _LINES_MAX = 8
 _SLACK = 64  # ended leases that are never worth a sweep
+_key_of = attrgetter("record.key")
 UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
 
@@ -33,7 +36,7 @@ class Leases:
     stands in no line is `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_lines", "_timers", "lines", "stale", "unusual")
+    __slots__ = ("_by_key", "_lines", "_tied", "_timers", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
@@ -42,6 +45,7 @@ class Leases:
         self.unusual: dict[int, Lease] = {}
         self._timers = Timers()  # of the unusual ones
         self._by_key: dict[int, Lease] | None = None
+        self._tied = False  # whether leases that were not given together may end together
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
@@ -67,7 +71,9 @@ class Leases:
         if line is None and timeout != UNUSUAL:
             line = self._open_line(timeout)
         if line is not None:
-            line.extend(leases)
+            keys = [lease.record.key for lease in leases]
+            self._tied = self._tied or bool(line and line[-1].deadline == leases[0].deadline)
+            line.extend(leases if keys == sorted(keys) else sorted(leases, key=_key_of))
         else:
             for lease in leases:
                 self._add_unusual(lease)
@@ -133,6 +139,7 @@ class Leases:
         self.unusual = {}
         self._timers = Timers()
         self._by_key = None
+        self._tied = False
 
     def find(self, key: int) -> Lease | None:
         """The lease on this message; from now on there is an index."""
@@ -157,14 +164,22 @@ class Leases:
             deadlines.append(unusual)
         return min(deadlines, default=None)
 
-    def expired(self, now: int) -> list[Lease]:
-        """All whose deadline has come, in no order; nothing is taken out."""
-        found = [self.unusual[key] for _, key, _ in self._timers.due(now)]
+    def expired(self, now: int, most: int | None = None) -> list[Lease]:
+        """Those whose deadline has come, in no order; nothing is taken out.
+
+        With `most`, all that may be among the first so many.
+        """
+        found = [self.unusual[key] for _, key, _ in self._timers.due(now, most)]
         for line in self._lines.values():
-            for lease in filter(_stands, line):
-                if lease.deadline > now:
-                    break
-                found.append(lease)
+            due = takewhile(lambda lease: lease.deadline <= now, filter(_stands, line))
+            first = list(islice(due, most))
+            if most is not None and first and self._tied:  # sort those of one deadline by key
+                last = first[-1].deadline
+                alike = [lease for lease in first if lease.deadline == last]
+                alike += takewhile(partial(_ends_at, last), due)
+                first = [lease for lease in first if lease.deadline < last]
+                first += nsmallest(most, alike, key=_key_of) if len(alike) > most else alike
+            found += first
         return found
 
     def _add_unusual(self, lease: Lease) -> None:
@@ -182,6 +197,10 @@ class Leases:
             del self._lines[idle]
         line = self._lines[timeout] = deque()
         return line
+
+
+def _ends_at(deadline: int, lease: Lease) -> bool:
+    return lease.deadline == deadline
 
 
 def _stands(lease: Lease) -> bool:

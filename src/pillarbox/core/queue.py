@@ -49,6 +49,7 @@ class Extra(Struct, frozen=True, gc=False):
     group: str | None = None
     deduplication: str | None = None
     place: int = 0  # its place in line, where that is not its key (it was delayed)
+    position: tuple[int, int] | None = None  # in its lane, where that is not its place
     releases: int = 0  # deliveries that the count leaves out: released, or before a redrive
     attempts: tuple[Attempt, ...] = ()
     death: Death | None = None
@@ -83,12 +84,13 @@ class Lease(Struct, gc=False, eq=False):
 class Group:
     """Messages that must be delivered in order: one batch of them at a time."""
 
-    __slots__ = ("held", "lane", "waiting")
+    __slots__ = ("held", "lane", "position", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Record] = deque()
         self.held = 0  # in flight, or given back with a delay; the group waits for these
-        self.lane = NO_LANE  # where it stands in line while nothing is held
+        self.lane = NO_LANE  # where it stands in line while nothing is held,
+        self.position = (0, 0)  # and where in that lane
 
 
 class Settings(Struct, frozen=True):
@@ -127,6 +129,7 @@ class Queue:
         "schedule",
         "settings",
         "sources",
+        "strays",
         "wake_at",
     )
 
@@ -146,6 +149,7 @@ class Queue:
         self.leases.clear()
         self.returned: dict[int, deque[Record]] = {}  # redelivery="original": sorted by place
         self.mask = 0  # bit p is set while lane p has something to deliver
+        self.strays: dict[int, Record] = {}  # ready messages that can't be found by their key
         self.groups: dict[str, Group] = {}
         self.grouped = 0  # messages that wait in groups
         self.lined_up = 0  # groups that stand in a lane
@@ -195,6 +199,22 @@ class Queue:
             self.dead_letters = None
 
 
+def page(queue: Queue, skip: int, count: int) -> list[Record]:
+    """`count` ready messages in order, from the one after the first `skip`.
+
+    Where a lane holds nothing but plain messages, what is skipped is not looked at.
+    """
+    if queue.groups or queue.returned:
+        return list(islice(waiting(queue), skip, skip + count))
+    found: list[Record] = []
+    for priority in sorted(queue.lanes, reverse=True):
+        lane: Any = queue.lanes[priority]
+        end = min(len(lane), skip + count - len(found))
+        found += [lane[at] for at in range(skip, end)]
+        skip = max(0, skip - len(lane))
+    return found
+
+
 def next_deadline(queue: Queue) -> int | None:
     """When the earliest delay or lease runs out; None if nothing is timed."""
     deadlines = (queue.schedule.first(), queue.leases.first_deadline())
@@ -219,20 +239,6 @@ def in_order(queue: Queue) -> Iterator[Record]:
 def waiting(queue: Queue) -> Iterator[Record]:
     """Every ready message, those behind a held group included."""
     yield from in_order(queue)
-    for group in queue.groups.values():
-        if group.held:
-            yield from group.waiting
-
-
-def latest(queue: Queue) -> Iterator[Record]:
-    """Every ready message, from the tails of the lines: what came back lately is near."""
-    lines: list[deque[Any]] = [*queue.lanes.values(), *queue.returned.values()]
-    for line in lines:
-        for item in reversed(line):
-            if item.__class__ is Group:
-                yield from item.waiting
-            else:
-                yield item
     for group in queue.groups.values():
         if group.held:
             yield from group.waiting

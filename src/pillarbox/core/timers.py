@@ -6,8 +6,9 @@ majority, so that removing is O(1) and the heap is never more than twice what li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class Timers:
     def __iter__(self) -> Iterator[Entry]:
         """All entries in the order of their times."""
         return iter(sorted(self._live.values()))
+
+    def keys(self) -> Iterable[int]:
+        """The keys of all records, in no order."""
+        return self._live.keys()
 
     def soonest(self) -> Iterator[Entry]:
         """The same, found one by one: for whoever wants the first few of very many."""
@@ -67,8 +72,10 @@ class Timers:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, now: int) -> list[Entry]:
-        """All entries whose time has come, in no order; nothing is taken out."""
+    def due(self, now: int, most: int | None = None) -> list[Entry]:
+        """Entries whose time has come: the first `most` in order, or all in no order."""
+        if most is not None:
+            return list(islice(takewhile(lambda entry: entry[0] <= now, self.soonest()), most))
         found: list[Entry] = []
         branches = [0]
         while branches:  # what is due in a heap hangs together from its root

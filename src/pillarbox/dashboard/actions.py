@@ -60,7 +60,7 @@ def redrive(boxes: Boxes, box: Mailbox[bytes], form: Form) -> Done:
     everything = selected is None and not search and not at_most
     if form.get("dry_run"):
         return _dry(boxes, box, search, at_most)
-    if everything and not per_second and (boxes.blocking or box.stats().ready <= _STEP):
+    if everything and not per_second and box.stats().ready <= _STEP:
         return Done(f"Redrove {_messages(box.redrive())}.")
     if selected is not None:
         return Done(f"Redrove {_messages(box.redrive(selected) if selected else 0)}.")

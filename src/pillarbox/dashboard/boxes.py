@@ -1,19 +1,18 @@
 """What a dashboard looks at: mailboxes by name, whatever is behind them.
 
-Bodies are bytes here, shown as they are. `BrokerBoxes` stands in the broker's own process and
-never blocks; `UrlBoxes` asks over the network, so its calls belong on another thread.
+Bodies are bytes here, shown as they are. `BrokerBoxes` stands in the broker's own process,
+`UrlBoxes` asks over the network. Either may read from a disk or wait, so their calls belong on
+another thread than an event loop's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from pillarbox.core import journal
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
-from pillarbox.core.queue import Record, waiting
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 HISTORY_ENTRIES_MAX = 20_000  # how far a message's history is followed through the log
 FIND_MAX = 1_000_000  # how far down a line can be looked
-SCHEDULED_MAX = 5_000  # the same where the line is a heap
+HEAP_MAX = 5_000  # the same where the line is a heap
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -56,7 +55,6 @@ class Found(NamedTuple):
 class Boxes(Protocol):
     """The mailboxes that a dashboard shows."""
 
-    blocking: bool
     title: str
 
     def names(self) -> Sequence[str]: ...
@@ -83,23 +81,12 @@ class _Line(LocalMailbox[bytes]):
     """A queue of the broker, which can be looked at from anywhere in its line."""
 
     def look(self, state: State, count: int, skip: int) -> list[Message[Any]]:
-        reach = SCHEDULED_MAX if state == "scheduled" else FIND_MAX
+        reach = FIND_MAX if state == "ready" else HEAP_MAX
         found = self._desk.look(state, min(count, reach - skip), skip) if skip < reach else ()
         return [self._seen(record, number, Message, self) for record, number in found]
 
-    def record(self, key: int) -> tuple[Record, int, State] | None:
-        """What is known of a message, how often it was delivered, and its state."""
-        queue = self._desk.queue
-        if (lease := queue.leases.find(key)) is not None:
-            return lease.record, lease.number, "in_flight"
-        if (timed := queue.schedule.find(key)) is not None:
-            return timed, timed.deliveries, "scheduled"
-        line = (record for record in islice(waiting(queue), FIND_MAX) if record.key == key)
-        ready = next(line, None)
-        return None if ready is None else (ready, ready.deliveries, "ready")
-
     def found(self, key: int) -> Found | None:
-        known = self.record(key)
+        known = self._desk.find(key)
         if known is None:
             return None
         record, number, state = known
@@ -108,8 +95,6 @@ class _Line(LocalMailbox[bytes]):
 
 class BrokerBoxes:
     """The queues of a broker in this process."""
-
-    blocking = False
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -131,14 +116,15 @@ class BrokerBoxes:
 
     def totals(self, name: str) -> Totals:
         totals = self._broker.metrics.of(name)
-        return Totals(totals.sent, totals.deleted, len(self._store.desks[name].waiters))
+        desk = self._store.desks.get(name)
+        return Totals(totals.sent, totals.deleted, len(desk.waiters) if desk is not None else 0)
 
     def history(self, name: str, message_id: str) -> list[Step]:
         store = self._store
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
             return []
-        known = self._line(name).record(key)
+        known = store.desks[name].find(key)
         return [] if known is None else self._follow(store, key, index_of(known[0].body))
 
     def _line(self, name: str) -> _Line:
@@ -178,8 +164,6 @@ def _step(entry: journal.Entry, key: int) -> Step:
 
 class UrlBoxes:
     """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
-
-    blocking = True
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.title = ", ".join(urls)

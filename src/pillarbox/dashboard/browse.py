@@ -13,7 +13,6 @@ from pillarbox.mailbox.protocol import State
 
 PAGE = 25
 SEARCH_MAX = 1_000  # so many messages are looked through for one screenful
-_CHUNK = 250
 _EXCERPT = 120
 
 
@@ -70,16 +69,15 @@ def _search(boxes: Boxes, name: str, state: State, offset: int, search: str) -> 
     """Stops at a screenful, or when it has looked through enough: the next page goes on there."""
     shown: list[Shown] = []
     at, end = offset, offset + SEARCH_MAX
-    step = SEARCH_MAX if boxes.blocking else _CHUNK  # over a network, ask once
     while at < end:
-        chunk = boxes.look(name, state, step, at)
+        chunk = boxes.look(name, state, SEARCH_MAX, at)
         for message in chunk:
             at += 1
             if contains(message, search):
                 shown.append(show(message, state))
                 if len(shown) == PAGE:
                     return Screenful(shown, offset, at, at - offset)
-        if len(chunk) < step:
+        if len(chunk) < SEARCH_MAX:
             return Screenful(shown, offset, None, at - offset)
     return Screenful(shown, offset, at, at - offset)
 

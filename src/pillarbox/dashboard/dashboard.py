@@ -1,7 +1,7 @@
 """The dashboard's requests: who may ask, which page answers, and what keeps a page alive.
 
 Looking changes nothing. Whatever changes something is a POST with the token of this process,
-from this origin, and is refused in read-only mode.
+and is refused in read-only mode. Requests of other sites' pages don't come this far.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ ROOT = "/dashboard"
 BEAT_SECONDS = 1.0
 IDLE_SECONDS = 600  # what nobody has looked at for so long is not sampled
 
-Confirm = Callable[[Response], Response]
 Pieces = dict[str, str]  # by the event that brings it: a part of a page
 
 
@@ -47,14 +46,12 @@ class Dashboard:
         boxes: Boxes,
         *,
         read_only: bool = False,
-        confirm: Confirm | None = None,
         pipelines: Pipelines | None = None,
     ) -> None:
         self.boxes = boxes
         self.read_only = read_only
         self.samples = Samples(boxes)
         self.pipelines = pipelines or Pipelines(())
-        self._confirm = confirm
         self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -67,13 +64,7 @@ class Dashboard:
         self._looked_at = self._loop.time()
         if self._beating is None or self._beating.done():
             self._beating = self._loop.create_task(self._beat())
-        if self.boxes.blocking:
-            return asyncio.ensure_future(self._elsewhere(request))
-        response = self._answer(request)
-        return self._confirm(response) if self._confirm is not None else response
-
-    async def _elsewhere(self, request: Request) -> Response:
-        return await asyncio.to_thread(self._answer, request)
+        return asyncio.to_thread(self._answer, request)
 
     def _answer(self, request: Request) -> Response:
         path = unquote(request.path).removeprefix(ROOT).strip("/")
@@ -186,10 +177,7 @@ class Dashboard:
         """Take samples for as long as somebody looks, and a while longer."""
         loop = asyncio.get_running_loop()
         while loop.time() - self._looked_at < IDLE_SECONDS:
-            if self.boxes.blocking:
-                await asyncio.to_thread(self.samples.take)
-            else:
-                self.samples.take()
+            await asyncio.to_thread(self.samples.take)
             await asyncio.sleep(BEAT_SECONDS)
 
     def _stream(self, pieces: Callable[[], Pieces]) -> StreamingResponse:
@@ -231,11 +219,8 @@ class Dashboard:
         if head != "queues" or verb not in actions.VERBS:
             raise NotFoundError("There is no such action.")
         form = _values(request.body.decode("utf-8", "replace"))
-        origin = request.headers.get("origin")
         token = form.pop("token", "")
-        if not hmac.compare_digest(token.encode(), self._token.encode()) or (
-            origin not in (None, request.origin)
-        ):
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             return self._plain(403, "This form is out of date: go back and load the page again.")
         if self.read_only:
             return self._plain(403, "This dashboard is read-only.")
@@ -252,12 +237,7 @@ class Dashboard:
         async def steps() -> None:
             try:
                 while True:
-                    if self.boxes.blocking:
-                        step = await asyncio.to_thread(next, rest, None)
-                    else:
-                        step = next(rest, None)
-                        if self._confirm is not None:
-                            self._confirm(Response())
+                    step = await asyncio.to_thread(next, rest, None)
                     if step is None:
                         return
                     await asyncio.sleep(pause_seconds)
@@ -292,9 +272,7 @@ def mount(
     broker: Broker, *, read_only: bool = False, pipelines: Pipelines | None = None
 ) -> Dashboard:
     """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
-    dashboard = Dashboard(
-        BrokerBoxes(broker), read_only=read_only, confirm=broker.confirmed, pipelines=pipelines
-    )
+    dashboard = Dashboard(BrokerBoxes(broker), read_only=read_only, pipelines=pipelines)
     handle = broker.guarded(dashboard.handle)
     broker.routes.add("/", handle)
     broker.routes.add(ROOT, handle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from threading import Lock
 from time import monotonic
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ RATE_SECONDS = 5
 OLD_SECONDS = 300.0
 ROWS_MAX = 50  # queues on one screen
 PASTS_MAX = 200
+OTHERS_MAX = 500  # queues without a past that one sample looks at
 _SPARK_POINTS = 60
 
 
@@ -59,13 +61,19 @@ class Samples:
         self._kept: dict[str, deque[Sample]] = {}
         self._order: list[str] = []  # trouble first
         self._opened: dict[str, None] = {}  # the queues whose pages were opened last
+        self._lock = Lock()
+        self._next = 0  # of those that have no past, the one that is looked at next
 
     def take(self, only: Sequence[str] | None = None) -> None:
-        """One sample of every queue, or of these."""
+        """One sample of the queues whose turn it is, or of these."""
+        with self._lock:
+            self._take(only)
+
+    def _take(self, only: Sequence[str] | None) -> None:
         now = monotonic()
         with_a_past = {*self._order[:PASTS_MAX], *self._opened}
         names = self._boxes.names()
-        for name in names if only is None else only:
+        for name in self._turn(names, with_a_past) if only is None else only:
             box = self._boxes.open(name)
             if box is None:
                 continue
@@ -80,6 +88,14 @@ class Samples:
         for gone in self._kept.keys() - set(names):
             del self._kept[gone]
         self._order = sorted(self._kept, key=self._place)
+
+    def _turn(self, names: Sequence[str], with_a_past: set[str]) -> list[str]:
+        """All queues with a past, all that are new, and some of the others after each other."""
+        known = [name for name in names if name in self._kept and name not in with_a_past]
+        start = self._next if self._next < len(known) else 0
+        self._next = start + OTHERS_MAX
+        others = set(known) - set(known[start : self._next])
+        return [name for name in names if name not in others]
 
     def _place(self, name: str) -> tuple[bool, bool, str]:
         dead_queue = is_dead_queue(name)

@@ -140,7 +140,8 @@ def adopt(
             segments.append(segment)
         end = segments[-1].end_index if segments else first
         names = [segment.name for segment in segments]
-        commit = Commit(first, end, names, meta, time.time_ns())
+        epochs = [segment.header.epoch for segment in segments]
+        commit = Commit(first, end, names, meta, time.time_ns(), epochs=epochs)
         active = writer.settled_segment(_cost_of(commit))
         _link(writer, [path for path, _ in files], names)
         writer.write_commit(active, commit, segments)

@@ -40,6 +40,8 @@ class Segment:
     sealed: bool = False
     #: Whether every frame was on disk when the footer was written: not so at level os.
     proven: bool = False
+    #: The adopted segments that its last commit names, and their epochs, once somebody asked.
+    adopted: dict[str, int | None] | None = None
 
     @property
     def shift(self) -> int:
@@ -81,6 +83,10 @@ class Catalog:
     def drop_first(self) -> None:
         with self._lock:
             self.replace(self.segments[1:])
+
+    def drop_last(self) -> None:
+        with self._lock:
+            self.replace(self.segments[:-1])
 
     def of_index(self, index: int) -> Segment | None:
         """The segment that holds (or will hold) the index."""

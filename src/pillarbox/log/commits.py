@@ -35,6 +35,10 @@ class Commit(msgspec.Struct, frozen=True):
     time_ns: int
     #: Where the commit before this one lies in the same segment, or 0.
     previous_offset: int = 0
+    #: By which each of the files is known; none were noted before format 2.
+    epochs: list[int] = []
+    #: Whether it stands for one that a repair could not save: only its files are known.
+    lost: bool = False
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -56,13 +60,19 @@ def read_commit(disk: Disk, directory: str, segment: Segment, offset: int) -> Co
     seed = checksum_seed(segment.header.log_id, segment.header.epoch)
     if frame is None or not frame.commits or not checksum_holds(seed, head, payload, offset):
         raise LogCorruptError(path, "its commit frame is damaged", offset, segment.end_index)
+    return decode_commit(frame, payload)
+
+
+def decode_commit(frame: FrameHeader, payload: bytes) -> Commit:
+    """The commit in the payload of a checked frame that commits."""
     return _decode(payload[_commit_at(frame) :])
 
 
 def relink(frame: FrameHeader, payload: bytes, previous_offset: int) -> bytes:
     """The payload of a committing frame that a repair moves: the commit before it moved too."""
     start = _commit_at(frame)
-    commit = msgspec.structs.replace(_decode(payload[start:]), previous_offset=previous_offset)
+    commit = decode_commit(frame, payload)
+    commit = msgspec.structs.replace(commit, previous_offset=previous_offset)
     return payload[:start] + encode_commit(commit)
 
 

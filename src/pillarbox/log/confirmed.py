@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from pillarbox.log.disk import Disk, SharedWord
+from pillarbox.log.disk import Disk, SharedWord, has_no_space
 
 FILE = "confirmed"
 _WORD = struct.Struct("<QQ")
@@ -17,13 +17,20 @@ _MASK = (1 << 64) - 1
 
 class ConfirmedWriter:
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._word: SharedWord = disk.shared_word(f"{directory}/{FILE}", write=True)
+        self._word: SharedWord | None = None
+        try:
+            self._word = disk.shared_word(f"{directory}/{FILE}", write=True)
+        except OSError as error:  # a full disk: readers learn it from the frames
+            if not has_no_space(error):
+                raise
 
     def set(self, index: int) -> None:
-        self._word.set(_WORD.pack(index, index ^ _MASK))
+        if self._word is not None:
+            self._word.set(_WORD.pack(index, index ^ _MASK))
 
     def close(self) -> None:
-        self._word.close()
+        if self._word is not None:
+            self._word.close()
 
 
 class ConfirmedReader:

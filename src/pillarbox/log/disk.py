@@ -16,8 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+TEMPORARY_SUFFIX = ".tmp"
 #: On macOS a plain sync stops at the drive's cache; this one does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+#: Read what the page cache has, and nothing else (Linux).
+_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Mapping(Protocol):
@@ -42,7 +46,9 @@ class Disk(Protocol):
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
-    def pread(self, handle: int, size: int, offset: int) -> bytes: ...
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
+        """Up to `size` bytes. BlockingIOError if they are not in memory and it may not `wait`."""
+
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
     def fdatasync(self, handle: int) -> None: ...
     def allocate(self, handle: int, offset: int, size: int) -> None: ...
@@ -60,6 +66,12 @@ class Disk(Protocol):
     def shared_word(self, path: str, *, write: bool) -> SharedWord: ...
 
 
+def _allocate(handle: int, offset: int, size: int) -> None:
+    # Where the call is missing, the zeros that are written next reserve the room.
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(handle, offset, size)
+
+
 class _MappedWord:
     """A `SharedWord` in a shared mapping: setting it costs a memory store, not a system call."""
 
@@ -67,6 +79,8 @@ class _MappedWord:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
+            if write:
+                _allocate(handle, 0, 16)  # a store into a hole of a full disk is a SIGBUS
             if write and os.fstat(handle).st_size < 16:
                 os.ftruncate(handle, 16)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
@@ -94,10 +108,22 @@ class RealDisk:
         return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o644)
 
     def close(self, handle: int) -> None:
+        _not_for_children.discard(handle)
         os.close(handle)
 
-    def pread(self, handle: int, size: int, offset: int) -> bytes:
-        return os.pread(handle, size, offset)
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
+        if wait or _NO_WAIT is None:
+            return os.pread(handle, size, offset)
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(handle, [buffer], offset, _NO_WAIT)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return os.pread(handle, size, offset)  # this file system can't tell
+        if count < size and count < os.fstat(handle).st_size - offset:
+            raise BlockingIOError(errno.EAGAIN, "only a part is in memory")
+        return bytes(buffer[:count])
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
         if len(parts) == 1:
@@ -111,9 +137,7 @@ class RealDisk:
             os.fdatasync(handle)
 
     def allocate(self, handle: int, offset: int, size: int) -> None:
-        # Where the call is missing, the zeros that are written next reserve the room.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(handle, offset, size)
+        _allocate(handle, offset, size)
 
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
@@ -129,6 +153,8 @@ class RealDisk:
 
     def lock(self, handle: int, *, exclusive: bool) -> bool:
         kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        if exclusive:
+            keep_from_children(handle)
         try:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -163,6 +189,32 @@ class RealDisk:
 
     def shared_word(self, path: str, *, write: bool) -> SharedWord:
         return _MappedWord(path, write=write)
+
+
+_not_for_children: set[int] = set()
+
+
+def keep_from_children(handle: int) -> None:
+    """Let a forked child have no part in a lock: it would hold it when this process is dead."""
+    _not_for_children.add(handle)
+
+
+def _after_fork() -> None:
+    """Replaces the files and keeps their numbers, which the child's copies of us may close."""
+    if _not_for_children:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for handle in _not_for_children:
+            os.dup2(nothing, handle, inheritable=False)
+        os.close(nothing)
+    _not_for_children.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def has_no_space(error: OSError) -> bool:
+    """Whether it failed for want of room: the disk, or the user's share of it, is full."""
+    return error.errno in _NO_SPACE
 
 
 def uninterrupted(call: Callable[[], T]) -> T:
@@ -202,6 +254,40 @@ def sync(disk: Disk, handle: int) -> None:
         uninterrupted(lambda: disk.fdatasync(handle))
 
 
+def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory, and those above it, so that a power cut takes none of them away.
+
+    Syncs the parent of each directory that it makes, from the top down; and that of the one
+    where it begins, which may come from a process that was killed before it could sync.
+    """
+    path = path.rstrip("/")
+    missing = []
+    while path and (names := _names(disk, path)) is None:
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    if path and (missing or not names):
+        with contextlib.suppress(PermissionError):  # not one that we could have made
+            _sync_parent(disk, path)
+    for each in reversed(missing):
+        disk.make_directory(each)
+        _sync_parent(disk, each)
+
+
+def _names(disk: Disk, path: str) -> list[str] | None:
+    """What is in a directory, if there is such a one."""
+    try:
+        return disk.names(path)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return []
+
+
+def _sync_parent(disk: Disk, path: str) -> None:
+    parent = path.rpartition("/")[0]
+    disk.sync_directory(parent or ("/" if path.startswith("/") else "."))
+
+
 def read_file(disk: Disk, path: str) -> bytes:
     """The whole of a small file."""
     handle = disk.open(path)
@@ -213,13 +299,24 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Put `content` at `directory/name` so that a crash leaves the old file or the new one."""
-    temporary = f"{directory}/{name}.tmp"
+    temporary = f"{directory}/{name}{TEMPORARY_SUFFIX}"
     handle = disk.open(temporary, write=True, create=True)
     try:
         disk.truncate(handle, 0)
         write_all(disk, handle, [content], 0)
         sync(disk, handle)
+    except OSError as error:
+        if has_no_space(error):  # half a file would be in the way of everything else
+            disk.truncate(handle, 0)
+        raise
     finally:
         disk.close(handle)
     disk.rename(temporary, f"{directory}/{name}")
     disk.sync_directory(directory)
+
+
+def remove_temporaries(disk: Disk, directory: str) -> None:
+    """What `replace_file` left behind when it was killed, and what takes room for nothing."""
+    for name in disk.names(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            disk.unlink(f"{directory}/{name}")

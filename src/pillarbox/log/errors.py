@@ -14,6 +14,8 @@ LogError
 
 from __future__ import annotations
 
+import os
+
 
 class LogError(Exception):
     """Something went wrong with a log."""
@@ -27,14 +29,29 @@ class LogClosedError(LogError):
         self.path = path
 
 
+def holder_of_lock(pid: int | None) -> str:
+    """Who holds a lock, for an error; `pid` is who took it, as far as it is known."""
+    if not pid:
+        return "another process"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return (
+            f"a process that process {pid} started; process {pid} itself is not running any more"
+            " (or runs in another container)"
+        )
+    except PermissionError:
+        pass
+    return f"process {pid}"
+
+
 class LogLockedError(LogError):
     """Another process has the log open for writing."""
 
     def __init__(self, path: str, pid: int | None) -> None:
-        holder = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"the log {path} is open for writing in {holder}; stop that process, or open the log"
-            " with readonly=True to read beside it"
+            f"the log {path} is open for writing in {holder_of_lock(pid)}; stop that process, or"
+            " open the log with readonly=True to read beside it"
         )
         self.path = path
         self.pid = pid

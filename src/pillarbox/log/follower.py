@@ -13,8 +13,9 @@ from pillarbox.closing import Closing
 from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
 from pillarbox.log.confirmed import ConfirmedReader
 from pillarbox.log.disk import Disk
-from pillarbox.log.errors import LogError, LogFormatError
+from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
 from pillarbox.log.layout import FrameIndex, base_of_name, index_stride
+from pillarbox.log.links import misfit
 from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
@@ -70,20 +71,37 @@ class LogReader(ReadableLog, Closing):
 
     def _relist(self) -> None:
         """Bring the catalog up to date: new segments, sealed ones, dropped ones."""
-        known = {segment.name: segment for segment in self._catalog.segments}
+        try:
+            self._list_again({segment.name: segment for segment in self._catalog.segments})
+        except LogCorruptError:
+            # Or what we know is out of date: a new writer may have cut the log meanwhile.
+            for segment in self._catalog.segments:
+                self._reader.forget(segment)
+            self._list_again({})
+
+    def _list_again(self, known: dict[str, Segment]) -> None:
         names = segment_names(self._disk, self.path)
-        segments = []
+        segments: list[Segment] = []
+        gone = dict(known)
         for place, name in enumerate(names):
-            segment = known.pop(name, None)
+            segment = before = gone.pop(name, None)
             last = place == len(names) - 1
             # The last one may have been sealed, or opened again, since we looked.
             if segment is None or last or not segment.sealed:
                 segment = self._load(name, segment)
-            if segment is not None:
-                segments.append(segment)
+            if segment is None:
+                continue
+            if before is None:
+                self._refuse_a_stranger(segments, segment)
+            segments.append(segment)
         self._catalog.replace(segments)
-        for gone in known.values():
-            self._reader.forget(gone)
+        for segment in gone.values():
+            self._reader.forget(segment)
+
+    def _refuse_a_stranger(self, before: list[Segment], segment: Segment) -> None:
+        what = misfit(self._disk, self.path, before, segment.header, segment.name)
+        if what is not None:
+            raise LogCorruptError(f"{self.path}/{segment.name}", what, 0, segment.base_index)
 
     def _load(self, name: str, before: Segment | None) -> Segment | None:
         try:

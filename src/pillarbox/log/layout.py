@@ -20,7 +20,8 @@ from pillarbox.log.errors import LogFormatError
 
 SEGMENT_MAGIC = b"PBXSEG\0\0"
 TRAILER_MAGIC = b"PBXSEAL\0"
-FORMAT = 1
+#: Format 1 did not say which segment came before.
+FORMAT = 2
 BLOCK_BYTES = 4096
 SUFFIX = ".seg"
 PENDING_SUFFIX = ".pending"
@@ -28,7 +29,7 @@ SPARE_PREFIX = "spare-"
 #: A staged segment counts its indices from 0; the log's directory gives it its base.
 STAGED = 1
 
-_HEADER = struct.Struct("<8sHHI16sQQQq")
+_HEADER = struct.Struct("<8sHHI16sQQQqQ")
 _FOOTER = struct.Struct("<QQqqQQQ")
 _ENTRY = struct.Struct("<QqQ")
 _TRAILER = struct.Struct("<Q8s")
@@ -43,11 +44,13 @@ class SegmentHeader(NamedTuple):
     synced_index: int
     created_ns: int
     flags: int = 0
+    #: The epoch of the segment before this one, 0 in a log's first; None: nobody noted it.
+    previous_epoch: int | None = 0
 
     def encode(self) -> bytes:
         fields = _HEADER.pack(
             SEGMENT_MAGIC,
-            FORMAT,
+            1 if self.previous_epoch is None else FORMAT,
             self.flags,
             0,
             self.log_id,
@@ -55,6 +58,7 @@ class SegmentHeader(NamedTuple):
             self.base_index,
             self.synced_index,
             self.created_ns,
+            self.previous_epoch or 0,
         )
         block = fields.ljust(BLOCK_BYTES - 4, b"\0")
         return block + int(google_crc32c.value(block)).to_bytes(4, "little")
@@ -70,9 +74,9 @@ def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
     magic, version = _HEADER.unpack_from(body)[:2]
     if magic != SEGMENT_MAGIC:
         return None
-    if version != FORMAT:
+    if not 1 <= version <= FORMAT:
         raise LogFormatError(
-            f"{path} is in log format {version} and this Pillarbox reads format {FORMAT};"
+            f"{path} is in log format {version} and this Pillarbox reads up to format {FORMAT};"
             " upgrade Pillarbox to open it"
         )
     return _decode_fields(body)
@@ -89,8 +93,11 @@ def guess_segment_header(block: bytes) -> Iterator[SegmentHeader]:
 
 
 def _decode_fields(block: bytes) -> SegmentHeader:
-    _, _, flags, _, log_id, epoch, base, synced, created = _HEADER.unpack_from(block)
-    return SegmentHeader(log_id, epoch, base, synced, created, flags)
+    _, version, flags, _, log_id, epoch, base, synced, created, previous = _HEADER.unpack_from(
+        block
+    )
+    known = previous if version >= FORMAT else None
+    return SegmentHeader(log_id, epoch, base, synced, created, flags, known)
 
 
 class FrameIndex:

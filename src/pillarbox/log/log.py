@@ -8,12 +8,15 @@ once with a ticket. All methods are safe from many threads.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -21,10 +24,12 @@ from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commit import Ticket, confirmed_ticket
 from pillarbox.log.confirmed import ConfirmedWriter
-from pillarbox.log.disk import Disk, RealDisk, read_file, write_all
-from pillarbox.log.errors import LogError, LogIndexError, LogLockedError, LogPoisonedError
+from pillarbox.log.disk import Disk, RealDisk, make_directory, sync
+from pillarbox.log.errors import LogError, LogIndexError, LogPoisonedError
 from pillarbox.log.follower import LogReader
+from pillarbox.log.headroom import Headroom
 from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.locking import take_lock
 from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
 from pillarbox.log.retention import Retention, first_to_keep
@@ -35,11 +40,12 @@ _logger = logging.getLogger("pillarbox.log")
 Durability = Literal["fsync", "os", "memory"]
 SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
-LOCK_FILE = "lock"
 
 
 class Log(ReadableLog, Closing):
     """A log open for writing. Use `Log.open`."""
+
+    _foreign = False  # whether it belongs to the process that this one was forked from
 
     def __init__(
         self,
@@ -62,9 +68,7 @@ class Log(ReadableLog, Closing):
         self._drop_lock = threading.Lock()
         self._closed = False
         self._word = ConfirmedWriter(disk, path)
-        segments = recovered.segments
-        own = [each.header.log_id for each in segments if not each.staged]
-        self.log_id = own[-1] if own else secrets.token_bytes(16)
+        self._new_id = secrets.token_bytes(16)
         self._writer = Writer(
             disk,
             path,
@@ -77,6 +81,7 @@ class Log(ReadableLog, Closing):
             confirmed=self._on_confirmed,
             rolled=self._on_rolled,
         )
+        self.room = Headroom(self._writer)
         self._word.set(self._writer.end_index)
         self.syncs = self._writer.syncs
         # For the hot path: write one record now, if nobody else writes, and give its index;
@@ -85,6 +90,7 @@ class Log(ReadableLog, Closing):
         self.lead: Callable[[bytes], int | None]
         self.lead = self._writer.lead_one if durability != MEMORY else _never
         self.sync = self._writer.sync
+        _open_logs.add(self)
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class Log(ReadableLog, Closing):
             raise LogError(f"durability must be 'fsync', 'os' or 'memory'; got {durability!r}")
         if segment_bytes < SEGMENT_BYTES_MIN:
             raise LogError(f"segment_bytes must be {SEGMENT_BYTES_MIN} or more")
-        make_log_directory(used, directory)
+        make_directory(used, directory)
         handle = take_lock(used, directory)
         try:
             recovered = recover(
@@ -167,6 +173,8 @@ class Log(ReadableLog, Closing):
 
     def close(self) -> None:
         """Write and sync what was submitted, seal the log, and let go of it."""
+        if self._foreign:
+            return
         with self._drop_lock:
             if self._closed:
                 return
@@ -178,6 +186,15 @@ class Log(ReadableLog, Closing):
             self._word.close()
             self._reader.close()
             self._disk.close(self._lock_handle)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the log goes on in the parent, and nothing here may touch it."""
+        self._foreign = True
+        self._writer.lock = threading.Lock()  # another thread may have held it
+        self._writer.stopped = LogError(
+            f"the log {self.path} belongs to the process that this one was forked from; only that"
+            " one may write to it"
+        )
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -196,20 +213,25 @@ class Log(ReadableLog, Closing):
         return ticket.first_index
 
     def submit(
-        self, records: Sequence[bytes], *, lazy: bool = False, urgent: bool = False
+        self,
+        records: Sequence[bytes],
+        *,
+        lazy: bool = False,
+        urgent: bool = False,
+        leave: int = 0,
     ) -> Ticket:
         """Give the records their indices now; the ticket tells when they are confirmed.
 
         They stay together: after a crash all of them are there, or none. `lazy` records go
         with the next group, or soon; nobody has to wait. `urgent` ones may use the room that
-        is kept back when the disk is full.
+        is held back for a full disk (`room.hold_back`), but for the last `leave` bytes of it.
         """
         if not records:
             raise LogError("there is nothing to submit; give at least one record")
         if self.durability == OS:  # no sync to share: a write is all there is to it
-            first_index = self._writer.append(records, urgent=urgent)
+            first_index = self._writer.append(records, urgent=urgent, leave=leave)
             return confirmed_ticket(self._writer.commit, first_index, len(records))
-        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent)
+        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent, leave=leave)
         if self.durability == MEMORY:
             self._buffered(ticket)
             return ticket.already_confirmed()
@@ -228,6 +250,21 @@ class Log(ReadableLog, Closing):
         self._writer.commit.drain()
         if self._writer.poisoned is not None:
             raise self._writer.poisoned
+
+    def make_durable(self) -> None:
+        """Have everything that is written so far on disk, whatever the level."""
+        self.flush()
+        if self.syncs:
+            return
+        first = self._catalog.of_index(self._writer.synced_index)
+        for segment in self._catalog.segments:
+            if first is None or segment.base_index >= first.base_index:
+                with contextlib.suppress(FileNotFoundError):  # retention has dropped it
+                    handle = self._disk.open(f"{self.path}/{segment.name}")
+                    try:
+                        sync(self._disk, handle)
+                    finally:
+                        self._disk.close(handle)
 
     def _on_confirmed(self, index: int) -> None:
         self._word.set(index)
@@ -275,23 +312,25 @@ class Log(ReadableLog, Closing):
         """Drop whole sealed segments below `index` that nothing pins; the new first index."""
         with self._drop_lock:
             limit = min([index, *self.pins().values()])
-            while len(self._catalog.segments) > 1:
+            while self._catalog.segments:
                 oldest = self._catalog.segments[0]
-                # A commit that names the next segment goes with it, not before it.
-                needed = self._catalog.segments[1] if self._leads(oldest) else oldest
-                if not oldest.sealed or needed.end_index > limit:
+                needed = self._last_with(oldest)
+                if needed is self._catalog.segments[-1] or needed.end_index > limit:
                     break
                 self._catalog.drop_first()
                 self._reader.forget(oldest)
-                self._writer.spares.drop(oldest.name, recyclable=not oldest.staged)
+                recyclable = not (oldest.staged or self._writer.full)
+                self._writer.spares.drop(oldest.name, recyclable=recyclable)
         return self.first_index
 
     def drop_spares(self) -> None:
         """Give the room of files that are kept for segments to come back to the disk."""
         self._writer.spares.drop_all()
 
-    def _leads(self, segment: Segment) -> bool:
-        return bool(segment.commit_offset) and self._catalog.segments[1].staged
+    def _last_with(self, oldest: Segment) -> Segment:
+        """A commit is dropped with all the segments that it names: it tells what they are."""
+        following = self._catalog.segments[1:] if oldest.commit_offset else ()
+        return [oldest, *itertools.takewhile(attrgetter("staged"), following)][-1]
 
     def sealed_segments(self) -> list[tuple[int, int]]:
         """(end index, bytes) of each segment that is full, oldest first."""
@@ -337,40 +376,23 @@ class Log(ReadableLog, Closing):
         """
         return append_committed(self._writer, records, meta)
 
-    def get(self, index: int) -> bytes:
-        """The record at `index`."""
+    def get(self, index: int, *, wait: bool = True) -> bytes:
+        """The record at `index`. BlockingIOError if it is not in memory and it may not `wait`."""
         if index >= self.end_index and index < self.next_index:
             raise LogIndexError(self.path, index, self.first_index, self.end_index)
-        return super().get(index)
+        return super().get(index, wait=wait)
 
 
 def _never(record: bytes) -> None:
     """Nobody leads."""
 
 
-def make_log_directory(disk: Disk, directory: str) -> None:
-    """Make the directory, and make its own name durable."""
-    try:
-        disk.names(directory)
-    except FileNotFoundError:
-        disk.make_directory(directory)
-        parent = directory.rstrip("/").rpartition("/")[0]
-        with contextlib.suppress(FileNotFoundError):
-            disk.sync_directory(parent or ("/" if directory.startswith("/") else "."))
+_open_logs: weakref.WeakSet[Log] = weakref.WeakSet()
 
 
-def take_lock(disk: Disk, directory: str) -> int:
-    """Become the log's writer, or say who is."""
-    path = f"{directory}/{LOCK_FILE}"
-    handle = disk.open(path, write=True, create=True)
-    if not disk.lock(handle, exclusive=True):
-        disk.close(handle)
-        text = read_file(disk, path).strip()
-        raise LogLockedError(directory, int(text) if text.isdigit() else None)
-    try:
-        disk.truncate(handle, 0)
-        write_all(disk, handle, [str(os.getpid()).encode()], 0)
-    except OSError:
-        # The pid is for a human's eyes; a full disk must not keep the log from opening.
-        _logger.debug("the pid could not be written to %s", path)
-    return handle
+def _after_fork() -> None:
+    for log in list(_open_logs):
+        log.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from pillarbox.log.disk import Disk, read_file, replace_file
+from pillarbox.log.disk import Disk, make_directory, read_file, replace_file
 from pillarbox.log.errors import LogCorruptError, LogError
 
 TAILERS = "tailers"
@@ -46,8 +46,7 @@ class Positions:
         try:
             replace_file(self._disk, self._directory, name + _SUFFIX, content)
         except FileNotFoundError:
-            self._disk.make_directory(self._directory)
-            self._disk.sync_directory(self._directory.rpartition("/")[0])
+            make_directory(self._disk, self._directory)
             replace_file(self._disk, self._directory, name + _SUFFIX, content)
 
     def delete(self, name: str) -> None:

@@ -19,6 +19,7 @@ from pillarbox.log.disk import Disk
 from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame import LOST
 from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.links import identity_of
 from pillarbox.log.positions import PINS, TAILERS, Positions
 from pillarbox.log.reader import Block, Frame, FrameReader
 from pillarbox.log.tailer import Tailer
@@ -53,6 +54,7 @@ class ReadableLog(ABC):
     #: Whether nobody in this process notifies its readers, so that they have to look.
     polls: bool = False
     _repr_html_ = notebook.of_log
+    _new_id = b""
 
     def __init__(self, disk: Disk, path: str, catalog: Catalog, *, indexing: bool) -> None:
         self.path = path
@@ -67,6 +69,11 @@ class ReadableLog(ABC):
     @abstractmethod
     def end_index(self) -> int:
         """One past the last confirmed record."""
+
+    @property
+    def log_id(self) -> bytes:
+        """What no other log has; empty if nothing was written yet, and nobody is about to."""
+        return identity_of([each.header for each in self._catalog.segments]) or self._new_id
 
     def refresh(self) -> None:  # noqa: B027 - nothing to do where the writer notifies
         """Look whether the log has grown. Only a reader beside the writer needs to."""
@@ -84,14 +91,14 @@ class ReadableLog(ABC):
 
     # -- reading ---------------------------------------------------------------------------
 
-    def get(self, index: int) -> bytes:
-        """The record at `index`."""
+    def get(self, index: int, *, wait: bool = True) -> bytes:
+        """The record at `index`. BlockingIOError if it is not in memory and it may not `wait`."""
         end = self.end_index
         segment = self._catalog.of_index(index)
         if segment is None or not self.first_index <= index < end:
             raise LogIndexError(self.path, index, self.first_index, end)
         try:
-            return self._reader.record(segment, index)
+            return self._reader.record(segment, index, wait=wait)
         except FileNotFoundError:
             raise LogIndexError(self.path, index, self.first_index, end) from None
 
@@ -182,7 +189,8 @@ class ReadableLog(ABC):
         offset = segment.commit_offset
         while offset >= BLOCK_BYTES:
             commit = read_commit(self._disk, self.path, segment, offset)
-            yield commit
+            if not commit.lost:
+                yield commit
             offset = commit.previous_offset
 
     def read_arrow(

@@ -8,6 +8,7 @@ writer may shorten a file.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
@@ -100,32 +101,35 @@ class FrameReader:
         self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._checked: tuple[Segment, FrameHeader, bytes] | None = None  # the last large frame
 
-    def record(self, segment: Segment, index: int) -> bytes:
-        """One confirmed record, found by walking headers; only its own frame is checked."""
+    def record(self, segment: Segment, index: int, *, wait: bool = True) -> bytes:
+        """One confirmed record, found by walking headers; only its own frame is checked.
+
+        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        """
         target = index - segment.shift
         checked = self._checked
         if checked is not None and checked[0] is segment:
             _, header, frame = checked
             if header.first_index <= target < header.end_index:
                 return decode_record(frame, header, target - header.first_index)
-        header, frame = self._frame_of(segment, target)
+        header, frame = self._frame_of(segment, target, wait=wait)
         if header.end_index - header.first_index > 1:
             self._checked = segment, header, frame
         return decode_record(frame, header, target - header.first_index)
 
-    def _frame_of(self, segment: Segment, target: int) -> tuple[FrameHeader, bytes]:
-        file = self._file(segment)
+    def _frame_of(self, segment: Segment, target: int, *, wait: bool) -> tuple[FrameHeader, bytes]:
+        file = self._file(segment, wait=wait)
         start, stop = segment.index.range_of_index(target)
-        data = self._window(segment, file, start, stop)
+        data = self._window(segment, file, start, stop, wait=wait)
         position, size = walk(data, target)
         while not size and data:  # past the window: only where the index has no entry yet
             start += position
-            data = self._disk.pread(file.handle, WINDOW_BYTES, start)
+            data = self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
             position, size = walk(data, target)
         offset = start + position
         frame = data[position : position + size]
         if len(frame) < size <= self._disk.size(file.handle) - offset:
-            frame = self._disk.pread(file.handle, size, offset)
+            frame = self._disk.pread(file.handle, size, offset, wait=wait)
         header = decode_header(frame, 0, offset, file.epoch)
         head, payload = frame[:HEADER_BYTES], frame[HEADER_BYTES:]
         if header is None or not checksum_holds(file.seed, head, payload, offset):
@@ -137,14 +141,16 @@ class FrameReader:
             raise _damage(segment, offset, target)
         return header, frame
 
-    def _window(self, segment: Segment, file: _File, start: int, stop: int | None) -> bytes:
+    def _window(
+        self, segment: Segment, file: _File, start: int, stop: int | None, *, wait: bool
+    ) -> bytes:
         """The bytes between two entries of the index; kept, because they never change."""
         if stop is None:
-            return self._disk.pread(file.handle, WINDOW_BYTES, start)
+            return self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
         key = (segment.base_index, start)
         data = self._windows.get(key)
         if data is None:
-            data = self._disk.pread(file.handle, stop - start, start)
+            data = self._disk.pread(file.handle, stop - start, start, wait=wait)
             if len(data) <= WINDOW_BYTES:
                 with self._lock:
                     self._windows[key] = data
@@ -196,10 +202,12 @@ class FrameReader:
             self._blocks.clear()
             self._windows.clear()
 
-    def _file(self, segment: Segment) -> _File:
+    def _file(self, segment: Segment, *, wait: bool = True) -> _File:
         with self._lock:
             file = self._files.get(segment.base_index)
             if file is None or file.epoch != segment.header.epoch:
+                if not wait:  # its header has to be read
+                    raise BlockingIOError(errno.EAGAIN, "the segment is not open")
                 file = _File(self._disk, f"{self._directory}/{segment.name}", segment)
                 self._files[segment.base_index] = file
                 while len(self._files) > _OPEN_FILES_MAX:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from pillarbox.log.catalog import Segment, load_sealed, read_footer, read_header
 from pillarbox.log.commits import read_commit
-from pillarbox.log.disk import Disk, Mapping, sync
+from pillarbox.log.disk import Disk, Mapping, make_directory
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -26,8 +26,9 @@ from pillarbox.log.layout import (
     is_segment_name,
     trailer_offset,
 )
+from pillarbox.log.links import misfit, wrong_name
 from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
-from pillarbox.log.segment import SegmentWriter, new_spare_name
+from pillarbox.log.segment import SegmentWriter, clear_from, new_spare_name
 
 ASIDE = "aside"
 
@@ -67,9 +68,9 @@ def load_image(disk: Disk, directory: str, name: str) -> _Image:
         header = read_header(disk, handle, path)
         if header is None:
             raise LogCorruptError(path, "its header block fails its checksum", 0, base_index)
-        if header.base_index != base_index and not header.flags & STAGED:
-            what = f"its header says that it begins at index {header.base_index}"
-            raise LogCorruptError(path, what, 0, base_index)
+        wrong = wrong_name(header, name)
+        if wrong is not None:
+            raise LogCorruptError(path, wrong, 0, base_index)
         return _Image(path, name, header, disk.map(handle, disk.size(handle)))
     finally:
         disk.close(handle)
@@ -115,6 +116,7 @@ def recover(
             progress(place, len(names))
         if result.segments and result.segments[-1].end_index != base_of_name(names[place]):
             raise _gap(directory, result.segments[-1], names[place])
+        _refuse_a_stranger(disk, directory, names[place], result.segments)
         segment = None
         if place < len(names) - 1 and not check_all:
             segment = _sealed_before(disk, directory, names[place], names[place + 1 :])
@@ -128,6 +130,21 @@ def recover(
         place += 1
     _drop_uncommitted(disk, directory)
     return result
+
+
+def _refuse_a_stranger(disk: Disk, directory: str, name: str, before: list[Segment]) -> None:
+    """Refuse a segment that belongs to another log, or elsewhere in this one."""
+    path = f"{directory}/{name}"
+    handle = disk.open(path)
+    try:
+        header = read_header(disk, handle, path)
+    finally:
+        disk.close(handle)
+    if header is None:
+        raise LogCorruptError(path, "its header block fails its checksum", 0, base_of_name(name))
+    what = misfit(disk, directory, before, header, name)
+    if what is not None:
+        raise LogCorruptError(path, what, 0, base_of_name(name))
 
 
 def _drop_headless_last(disk: Disk, directory: str, names: list[str], result: Recovery) -> None:
@@ -240,7 +257,7 @@ def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -
         if next(frames_after(image.data, image.header, 0), None) is None:
             disk.rename(f"{directory}/{name}", f"{directory}/{new_spare_name()}")
         else:
-            disk.make_directory(f"{directory}/{ASIDE}")
+            make_directory(disk, f"{directory}/{ASIDE}")
             disk.rename(f"{directory}/{name}", f"{directory}/{ASIDE}/{name}")
             disk.sync_directory(f"{directory}/{ASIDE}")
             result.aside.append(name)
@@ -248,22 +265,17 @@ def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -
 
 
 def _cut(disk: Disk, image: _Image, found: Scan, result: Recovery) -> None:
-    """End the file after its last whole frame, for good, before anything is written there."""
+    """Take what follows the last whole frame away, for good, before anything is written there."""
     result.tail = found
-    lost = len(image.data) - found.end_offset
-    if lost:
-        if image.data[found.end_offset :].strip(b"\0"):
-            result.cut.append((image.path, found.end_offset, lost))
-        _truncate(disk, image.path, found.end_offset)
-
-
-def _truncate(disk: Disk, path: str, size: int) -> None:
-    handle = disk.open(path, write=True)
-    try:
-        disk.truncate(handle, size)
-        sync(disk, handle)
-    finally:
-        disk.close(handle)
+    rest = image.data[found.end_offset :]
+    if rest.strip(b"\0"):
+        result.cut.append((image.path, found.end_offset, len(rest)))
+    if rest:
+        handle = disk.open(image.path, write=True)
+        try:
+            clear_from(disk, handle, found.end_offset, len(found.index.offsets))
+        finally:
+            disk.close(handle)
 
 
 def _reseal(disk: Disk, image: _Image, found: Scan, result: Recovery) -> Segment:

@@ -1,8 +1,9 @@
 """Checking a log without opening it, and saving what can be saved of a damaged one.
 
-`verify` reads everything and changes nothing. `repair` rewrites each damaged segment from its
-whole frames, puts a LOST frame where records are gone (so every other record keeps its
-index), and keeps the damaged file in `aside/`. Both say exactly what is lost.
+`verify` reads everything and changes nothing. `repair` puts segments that stand under a wrong
+name back, sets aside what does not belong, and rewrites each damaged segment from its whole
+frames; a LOST frame stands where records are gone, so every other record keeps its index. The
+files that it replaces are kept in `aside/`. Both say exactly what is lost.
 """
 
 from __future__ import annotations
@@ -10,25 +11,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
-from pillarbox.log.commits import relink
-from pillarbox.log.disk import Disk, Mapping, RealDisk
-from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, LOST, FrameHeader
-from pillarbox.log.layout import (
-    BLOCK_BYTES,
-    STAGED,
-    SegmentHeader,
-    base_of_name,
-    decode_segment_header,
-    guess_segment_header,
-    segment_name,
-)
-from pillarbox.log.log import take_lock
-from pillarbox.log.recovery import ASIDE, segment_names
-from pillarbox.log.scan import evidence_of_damage, frames_after, scan
-from pillarbox.log.segment import SegmentWriter, new_epoch, new_spare_name
+from pillarbox.log.commits import Commit
+from pillarbox.log.disk import Disk, RealDisk
+from pillarbox.log.errors import LogError
+from pillarbox.log.frame import DATA, decode_records
+from pillarbox.log.layout import BLOCK_BYTES, base_of_name, is_segment_name
+from pillarbox.log.locking import take_lock
+from pillarbox.log.placement import Placement, place
+from pillarbox.log.reader import Frame
+from pillarbox.log.rewrite import MOVED_SUFFIX, move_all, write_anew, write_stand_in
+from pillarbox.log.salvage import Found, load
+from pillarbox.log.scan import evidence_of_damage, scan
+from pillarbox.log.standins import lost_commit, stand_ins
 
 Progress = Callable[[int, int], None]
+_BROKEN = "frames fail their checksums or are missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,12 @@ class Report:
     torn_tail: tuple[str, int, int] | None = None
     lost_before: list[tuple[int, int]] = field(default_factory=list)
     kept_aside: list[str] = field(default_factory=list)
+    #: The log's id, and the records that it holds: up to `end_index`, lost ones too.
+    log_id: str = ""
+    first_index: int = 0
+    end_index: int = 0
+    #: Why `repair` would refuse, if it would.
+    unsure: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -63,193 +68,238 @@ class Report:
 
 
 @dataclass(slots=True)
-class _Found:
-    """One segment: its header (if it can be told), and its whole frames in order."""
+class _Examined:
+    """A log's segments in order, and how far each is to be extended by a repair."""
 
-    name: str
-    image: Mapping
-    header: SegmentHeader | None
-    frames: list[FrameHeader] = field(default_factory=list)
-    damaged: bool = False
-
-    @property
-    def shift(self) -> int:
-        return base_of_name(self.name) - self.header.base_index if self.header else 0
+    report: Report
+    placement: Placement
+    ends: dict[str, int] = field(default_factory=dict)
+    #: Records of which no segment is left: (first index, index after the last).
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    #: By the name of the segment that it was in: a commit that is lost.
+    commits: dict[str, Commit] = field(default_factory=dict)
 
 
 def verify(
-    path: str | os.PathLike[str], *, disk: Disk | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *,
+    disk: Disk | None = None,
+    progress: Progress | None = None,
+    log_id: str = "",
+    needs: tuple[int, int] | None = None,
 ) -> Report:
-    """Read and check every frame of the log; nothing is changed."""
-    return _examine(disk if disk is not None else RealDisk(), os.fspath(path), progress)[0]
+    """Read and check every frame of the log; nothing is changed.
+
+    `log_id` says which log this has to be, and `needs` which records it has to hold, if the
+    caller knows.
+    """
+    used = disk if disk is not None else RealDisk()
+    return _examine(used, os.fspath(path), progress, log_id, needs).report
 
 
 def repair(
-    path: str | os.PathLike[str], *, disk: Disk | None = None, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    *,
+    disk: Disk | None = None,
+    progress: Progress | None = None,
+    log_id: str = "",
+    needs: tuple[int, int] | None = None,
 ) -> Report:
-    """Rewrite what is damaged without the lost records; nothing is deleted."""
+    """Put in order and rewrite what is damaged, without the lost records; nothing is deleted."""
     used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
     handle = take_lock(used, directory)
     try:
-        report, segments = _examine(used, directory, progress)
-        for place, found in enumerate(segments):
-            following = segments[place + 1] if place + 1 < len(segments) else None
-            if found.damaged:
-                _rewrite(used, directory, found, following, report)
+        found = _examine(used, directory, progress, log_id, needs)
+        if found.report.unsure is not None:
+            raise LogError(found.report.unsure)
+        if found.report.damage:
+            _mend(used, directory, found)
     finally:
         used.close(handle)
-    return report
+    return found.report
 
 
-def _examine(disk: Disk, directory: str, progress: Progress | None) -> tuple[Report, list[_Found]]:
-    report = Report(directory)
-    names = segment_names(disk, directory)
-    segments: list[_Found] = []
-    for place, name in enumerate(names):
-        found = _load(disk, directory, name)
-        after = names[place + 1] if place + 1 < len(names) else None
-        _check(found, base_of_name(after) if after else None, report)
-        segments.append(found)
-        report.segments += 1
-        report.bytes += len(found.image)
-        if progress is not None:
-            progress(place + 1, len(names))
-    return report, segments
+def salvage(
+    path: str | os.PathLike[str], *, disk: Disk | None = None, log_id: str = ""
+) -> Iterator[Frame]:
+    """Every whole group of records, in order, whatever lies between them."""
+    used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
+    for found in _placed(used, directory, log_id, None)[1].order:
+        for frame in found.frames:
+            if frame.kind == DATA:
+                records = decode_records(found.payload(frame), frame, 0)
+                yield Frame(frame.first_index + found.shift, frame.time_ns, records)
 
 
-def _load(disk: Disk, directory: str, name: str) -> _Found:
-    path = f"{directory}/{name}"
-    handle = disk.open(path)
-    try:
-        image = disk.map(handle, disk.size(handle))
-    finally:
-        disk.close(handle)
-    block = image[:BLOCK_BYTES]
-    header = decode_segment_header(block, path)
-    if header is not None:
-        return _Found(name, image, header)
-    adopted = name != segment_name(base_of_name(name))
-    for guess in guess_segment_header(block):
-        # The name is the better witness of what the checksum of a frame does not cover.
-        candidate = guess._replace(
-            base_index=0 if adopted else base_of_name(name), flags=STAGED if adopted else 0
+def _mend(disk: Disk, directory: str, examined: _Examined) -> None:
+    report, order, commits = examined.report, examined.placement.order, examined.commits
+    rejected = [found for found, _ in examined.placement.rejected]
+    planned = [
+        each
+        for first, end in examined.missing
+        for each in stand_ins(examined.placement, first, end, commits)
+    ]
+    report.kept_aside += move_all(disk, directory, order, rejected)
+    for at, found in enumerate(order):
+        if found.damaged:
+            before = order[at - 1] if at else None
+            end = examined.ends.get(found.right_name, found.end)
+            commit = commits.get(found.right_name)
+            report.kept_aside.append(write_anew(disk, directory, found, before, end, commit))
+    for header, first, end in planned:
+        time_ns = max((each.time_ns for each in order if each.base < first), default=0)
+        write_stand_in(disk, directory, header, first, end, time_ns, commits)
+
+
+def _examine(
+    disk: Disk,
+    directory: str,
+    progress: Progress | None,
+    log_id: str,
+    needs: tuple[int, int] | None,
+) -> _Examined:
+    files, placement = _placed(disk, directory, log_id, progress)
+    report = Report(directory, segments=len(files), bytes=sum(len(each.image) for each in files))
+    report.log_id = placement.log_id.hex()
+    examined = _Examined(report, placement)
+    order = placement.order
+    for found, following in zip_longest(order, order[1:]):
+        _check(found, following, report)
+        _check_end(found, following, examined)
+        _check_commit(found, following, examined)
+    if order:
+        report.first_index, report.end_index = order[0].base, order[-1].end
+    _check_needs(needs, examined)
+    _report_missing(examined)
+    if placement.unsure:
+        report.unsure = (
+            f"{directory} holds as many segments of one log as of another, and nothing tells which"
+            " of them is right; take away those that do not belong there, then repair it"
         )
-        if next(frames_after(image, candidate, BLOCK_BYTES), None) is not None:
-            return _Found(name, image, candidate, damaged=True)
-    return _Found(name, image, None, damaged=True)
+    return examined
 
 
-def _check(found: _Found, next_base: int | None, report: Report) -> None:
+def _placed(
+    disk: Disk, directory: str, log_id: str, progress: Progress | None
+) -> tuple[list[Found], Placement]:
+    files = []
+    names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in disk.names(directory)]
+    names = [(file, name) for file, name in names if is_segment_name(name)]
+    for at, (file, name) in enumerate(names):
+        files.append(load(disk, directory, file, name))
+        if progress is not None:
+            progress(at + 1, len(names))
+    return files, place(files, bytes.fromhex(log_id))
+
+
+def _check(found: Found, following: Found | None, report: Report) -> None:
     """Follow one segment; note each stretch of bytes whose records are gone."""
-    base = base_of_name(found.name)
-    if found.header is None:
-        end = next_base if next_base is not None else base
-        what = "the header can't be read, and nothing can be checked without it"
-        report.damage.append(Damage(found.name, what, 0, len(found.image), base, end))
-        return
-    if found.damaged:
+    base, name = found.base, found.name
+    if name != found.right_name:
+        what = f"it is {found.right_name} under a wrong name, and can be put back"
+        report.damage.append(Damage(name, what, 0, 0, base, base))
+    if found.guessed:
         what = "the header block fails its checksum; its records can be saved"
-        report.damage.append(Damage(found.name, what, 0, BLOCK_BYTES, base, base))
-    whole = scan(found.image, found.header)
-    proof = evidence_of_damage(found.image, found.header, whole)
-    found.frames = list(frames_after(found.image, found.header, BLOCK_BYTES))
-    sealed = bool(found.frames) and found.frames[-1].kind == FOOTER
-    if proof is None and not sealed and next_base is None:
+        report.damage.append(Damage(name, what, 0, BLOCK_BYTES, base, base))
+    whole = scan(found.image, found.known)
+    proof = evidence_of_damage(found.image, found.known, whole)
+    if proof is None and not found.sealed and following is None:
         _tail(found, whole.end_offset, report)
-    _note_gaps(found, next_base, report)
+    index, place = base, BLOCK_BYTES
+    for frame in found.frames:
+        first = frame.first_index + found.shift
+        if frame.offset != place or first != index:
+            report.damage.append(Damage(name, _BROKEN, place, frame.offset, index, first))
+            found.damaged = True
+        index, place = frame.end_index + found.shift, frame.end_offset
     data = [frame for frame in found.frames if frame.kind == DATA]
     report.frames += len(data)
     report.records += sum(frame.count for frame in data)
-    report.lost_before.extend(whole.lost)
+    report.lost_before.extend((a + found.shift, b + found.shift) for a, b in whole.lost)
 
 
-def _tail(found: _Found, end_offset: int, report: Report) -> None:
+def _tail(found: Found, end_offset: int, report: Report) -> None:
     """The last segment was not closed: what follows its whole frames was never confirmed."""
     found.frames = [frame for frame in found.frames if frame.offset < end_offset]
     if found.image[end_offset:].strip(b"\0"):
         report.torn_tail = (found.name, end_offset, len(found.image) - end_offset)
 
 
-def _note_gaps(found: _Found, next_base: int | None, report: Report) -> None:
-    index, place = base_of_name(found.name), BLOCK_BYTES
-    for frame in found.frames:
-        first = frame.first_index + found.shift
-        if frame.offset != place or first != index:
-            what = "frames fail their checksums or are missing"
-            report.damage.append(Damage(found.name, what, place, frame.offset, index, first))
-            found.damaged = True
-        index, place = frame.end_index + found.shift, frame.end_offset
-    if next_base is not None and index != next_base:
-        what = "frames fail their checksums or are missing"
-        damage = Damage(found.name, what, place, len(found.image), index, next_base)
-        report.damage.append(damage)
-        found.damaged = True
+def _check_end(found: Found, following: Found | None, examined: _Examined) -> None:
+    """Whether the segment reaches up to the next one, or at least to where it was sealed."""
+    end = found.end
+    if following is not None and end < following.base:
+        if _continues(following, found):
+            end = following.base
+        else:
+            examined.missing.append((end, following.base))
+    short = following is not None and found.end < following.base
+    if end != found.end or (not found.sealed and (found.staged or short)):
+        place = found.frames[-1].end_offset if found.frames else BLOCK_BYTES
+        damage = Damage(found.name, _BROKEN, place, len(found.image), found.end, end)
+        examined.report.damage.append(damage)
+        examined.ends[found.right_name], found.damaged = end, True
 
 
-def _rewrite(
-    disk: Disk, directory: str, found: _Found, following: _Found | None, report: Report
-) -> None:
-    """Write the segment anew from its whole frames, then put it in the damaged one's place."""
-    spare = f"{directory}/{new_spare_name()}"
-    handle = disk.open(spare, write=True, create=True)
-    base = base_of_name(found.name)
-    old = found.header
-    log_id = old.log_id if old is not None else bytes(16)
-    header = SegmentHeader(log_id, new_epoch(), base - found.shift, 0, 0, old.flags if old else 0)
-    capacity = len(found.image) + BLOCK_BYTES + 64 * (len(found.frames) + 2)
-    writer = SegmentWriter(disk, handle, header, capacity, capacity)
-    try:
-        disk.pwrite(handle, [header.encode()], 0)
-        for frame in found.frames:
-            _copy(writer, found, frame)
-        end = base_of_name(following.name) - found.shift if following else writer.end_index
-        _mark_lost(writer, end)
-        writer.seal(writer.end_index)
-        writer.sync()
-    finally:
-        writer.close()
-    disk.make_directory(f"{directory}/{ASIDE}")
-    kept = _free_name(disk, f"{directory}/{ASIDE}", found.name)
-    disk.link(f"{directory}/{found.name}", f"{directory}/{ASIDE}/{kept}")
-    disk.sync_directory(f"{directory}/{ASIDE}")
-    disk.sync_directory(directory)
-    disk.rename(spare, f"{directory}/{found.name}")
-    disk.sync_directory(directory)
-    report.kept_aside.append(f"{ASIDE}/{kept}")
-
-
-def _copy(writer: SegmentWriter, found: _Found, frame: FrameHeader) -> None:
-    _mark_lost(writer, frame.first_index)
-    if frame.kind == FOOTER or frame.first_index < writer.end_index:
+def _check_commit(found: Found, following: Found | None, examined: _Examined) -> None:
+    """Whether one of the log's own segments has the commit of the adopted ones after it."""
+    if following is None or not following.staged or found.staged or found.end != following.base:
         return
-    payload = found.image[frame.offset + HEADER_BYTES : frame.end_offset]
-    if frame.commits:
-        payload = relink(frame, payload, writer.commit_offset)
-    writer.write_frame(
-        frame.kind,
-        payload,
-        time_ns=frame.time_ns,
-        synced=writer.end_index,
-        count=frame.count,
-        data_bytes=frame.data_bytes,
-        flags=frame.flags,
-    )
+    if found.known.previous_epoch is None or any(
+        following.right_name in commit.files for commit in found.adoptions()
+    ):
+        return
+    what = f"the commit that names {following.right_name} is missing, and its metadata is lost"
+    place = found.frames[-1].offset if found.frames else BLOCK_BYTES
+    examined.report.damage.append(Damage(found.name, what, place, place, found.end, found.end))
+    order = examined.placement.order
+    examined.commits[found.right_name] = lost_commit(order[order.index(following) :])
+    found.damaged = True
 
 
-def _mark_lost(writer: SegmentWriter, end_index: int) -> None:
-    if end_index > writer.end_index:
-        count = end_index - writer.end_index
-        synced = writer.end_index
-        writer.write_frame(LOST, b"", time_ns=writer.max_time_ns, synced=synced, count=count)
+def _continues(following: Found, found: Found) -> bool:
+    """Whether what is missing between the two can have been in the first of them."""
+    if following.staged:
+        return not found.sealed
+    return following.known.previous_epoch in (None, found.known.epoch)
 
 
-def _free_name(disk: Disk, directory: str, name: str) -> str:
-    taken = set(disk.names(directory))
-    return next(new for new in _numbered(name) if new not in taken)
+def _check_needs(needs: tuple[int, int] | None, examined: _Examined) -> None:
+    """Whether the log begins and ends where whoever relies on it says."""
+    if needs is None or needs[0] >= needs[1]:
+        return
+    order, report = examined.placement.order, examined.report
+    if not order:
+        examined.missing.append(needs)
+        report.first_index, report.end_index = needs
+        return
+    if needs[0] < report.first_index:
+        examined.missing.insert(0, (needs[0], report.first_index))
+        report.first_index = needs[0]
+    if needs[1] > report.end_index:
+        last = order[-1]
+        if last.staged:
+            examined.missing.append((report.end_index, needs[1]))
+        else:
+            what = "the newest records are missing: it is an older copy, or was cut"
+            place = last.frames[-1].end_offset if last.frames else BLOCK_BYTES
+            damage = Damage(last.name, what, place, len(last.image), report.end_index, needs[1])
+            report.damage.append(damage)
+            examined.ends[last.right_name], last.damaged = needs[1], True
+        report.end_index = needs[1]
 
 
-def _numbered(name: str) -> Iterator[str]:
-    number = 1
-    while True:
-        yield f"{name}.damaged-{number}"
-        number += 1
+def _report_missing(examined: _Examined) -> None:
+    """Say of each file that was rejected why, and which records are missing in its place."""
+    report = examined.report
+    missing = list(examined.missing)
+    for found, what in examined.placement.rejected:
+        base = base_of_name(found.name)
+        gap = next((each for each in missing if each[0] <= base < each[1]), None)
+        first, end = gap or (base, base)
+        if gap is not None:
+            missing.remove(gap)
+        report.damage.append(Damage(found.name, what, 0, len(found.image), first, end))
+    for first, end in missing:
+        what = "the segment with these records is missing"
+        report.damage.append(Damage(f"{first:020d}.seg", what, 0, 0, first, end))

@@ -10,17 +10,22 @@ from __future__ import annotations
 import time
 
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.disk import Disk, sync
-from pillarbox.log.layout import SegmentHeader, footer_bytes_max, index_stride
+from pillarbox.log.disk import Disk, has_no_space
+from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader, footer_bytes_max, index_stride
 from pillarbox.log.recovery import Recovery
+from pillarbox.log.reserve import Reserve
 from pillarbox.log.segment import (
     SegmentWriter,
     capacity_for,
+    clear_from,
     create_segment,
     new_epoch,
     urgent_bytes,
 )
 from pillarbox.log.space import SpareFiles
+
+_SEGMENTS_PER_DISK = 16
+_SMALL_SEGMENT_BYTES = 256 << 10
 
 
 class Room:
@@ -44,42 +49,154 @@ class Room:
         self.spares = SpareFiles(disk, directory, segment_bytes, prepare_ahead=prepare_ahead)
         last = catalog.segments[-1] if catalog.segments else None
         self.next_index = self.synced_index = last.end_index if last else 0
+        self.reserve = Reserve(disk, directory)
+        #: Whether the disk had no room for a record when one was last looked for.
+        self.full = False
+        self._refused_bytes = 0
         self._filling: SegmentWriter | None = None
         self._active: SegmentWriter | None = None
 
-    def _room_for(self, cost: int) -> SegmentWriter:
-        """A segment with reserved room for `cost`, found or made."""
+    def hold_back(self, size_bytes: int) -> None:
+        """Keep so much room for urgent records, and no more; without it others are refused."""
+        self.reserve.wanted = size_bytes
+        self.reserve.shrink()
+        if self.full:
+            return
+        try:
+            self._fill_reserve()
+        except OSError as error:
+            self._is_full(error)
+
+    def look_for_room(self) -> bool:
+        """Whether there is room for more than urgent records, perhaps again."""
+        return not self.full or self.room_for(self._refused_bytes, urgent=False) is not None
+
+    def room_for(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter | None:
+        """A segment with reserved room for `cost`, found or made; None if the disk is full.
+
+        On a full disk an urgent record uses what was held back, down to `leave` bytes of it.
+        """
+        segment = None
+        if urgent and self.full:  # what is kept back is for this; looking for more takes time
+            segment = self._urgent_room(cost, leave=leave)
+        if segment is None:
+            self._refused_bytes = cost
+            try:
+                segment = self._plain_room(cost)
+                self.full = False
+            except OSError as error:
+                self._is_full(error)
+        if segment is None and urgent:
+            segment = self._urgent_room(cost, leave=leave)
+        return segment
+
+    def _is_full(self, error: OSError) -> None:
+        if not has_no_space(error):
+            raise error
+        self.full = True
+
+    def _fill_reserve(self) -> None:
+        try:
+            self.reserve.fill()
+        except OSError:
+            if self._filling is not None:
+                self._filling.refuse_plain()
+            raise
+
+    def _plain_room(self, cost: int) -> SegmentWriter:
+        """Room for any record. Spare files are given up for it."""
+        try:
+            return self._find_plain_room(cost)
+        except OSError as error:
+            if not (has_no_space(error) and self.spares.drop_all()):
+                raise
+        return self._find_plain_room(cost)
+
+    def _find_plain_room(self, cost: int) -> SegmentWriter:
+        self._fill_reserve()
         segment = self._filling
         if segment is None:
             segment = self._filling = self._resume_last(cost)
-        if segment is not None and (segment.fits(cost) or segment.grow(cost)):
-            self._prepare_ahead(segment)
-            return segment
-        return self._next_segment(cost)
-
-    def _prepare_ahead(self, segment: SegmentWriter) -> None:
-        if segment.planned > segment.capacity // 2:
-            self.spares.prepare()
-
-    def _next_segment(self, cost: int) -> SegmentWriter:
-        capacity = capacity_for(self._segment_bytes, cost)
-        header = SegmentHeader(
-            self._log_id, new_epoch(), self.next_index, self.synced_index, time.time_ns()
-        )
+        if segment is not None and not segment.for_urgent:
+            segment.accept_plain()
+            if segment.fits(cost) or segment.grow(cost):
+                self._prepare_ahead(segment)
+                return segment
+        capacity = capacity_for(self.segment_bytes_now(), cost)
         spare = self.spares.take() if capacity == self._segment_bytes else None
         try:
-            writer = create_segment(self.disk, self.directory, spare, header, capacity)
+            writer = self._begin(spare, capacity)
         except OSError:
             self.spares.give_back(spare)
             raise
-        self._filling = writer
         if spare is not None:
             self.spares.prepare()
-        base = header.base_index
-        self._catalog.add(Segment(writer.name, base, base, header, writer.index))
         if not writer.fits(cost):
             writer.grow(cost)
         return writer
+
+    def _urgent_room(self, cost: int, *, leave: int) -> SegmentWriter | None:
+        """Room for an urgent record on a full disk."""
+        if self._filling is None:
+            self._filling = self._resume_last(cost)  # not to write there, but so that it is sealed
+        segment, reserve = self._filling, self.reserve
+        left = reserve.held + (segment.urgent_end - segment.planned if segment is not None else 0)
+        if leave and left - cost < leave:
+            return None
+        if segment is not None and segment.fits(cost, urgent=True):
+            return segment
+        found = reserve.find(cost + cost // 64 + 2 * BLOCK_BYTES)  # with its header and footer
+        if found is None:
+            return None
+        writer = self._begin(*found, for_urgent=True)
+        reserve.forget(found[0])
+        return writer
+
+    def _prepare_ahead(self, segment: SegmentWriter) -> None:
+        if (
+            segment.planned > segment.capacity // 2
+            and self.segment_bytes_now() == self._segment_bytes
+        ):
+            self.spares.prepare()
+
+    def segment_bytes_now(self) -> int:
+        """How large a segment to begin: on a small disk smaller ones, which are dropped sooner."""
+        room = self.disk.free_bytes(self.directory) + self.reserved_bytes
+        room += sum(segment.size_bytes for segment in self._catalog.segments if segment.sealed)
+        return min(self._segment_bytes, max(_SMALL_SEGMENT_BYTES, room // _SEGMENTS_PER_DISK))
+
+    def _begin(
+        self, spare: str | None, capacity: int, *, for_urgent: bool = False
+    ) -> SegmentWriter:
+        """Begin the next segment."""
+        before = self._catalog.segments
+        empty = self._filling if self._filling is not None and self._filling.empty else None
+        if empty is not None:  # the next segment takes its name
+            before = before[:-1]
+        header = SegmentHeader(
+            self._log_id,
+            new_epoch(),
+            self.next_index,
+            self.synced_index,
+            time.time_ns(),
+            previous_epoch=before[-1].header.epoch if before else 0,
+        )
+        writer = create_segment(
+            self.disk, self.directory, spare, header, capacity, for_urgent=for_urgent
+        )
+        if empty is not None:
+            self._replaced(empty)
+        self._filling = writer
+        base = header.base_index
+        self._catalog.add(Segment(writer.name, base, base, header, writer.index))
+        return writer
+
+    def _replaced(self, empty: SegmentWriter) -> None:
+        """The next segment has the name of one that no record went into, and its file is gone."""
+        empty.close()
+        self._catalog.drop_last()
+        if self._active is empty:
+            self._active = None
 
     def _resume_last(self, cost: int) -> SegmentWriter | None:
         """Go on in the last segment of an earlier session, if there is room in it."""
@@ -88,16 +205,15 @@ class Room:
             return None
         end = found.end_offset
         room = urgent_bytes(2 * end) + footer_bytes_max(2 * end, index_stride(2 * end))
-        if last.sealed and end + room + cost > self._segment_bytes:
+        segment_bytes = self.segment_bytes_now()
+        if last.sealed and end + room + cost > segment_bytes:
             return None
         handle = self.disk.open(f"{self.directory}/{last.name}", write=True)
         try:
-            self.disk.truncate(handle, end)
-            sync(self.disk, handle)
-            capacity = max(self._segment_bytes, end + room)
-            writer = SegmentWriter(self.disk, handle, last.header, capacity, end)
+            size = clear_from(self.disk, handle, end, len(found.index.offsets))
+            capacity = max(segment_bytes, end + room)
+            writer = SegmentWriter(self.disk, handle, last.header, capacity, size)
             writer.resume(found)
-            writer.grow(0)
         except OSError:
             self.disk.close(handle)
             raise

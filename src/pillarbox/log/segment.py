@@ -3,16 +3,16 @@
 Room is promised before a record is accepted: `planned` counts what was accepted, `position`
 what was written, and `planned` never passes `reserved`, so a write never meets a full disk.
 The last part of the room is for urgent records, and there is always room for the footer.
+A segment `for_urgent` was made of the log's reserve, and takes nothing else.
 Called with the log's lock held (`fits`, `grow`) or by the one leader (`write`, `seal`).
 """
 
 from __future__ import annotations
 
-import errno
 import secrets
 from collections.abc import Sequence
 
-from pillarbox.log.disk import Disk, sync, write_all
+from pillarbox.log.disk import Disk, has_no_space, sync, write_all
 from pillarbox.log.frame import (
     DATA,
     FOOTER,
@@ -66,6 +66,18 @@ def zero_fill(disk: Disk, handle: int, start: int, end: int) -> None:
         start += len(piece)
 
 
+def clear_from(disk: Disk, handle: int, end: int, entries: int) -> int:
+    """Let nothing but zeros follow the frames, on disk; the size of the file then.
+
+    It keeps the room that a footer of so many entries takes: the disk may be full.
+    """
+    size = min(disk.size(handle), end + footer_bytes_max(entries, 1))
+    disk.truncate(handle, size)
+    write_all(disk, handle, [bytes(size - end)], end)
+    sync(disk, handle)
+    return size
+
+
 class SegmentWriter:
     """One open segment file, written from `position` on."""
 
@@ -82,6 +94,7 @@ class SegmentWriter:
         "commit_offset",
         "end_index",
         "epoch",
+        "for_urgent",
         "frames",
         "index",
         "max_time_ns",
@@ -90,10 +103,18 @@ class SegmentWriter:
         "plain_end",
         "planned",
         "position",
+        "urgent_end",
     )
 
     def __init__(
-        self, disk: Disk, handle: int, header: SegmentHeader, capacity: int, reserved: int
+        self,
+        disk: Disk,
+        handle: int,
+        header: SegmentHeader,
+        capacity: int,
+        reserved: int,
+        *,
+        for_urgent: bool = False,
     ) -> None:
         self._disk = disk
         self._handle = handle
@@ -105,6 +126,7 @@ class SegmentWriter:
         self.epoch = header.epoch
         self.base_index = self.end_index = header.base_index
         self.capacity = capacity
+        self.for_urgent = for_urgent  # it takes no other records
         self.reserved = reserved
         self.position = self.planned = BLOCK_BYTES
         self.index = FrameIndex(stride)
@@ -113,8 +135,8 @@ class SegmentWriter:
         self.min_time_ns = self.max_time_ns = 0
 
     def resume(self, found: Scan) -> None:
-        """Go on after the frames of an earlier session; the file ends where they end."""
-        self.position = self.planned = self.reserved = found.end_offset
+        """Go on after the frames of an earlier session; what follows them is zeros."""
+        self.position = self.planned = found.end_offset
         self.end_index = found.end_index
         self.frames = found.frames
         self.commit_offset = found.commit_offset
@@ -126,8 +148,7 @@ class SegmentWriter:
 
     def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
         """Whether the reserved room can take `cost_bytes` more."""
-        end = self.plain_end + self._urgent_bytes if urgent else self.plain_end
-        return self.planned + cost_bytes <= end
+        return self.planned + cost_bytes <= (self.urgent_end if urgent else self.plain_end)
 
     def grow(self, cost_bytes: int) -> bool:
         """Reserve room for `cost_bytes`; False if the segment would become too long."""
@@ -135,7 +156,12 @@ class SegmentWriter:
         if need > self.capacity:
             return False
         end = min(self.capacity, max(need, self.reserved + CHUNK_BYTES))
-        zero_fill(self._disk, self._handle, self.reserved, end)
+        try:
+            zero_fill(self._disk, self._handle, self.reserved, end)
+        except OSError as error:
+            if has_no_space(error):  # some of it may have been found, and be of use elsewhere
+                self._disk.truncate(self._handle, self.reserved)
+            raise
         self.reserved = end
         return True
 
@@ -159,7 +185,20 @@ class SegmentWriter:
     @reserved.setter
     def reserved(self, end: int) -> None:
         self._reserved = end
-        self.plain_end = end - self._footer_bytes - self._urgent_bytes
+        self.urgent_end = end - self._footer_bytes
+        self.plain_end = 0 if self.for_urgent else self.urgent_end - self._urgent_bytes
+
+    @property
+    def empty(self) -> bool:
+        """Whether no record was ever accepted."""
+        return self.planned == BLOCK_BYTES
+
+    def refuse_plain(self) -> None:
+        """Take urgent records only, until room is asked for."""
+        self.plain_end = 0
+
+    def accept_plain(self) -> None:
+        self.reserved = self._reserved
 
     def write_single(self, record: bytes, time_ns: int, synced_index: int) -> int:
         """`write_records` for one small record; the index after it. On the hot path."""
@@ -248,7 +287,13 @@ def cost_of(records: Sequence[bytes]) -> int:
 
 
 def create_segment(
-    disk: Disk, directory: str, spare: str | None, header: SegmentHeader, capacity: int
+    disk: Disk,
+    directory: str,
+    spare: str | None,
+    header: SegmentHeader,
+    capacity: int,
+    *,
+    for_urgent: bool = False,
 ) -> SegmentWriter:
     """Make a segment from a spare file (or a new one): header on disk first, then the name.
 
@@ -268,10 +313,11 @@ def create_segment(
         disk.sync_directory(directory)
     except OSError as error:
         disk.close(handle)
-        if error.errno == errno.ENOSPC and spare is None:
+        if has_no_space(error) and spare is None:
             disk.unlink(path)
         raise
-    return SegmentWriter(disk, handle, header, capacity, min(reserved, capacity))
+    reserved = min(reserved, capacity)
+    return SegmentWriter(disk, handle, header, capacity, reserved, for_urgent=for_urgent)
 
 
 def new_spare_name() -> str:

@@ -102,13 +102,14 @@ class SpareFiles:
             self._disk.unlink(path)
             self._disk.sync_directory(self._directory)
 
-    def drop_all(self) -> None:
-        """Have no spare any more; the next segment is made when it is needed."""
+    def drop_all(self) -> bool:
+        """Have no spare any more, and say whether there was one; segments are made at need."""
         self._join()
         with self._lock:
             names, self._names = self._names, []
         for name in names:
             self._disk.unlink(f"{self._directory}/{name}")
+        return bool(names)
 
     def _recycle(self, path: str) -> bool:
         """Make a spare of a file that nobody holds; False if someone does."""

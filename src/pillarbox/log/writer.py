@@ -9,7 +9,6 @@ At level fsync at most one frame is written and not yet synced at any time.
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +39,6 @@ from pillarbox.log.segment import (
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
-_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Writer(Room):
@@ -81,7 +79,9 @@ class Writer(Room):
 
     # -- accepting records -----------------------------------------------------------------
 
-    def submit(self, records: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
+    def submit(
+        self, records: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
+    ) -> Ticket:
         """Give the records their indices and a place in a group."""
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
@@ -89,7 +89,7 @@ class Writer(Room):
         with self.lock:
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
-                segment = self._make_room(cost, urgent=urgent)
+                segment = self._make_room(cost, urgent=urgent, leave=leave)
             segment.planned += cost
             first_index = self.next_index
             self.next_index = first_index + len(records)
@@ -100,11 +100,11 @@ class Writer(Room):
                 self.commit.arm()
         return Ticket(self.commit, group, first_index, len(records))
 
-    def append(self, records: Sequence[bytes], *, urgent: bool = False) -> int:
+    def append(self, records: Sequence[bytes], *, urgent: bool = False, leave: int = 0) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
         first_index = self.lead_one(records[0]) if len(records) == 1 else self.lead(records)
         if first_index is None:
-            return self.submit(records, lazy=False, urgent=urgent).wait()
+            return self.submit(records, lazy=False, urgent=urgent, leave=leave).wait()
         if self.syncs:
             self.sync()
         return first_index
@@ -203,19 +203,17 @@ class Writer(Room):
         finally:
             self.commit.lead_is_over(self.poisoned)
 
-    def _make_room(self, cost: int, *, urgent: bool) -> SegmentWriter:
+    def _make_room(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter:
         """Lock held: a segment with reserved room for `cost`, found or made."""
         if self.stopped is not None:
             raise self.stopped
         try:
-            return self._room_for(cost)
+            segment = self.room_for(cost, urgent=urgent, leave=leave)
         except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise self.poison(error) from error
-            segment = self._filling
-            if urgent and segment is not None and segment.fits(cost, urgent=True):
-                return segment
-            raise LogFullError(self.directory, cost) from error
+            raise self.poison(error) from error
+        if segment is None:
+            raise LogFullError(self.directory, cost)
+        return segment
 
     # -- committing (one leader at a time) -------------------------------------------------
 

@@ -3,23 +3,27 @@
 After so many entries it takes a snapshot, which bounds the replay. Then it drops the log's
 oldest segments; messages that still live in mostly dead ones are written again at the log's
 end first. Nobody waits for it but for the moment in which it copies the state's references.
+On a full disk it works with the room that is held back, whenever many messages are gone.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import google_crc32c
 
 from pillarbox.core import journal
+from pillarbox.core.errors import MailboxError, MailboxFullError
 from pillarbox.core.queue import Record
 from pillarbox.log import Disk, LogError, Retention
-from pillarbox.log.disk import read_file, replace_file
+from pillarbox.log.disk import has_no_space, read_file, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.budget import Budget
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import bytes_of, index_of, location
 
@@ -32,6 +36,10 @@ _ENTRIES_BETWEEN = 50_000  # what a recovery replays at the most, give or take,
 _PART_BETWEEN = 4  # or, of a store that holds many messages, one in so many of these
 _SLACK = 1.25  # how much larger than what lives the log may be, beside one segment
 _BATCH = 256  # messages that are written again in one step
+_LARGE = 16 << 10  # bytes of an entry for which more room is held back at once
+_LOOK_SECONDS = 1.0  # how often a full disk is looked at
+_RECLAIM_SECONDS = 10.0  # how long a send waits for room
+_PART_WORTH = 64  # a send waits if one message in so many was let go
 
 
 class Compactor:
@@ -41,35 +49,97 @@ class Compactor:
         self._store = store
         self.history = history
         self.snapshot_index = snapshot_index
+        self.budget = Budget(store)
+        self.budget.hold_back(0)
         # What was replayed counts: a store that is killed again and again is bounded, too.
         self._entries = store.log.next_index - snapshot_index
-        self._enough = _enough_for(sum(desk.queue.size for desk in store.desks.values()))
+        self._enough = _enough_for(self.budget.messages)
+        self._look_at = 0
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._wake = threading.Event()
+        self._asked = False  # for a compaction that is not done
+        self._passed = threading.Condition()
         self._busy = threading.Lock()
 
     def grown(self, entries: int) -> None:
         """The log has grown; see to it when it has by much. The caller has the store's lock."""
         self._entries += entries
-        if self._entries < self._enough or self._stopping or self._thread is not None:
+        if self._entries >= self._look_at:
+            self.look(0)
+
+    def expect(self, entries: Sequence[bytes]) -> None:
+        """Messages are about to be written."""
+        largest = max(map(len, entries))
+        grown = largest > self.budget.largest_bytes
+        if grown:
+            self.budget.largest_bytes = largest
+        if (grown and largest > _LARGE) or self._entries + len(entries) >= self._look_at:
+            self.look(len(entries))
+
+    def is_full(self, *, refused: bool = False) -> None:
+        """The disk is full: see to it, at once if messages were let go of and one was refused."""
+        worth = max(1, self.budget.messages // _PART_WORTH)
+        if self._thread is None or (refused and self._entries >= worth):
+            self.look(0)
+
+    def reclaim(self) -> bool:
+        """After a refusal: wait for what is being reclaimed; whether there is room then."""
+        if not self._store.log.room.full:
+            return False
+        with self._passed:
+            self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
+        return not self._store.log.room.full
+
+    def look(self, expected: int) -> None:
+        """See that there is room to let go of every message, those expected included."""
+        self._store.note_time()
+        full = self.budget.hold_back(expected)
+        following = self._entries + self.budget.step(full=full)
+        self._look_at = following if full else min(following, self._enough)
+        if self._stopping or (self._entries < self._enough and not full):
             return
-        self._entries = 0
-        self._thread = threading.Thread(target=self._run, name="pillarbox-compactor", daemon=True)
-        self._thread.start()
+        self._entries, self._look_at = 0, self._look_at - self._entries
+        self._asked = True
+        self._wake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="pillarbox-compactor", daemon=True
+            )
+            self._thread.start()
 
     def stop(self) -> None:
         self._stopping = True
+        self._wake.set()
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def _run(self) -> None:
+        """Compact; while the disk is full, again when many messages are gone."""
+        store, goes_on = self._store, True
+        while goes_on:
+            if self._wake.is_set() and not self._stopping:
+                self._wake.clear()
+                self._compact_quietly()
+            with store.lock:
+                self.budget.hold_back(0)
+                goes_on = not (self._stopping or store.log.room.look())
+                self._asked = goes_on and self._wake.is_set()
+                if not goes_on:
+                    self._thread = None
+            with self._passed:
+                self._passed.notify_all()
+            if goes_on:
+                self._wake.wait(_LOOK_SECONDS)  # what another program takes, it may give back
+
+    def _compact_quietly(self) -> None:
         try:
-            self.compact(keep_spares=True)
-        except (LogError, OSError):
-            logger.exception("the store could not be compacted", store=self._store.path)
-        finally:
-            self._thread = None
+            self.compact(keep_spares=not self._store.log.room.full)
+        except (MailboxError, LogError, OSError) as error:
+            full = isinstance(error, OSError) and has_no_space(error)
+            level = logger.warning if full else logger.error  # tried again when more are gone
+            level("the store could not be compacted", store=self._store.path, error=str(error))
 
     def compact(
         self, progress: Callable[[int, int], None] | None = None, *, keep_spares: bool = False
@@ -82,8 +152,9 @@ class Compactor:
         log = self._store.log
         with self._busy:
             live = self._snapshot()
-            self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
+            live.sort(key=lambda record: index_of(record.body))
             self._drop(live)
+            self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
             if not keep_spares:
                 log.drop_spares()
 
@@ -101,38 +172,55 @@ class Compactor:
             queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]
             key, prefix, secret = store.last_key, store.prefix, store._secret
             number = store.last_number
-        store.log.flush()  # the snapshot must not know more than the log
-        state = snapshot.StoreState(index, prefix, secret, key, store_time, queues, number)
+        store.log.make_durable()  # the snapshot must not know more than the log
+        live = [record for queue in queues for record in snapshot.records_of(queue)]
+        oldest = min((index_of(record.body) for record in live), default=index)
+        log_id = store.log.log_id.hex()
+        state = snapshot.StoreState(
+            index, prefix, secret, key, store_time, queues, number, log_id, oldest
+        )
         content = snapshot.encode(state)
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
-        replace_file(store.disk, store.path, SNAPSHOT_FILE, head + content)
+        self._put(head + content)
         self.snapshot_index = index
-        live = [record for queue in queues for record in snapshot.records_of(queue)]
         self._enough = _enough_for(len(live))
         return live
+
+    def _put(self, content: bytes) -> None:
+        """Write the snapshot's file, on a full disk with room that is held back for it."""
+        store = self._store
+        try:
+            replace_file(store.disk, store.path, SNAPSHOT_FILE, content)
+        except OSError as error:
+            room = store.log.room
+            if not (has_no_space(error) and room.give_up(len(content), self.budget.acknowledges)):
+                raise
+            replace_file(store.disk, store.path, SNAPSHOT_FILE, content)
 
     def _rewrite(
         self, live: list[Record], taken: int, progress: Callable[[int, int], None] | None
     ) -> None:
         """Write what lives in the oldest segments again, until the log is small enough."""
-        store = self._store
-        budget = taken - (
-            int(_SLACK * sum(bytes_of(record.body) for record in live)) + store.segment_bytes
-        )
-        live.sort(key=lambda record: index_of(record.body))
+        log = self._store.log
+        enough = int(_SLACK * sum(bytes_of(record.body) for record in live))
+        budget = taken - enough - log.room.segment_bytes
+        places = [index_of(record.body) for record in live]
         done = 0
-        for end, size in store.log.sealed_segments():
+        for end, size in log.sealed_segments():
             if budget <= 0 or self._stopping:
                 break
-            moved = [r for r in live[done:] if index_of(r.body) < end]
+            moved = live[done : bisect_left(places, end)]
             for at in range(0, len(moved), _BATCH):
-                self._restate(moved[at : at + _BATCH])
+                if not self._restate(moved[at : at + _BATCH]):
+                    return
                 if progress is not None:
                     progress(done + at, len(live))
             done += len(moved)
             budget -= size
+            self._drop(live[done:])
 
-    def _restate(self, records: list[Record]) -> None:
+    def _restate(self, records: list[Record]) -> bool:
+        """Write these again at the end of the log; False if there is no room for them."""
         store = self._store
         bodies = [(record, store.body(record)) for record in records]
         found = [(record, body) for record, body in bodies if body is not None]
@@ -141,16 +229,21 @@ class Compactor:
             for record, body in found
         ]
         if not entries:
-            return
-        with store.lock:
-            ticket = store.write(entries, lazy=False, urgent=False)
+            return True
+        try:
+            with store.lock:
+                ticket = store.write(entries, lazy=False, urgent=True, leave=self.budget.needed)
+        except MailboxFullError:
+            return False
         ticket.wait()
         for i, (record, _) in enumerate(found):
             record.body = location(ticket.first_index + i, len(entries[i]))
+        return True
 
     def _drop(self, live: list[Record]) -> None:
+        """Drop the segments before the oldest of these messages, and before the snapshot."""
         store = self._store
-        oldest = min((index_of(record.body) for record in live), default=self.snapshot_index)
+        oldest = index_of(live[0].body) if live else self.snapshot_index
         wanted = store.log.first_to_keep(self.history, time.time_ns())
         store.log.truncate_before(min(oldest, self.snapshot_index, wanted))
 

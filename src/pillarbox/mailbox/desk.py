@@ -6,14 +6,16 @@ one step under the store's lock: settle what is due, decide, apply, serve those 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from itertools import compress, islice, repeat
+from threading import Thread
+from time import sleep
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from pillarbox.core import apply, decide
+from pillarbox.core import apply, decide, lines
 from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.events import (
     Acknowledged,
@@ -27,12 +29,16 @@ from pillarbox.core.events import (
     Scheduled,
     Sent,
 )
-from pillarbox.core.queue import Extra, Lease, Queue, Record, oldest_key, waiting
+from pillarbox.core.queue import NEVER, Extra, Lease, Queue, Record, first, oldest_key, page
+from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
 
+SLICE = 50  # messages that one step may touch, so that nobody waits for long
+_FREED_AT_ONCE_MAX = 10_000
+_PAUSE_SECONDS = 0.000_1
 E = TypeVar("E", bound=Event)
 _DEATHS = (Died, DiedInLine)
 
@@ -55,6 +61,7 @@ class Desk:
         # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
         self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.alarm_at = NEVER  # when the store's pulse looks after it
         # Told what came due, and when that was noticed; under the lock, so it must be brief.
         self.told: Callable[[Sequence[Event], int], None] | None = None
         self._lock = store.lock
@@ -89,11 +96,11 @@ class Desk:
             now = self._now()
             if now >= queue.wake_at:
                 self.settle(now)
-            first = now >> 1
-            if first <= store.last_key:
-                first = store.last_key + 1
+            start = now >> 1
+            if start <= store.last_key:
+                start = store.last_key + 1
             # `range` makes ints of the small form, which arithmetic does not.
-            keys = range(first, first + len(bodies))
+            keys = range(start, start + len(bodies))
             records = _records(keys, bodies, priority, attributes, extra)
             fresh = decide.send(queue, records, now)
             if delay:
@@ -137,7 +144,7 @@ class Desk:
         with self._lock:
             now = self._now()
             if now >= queue.wake_at or queue.sources:
-                self._settle_all(now)
+                self._settle_all(now, count)
             leases = self._next(now, count, timeout) if queue.mask else []
             if leases:
                 return leases
@@ -171,7 +178,7 @@ class Desk:
         self._write([Leased(leases)], lazy=True)
         apply.leased(queue, leases)
         if self.dead is not None and self.dead.waiters:
-            self.store.pulse.arm(queue.wake_at)
+            self.store.wake(self, queue.wake_at)
         return leases
 
     def enter(self, waiter: Waiter) -> None:
@@ -187,7 +194,7 @@ class Desk:
     def _park(self, waiter: Waiter) -> None:
         self.waiters[waiter] = None
         for queue in (self.queue, *self.queue.sources):
-            self.store.pulse.arm(queue.wake_at)
+            self.store.wake(self.store.desks[queue.name], queue.wake_at)
 
     def leave(self, waiter: Waiter) -> list[Lease]:
         """A waiter that was woken, or whose time is up, takes what it was given."""
@@ -211,7 +218,9 @@ class Desk:
 
     def end(self) -> None:
         """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
+        gone = _contents(self.queue)
         apply.purged(self.queue)
+        _free(gone)
         for waiter in list(self.waiters):
             self._dismiss(waiter)
         self._write = self._refuse  # type: ignore[method-assign]
@@ -270,7 +279,9 @@ class Desk:
             self._settle_all(self._now())
             count = self.queue.size
             written = self._write([Purged()])
+            gone = _contents(self.queue)
             apply.purged(self.queue)
+        _free(gone)
         self._confirm(written)
         return count
 
@@ -287,11 +298,11 @@ class Desk:
         self._confirm(written)
         return events
 
-    def remove(self, keys: frozenset[int]) -> int:
+    def remove(self, keys: Collection[int]) -> int:
         (found,) = self.step(lambda queue, now: [decide.remove(queue, keys)])
         return len(found.keys)
 
-    def redrive(self, keys: frozenset[int], to: Desk) -> int:
+    def redrive(self, keys: Collection[int], to: Desk) -> int:
         """Move waiting messages to another queue of the store."""
         with self._lock:
             now = self._now()
@@ -312,9 +323,39 @@ class Desk:
             if state == "in_flight":
                 leases = islice(queue.leases.soonest(), skip, end)
                 return [(lease.record, lease.number) for lease in leases]
-            scheduled = (record for _, _, record in queue.schedule.soonest())
-            records = waiting(queue) if state == "ready" else scheduled
-            return [(record, record.deliveries) for record in islice(records, skip, end)]
+            if state == "ready":
+                records = page(queue, skip, queue.ready if count is None else count)
+            else:
+                scheduled = (record for _, _, record in queue.schedule.soonest())
+                records = list(islice(scheduled, skip, end))
+            return [(record, record.deliveries) for record in records]
+
+    def leases_by_key(self) -> None:
+        """Have an index of what is in flight from now on: for those who ask by handle."""
+        with self._lock:
+            self.queue.leases.find(0)
+
+    def glance(self, count: int) -> tuple[list[Record], int]:
+        """The messages that would be delivered next, and how many are in flight."""
+        with self._lock:
+            return first(self.queue, count), self.queue.in_flight
+
+    def pick(self, keys: Iterable[int]) -> list[tuple[Record, int]]:
+        """Those of these messages that are ready, and how often each was delivered."""
+        with self._lock:
+            found = (lines.find(self.queue, key) for key in keys)
+            return [(record, record.deliveries) for record in found if record is not None]
+
+    def find(self, key: int) -> tuple[Record, int, State] | None:
+        """A message by its key, how often it was delivered, and its state."""
+        queue = self.queue
+        with self._lock:
+            if (lease := queue.leases.find(key)) is not None:
+                return lease.record, lease.number, "in_flight"
+            if (timed := queue.schedule.find(key)) is not None:
+                return timed, timed.deliveries, "scheduled"
+            ready = lines.find(queue, key)
+            return None if ready is None else (ready, ready.deliveries, "ready")
 
     def counts(self) -> tuple[int, int, int, int, int | None]:
         """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
@@ -328,8 +369,11 @@ class Desk:
             return queue.ready, queue.scheduled, queue.in_flight, dead, age
 
     def settle(self, now: int) -> None:
-        """Let what is due happen, and serve those who waited for it. Needs the lock."""
-        events = decide.tick(self.queue, now)
+        """Let the first that is due happen, and serve those who waited for it. Needs the lock.
+
+        If more is due, `wake_at` stays in the past, and the next operation goes on.
+        """
+        events = decide.tick(self.queue, now, SLICE)
         self._write(events, lazy=True)
         apply.settled(self.queue, events)
         if self.told is not None:
@@ -345,12 +389,16 @@ class Desk:
         finally:
             self.store.looked_at = False
 
-    def _settle_all(self, now: int) -> None:
-        for source in self.queue.sources:
+    def _settle_all(self, now: int, wanted: int = 0) -> None:
+        """Settle this queue and those it has dead letters from, until so many are ready."""
+        queue = self.queue
+        for source in queue.sources:
             if now >= source.wake_at:
                 self.store.desks[source.name].settle(now)
-        if now >= self.queue.wake_at:
+        while now >= queue.wake_at:
             self.settle(now)
+            if queue.ready >= wanted:
+                break
 
     def _settle_leases(
         self, leases: Sequence[Lease], what: Callable[[Iterable[Lease], int], Iterable[Event]]
@@ -386,7 +434,7 @@ class Desk:
             elif not waiter.wake():
                 self._return_unseen(waiter, now)
         if self.watched:
-            self.store.pulse.arm(queue.wake_at)
+            self.store.wake(self, queue.wake_at)
 
     def _return_unseen(self, waiter: Waiter, now: int) -> None:
         leases, waiter.leases = waiter.leases or [], []
@@ -397,8 +445,11 @@ class Desk:
             apply.apply(self.queue, event)
         self.serve(now)
 
-    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
-        """The bodies of these messages, None for one that was lost; in memory all are at hand."""
+    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+        """The bodies of these messages, None for one that was lost; in memory all are at hand.
+
+        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        """
         return [record.body for record in records]
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
@@ -409,6 +460,25 @@ class Desk:
         """Return once what was written can't be lost any more."""
         if written is not None:
             self.store.confirm(written)
+
+
+def _contents(queue: Queue) -> list[deque[Any]]:
+    """What a queue holds, if it is so much that to free it at once would hold others up."""
+    return [deque(lane) for lane in queue.lanes.values() if len(lane) > _FREED_AT_ONCE_MAX]
+
+
+def _free(gone: list[deque[Any]]) -> None:
+    """Free these messages bit by bit, beside everything else."""
+    if gone:
+        Thread(target=_free_slowly, args=[gone], name="pillarbox-free", daemon=True).start()
+
+
+def _free_slowly(gone: list[deque[Any]]) -> None:
+    for each in gone:
+        while each:
+            for _ in range(min(len(each), SLICE)):
+                each.popleft()
+            sleep(_PAUSE_SECONDS)
 
 
 def _records(

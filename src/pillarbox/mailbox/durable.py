@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, get_args,
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, MailboxFullError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
@@ -94,7 +94,11 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         except QUICK_ERRORS:
             data = self._encode(body)
         limits.body_bytes(data, self._max_body_bytes)
-        return self._store.prefix + str(desk.send_one(data))
+        try:
+            key = desk.send_one(data)
+        except MailboxFullError:
+            (key,) = desk.send((data,))  # it waits for room that can be had
+        return self._store.prefix + str(key)
 
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         count, timeout, wait = 1, _VISIBILITY_NS, 0

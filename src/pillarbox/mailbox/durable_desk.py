@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.core import apply, decide, journal
-from pillarbox.core.events import Acknowledged, Event, Leased, Scheduled, Sent
+from pillarbox.core.errors import MailboxFullError
+from pillarbox.core.events import (
+    Acknowledged,
+    Died,
+    DiedInLine,
+    Event,
+    Leased,
+    Purged,
+    Removed,
+    Scheduled,
+    Sent,
+)
 from pillarbox.core.queue import Lease, Queue, Record
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.location import location
@@ -19,6 +30,8 @@ if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
 
 _NEW = (Sent, Scheduled)
+_DEATHS = (Died, DiedInLine)
+_LETS_GO = (Acknowledged, Removed, Purged, *_DEATHS)  # room for these is held back
 
 
 class DurableDesk(Desk):
@@ -30,8 +43,8 @@ class DurableDesk(Desk):
         super().__init__(store, queue)
         self.number = number
 
-    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
-        return [self.store.body(record) for record in records]
+    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+        return [self.store.body(record, wait=wait) for record in records]
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
@@ -43,17 +56,31 @@ class DurableDesk(Desk):
         if not entries:
             return None
         if store.looked_at and not any(isinstance(event, Leased) for event in events):
-            store.owe(entries)
+            store.owe(entries, needed=any(isinstance(event, _DEATHS) for event in events))
             return None
         first = events[0]  # new messages come alone
-        ticket = store.write(entries, lazy=lazy, urgent=not isinstance(first, _NEW))
         if isinstance(first, _NEW):
+            ticket = store.write(entries, lazy=lazy, urgent=False)
             store.keep(first.records, entries, ticket.first_index)
+        elif lazy and not any(isinstance(event, _DEATHS) for event in events):
+            store.write_if_room(entries)
+            return None
         else:
+            keep_room = not any(isinstance(event, _LETS_GO) for event in events)
+            leave = store.compactor.budget.comfortable if keep_room else 0
+            ticket = store.write(entries, lazy=lazy, urgent=True, leave=leave)
             for event in events:
                 if isinstance(event, Acknowledged):
                     store.forget(event.leases)
         return ticket
+
+    def send(self, *message: Any, **options: Any) -> Sequence[int]:
+        try:
+            return super().send(*message, **options)
+        except MailboxFullError:
+            if not self.store.reclaim():
+                raise
+        return super().send(*message, **options)
 
     # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same
     # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
@@ -117,7 +144,7 @@ class DurableDesk(Desk):
             entry = journal.leased_entry(self.number, leases[0])
             store = self.store
             if store.syncs or store.lead(entry) is None:
-                store.write((entry,), lazy=True, urgent=True)
+                store.write_if_room((entry,))
             apply.leased(queue, leases)
             return leases[0]
         finally:

@@ -23,6 +23,8 @@ class Keeping(Struct, frozen=True, omit_defaults=True):
     segment_bytes: int = SEGMENT_BYTES
     history_bytes: int | None = 0
     history_seconds: float | None = None
+    #: Of the log that is kept so: these settings are no other store's.
+    log_id: str = ""
 
     @property
     def history(self) -> Retention:
@@ -55,5 +57,7 @@ def read_keeping(disk: Disk, path: str) -> Keeping:
 
 def note_keeping(disk: Disk, path: str, keeping: Keeping) -> None:
     """Note it, if it is news. Only the one process that has the store may do so."""
-    if keeping != read_keeping(disk, path):
+    noted = read_keeping(disk, path)
+    usual = Keeping(log_id=keeping.log_id)
+    if keeping != noted and (keeping != usual or noted != Keeping()):
         replace_file(disk, path, KEEPING_FILE, msgspec.json.encode(keeping))

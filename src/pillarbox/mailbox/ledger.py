@@ -7,9 +7,9 @@ the queue is unchanged; if a sync fails, the store is read-only from then on and
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NoReturn, TypeVar
 
@@ -28,25 +28,27 @@ from pillarbox.log import (
     Disk,
     Durability,
     Log,
-    LogClosedError,
     LogError,
     LogFullError,
     LogIndexError,
-    LogLockedError,
     RealDisk,
     RecordLostError,
     Retention,
     Ticket,
 )
+from pillarbox.log.disk import has_no_space, make_directory, remove_temporaries
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.durable_desk import DurableDesk
-from pillarbox.mailbox.keeping import note_keeping, read_keeping
+from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, locations
-from pillarbox.mailbox.replay import Replay
+from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
+from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.store_time import Timekeeper
 
 __all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
 
@@ -59,6 +61,7 @@ class DurableStore(Store):
     """All queues of one directory. One process at a time may have it open."""
 
     waits = True
+    time: Timekeeper | None = None  # only of a store that has the machine's time
     _foreign = False
 
     def __init__(
@@ -76,10 +79,10 @@ class DurableStore(Store):
         self._opened_by = os.getpid()
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
-        self._owed: list[bytes] = []
+        self._owed: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # of the queues, dropped ones too
-        with _translated(self.path):
-            _make_directory(self.disk, self.path)
+        with translated(self.path):
+            make_directory(self.disk, self.path)
             keeping = read_keeping(self.disk, self.path).but(segment_bytes, history)
             self.segment_bytes = keeping.segment_bytes
             self.log = Log.open(
@@ -90,15 +93,18 @@ class DurableStore(Store):
             )
         try:
             super().__init__(clock or WallClock())
-            with _translated(self.path):
-                note_keeping(self.disk, self.path, keeping)
+            with translated(self.path):
+                self._refuse_foreign_settings(keeping)
+                remove_temporaries(self.disk, self.path)
                 snapshot_index = self._recover()
+                keeping = msgspec.structs.replace(keeping, log_id=self.log.log_id.hex())
+                note_keeping(self.disk, self.path, keeping)
         except BaseException:
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
         self.compactor = Compactor(self, keeping.history, snapshot_index)
-        self.compactor.grown(0)
+        self.compactor.look(0)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -107,32 +113,56 @@ class DurableStore(Store):
         """A promise for everything that was written so far."""
         return self.log.newest()
 
-    def write(self, entries: Sequence[bytes], *, lazy: bool, urgent: bool) -> Ticket:
+    def write(
+        self, entries: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
+    ) -> Ticket:
         """Put entries into the log, in order. Needs the lock."""
         if self._foreign:
             self._refuse_after_fork()
+        if not urgent:
+            self.compactor.expect(entries)
         try:
             self.pay()
-            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent)
+            ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
+            if isinstance(error, LogFullError):
+                self.compactor.is_full(refused=not urgent)
             raise in_words_of_mailboxes(error, self.path) from error
+        if self.log.room.full:
+            self.compactor.is_full()
         self.compactor.grown(len(entries))
         return ticket
 
-    def owe(self, entries: Sequence[bytes]) -> None:
+    def owe(self, entries: Sequence[bytes], *, needed: bool) -> None:
         """Put these into the log before whatever is written next. Needs the lock.
 
         They say what time has done, which was noticed by someone who only looked. Should the
         process end before that, whoever opens the store notices it again.
         """
-        self._owed += entries
+        self._owed.append((entries, needed))
 
     def pay(self) -> None:
-        """Put into the log what is owed to it. Needs the lock."""
-        if self._owed:
-            self.log.submit(self._owed, lazy=True, urgent=True)
-            self.compactor.grown(len(self._owed))
-            self._owed = []
+        """Put into the log what is owed to it; what nobody waits for, if there is room."""
+        while self._owed:
+            entries, needed = self._owed[0]
+            leave = 0 if needed else self.compactor.budget.comfortable
+            try:
+                self.log.submit(entries, lazy=True, urgent=True, leave=leave)
+                self.compactor.grown(len(entries))
+            except LogFullError:
+                if needed:
+                    raise
+            del self._owed[0]
+
+    def write_if_room(self, entries: Sequence[bytes]) -> None:
+        """Put on record what nobody waits for, unless that takes room that others will need.
+
+        After a crash such a delivery, or its end, was not: replay knows that this happens.
+        """
+        try:
+            self.write(entries, lazy=True, urgent=True, leave=self.compactor.budget.comfortable)
+        except MailboxFullError:
+            logger.debug("a full disk has no room for what nobody waits for", store=self.path)
 
     def lead(self, entry: bytes) -> int | None:
         """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
@@ -140,6 +170,8 @@ class DurableStore(Store):
             self._refuse_after_fork()
         if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
             return None
+        if len(entry) > self.compactor.budget.largest_bytes:
+            self.compactor.expect((entry,))
         try:
             self.pay()
             index = self._lead(entry)
@@ -155,6 +187,20 @@ class DurableStore(Store):
             self.log.sync()
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
+
+    def reclaim(self) -> bool:
+        """Whether a disk that was full has room now; nobody is kept waiting who must not be."""
+        return self._held.promises is None and self.compactor.reclaim()
+
+    @property
+    def full(self) -> bool:
+        """Whether messages are refused for want of room on the disk."""
+        return self.log.room.full
+
+    def note_time(self) -> None:
+        """See whether the time of day was set: a restart of the machine needs to know."""
+        if self.time is not None:
+            self.time.note()
 
     def restart_after_fork(self) -> None:
         super().restart_after_fork()
@@ -175,12 +221,19 @@ class DurableStore(Store):
             raise in_words_of_mailboxes(error, self.path) from error
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
-        with _translated(self.path):
+        with translated(self.path):
+            before = self.log.next_index
+            try:
+                return await super().confirmed(verb)
+            except MailboxFullError:  # it is tried again, if it has changed nothing
+                unchanged = self.log.next_index == before
+                if not (unchanged and await asyncio.to_thread(self.compactor.reclaim)):
+                    raise
             return await super().confirmed(verb)
 
     async def recorded(self) -> None:
         """Everything that was written so far, and nobody waited for, is confirmed."""
-        with _translated(self.path):
+        with translated(self.path):
             await self.written
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
@@ -213,20 +266,25 @@ class DurableStore(Store):
         for lease in leases:
             self._recent_bytes -= len(self._recent.pop(index_of(lease.record.body), b""))
 
-    def body(self, record: Record) -> bytes | None:
-        """The body of a message; None if it was lost to damage that was repaired since."""
+    def body(self, record: Record, *, wait: bool = True) -> bytes | None:
+        """The body of a message; None if it was lost to damage that was repaired since.
+
+        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        """
         place: int = record.body
         recent = self._recent.get(index_of(place))
         if recent is not None:
             return recent
         try:
-            return journal.body_of(self.log.get(index_of(place)))
+            return journal.body_of(self.log.get(index_of(place), wait=wait))
+        except BlockingIOError:
+            raise
         except RecordLostError:
             return None
         except LogIndexError:
             if record.body == place:
                 raise
-            return self.body(record)  # the compactor has just moved it
+            return self.body(record, wait=wait)  # the compactor has just moved it
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
 
@@ -282,19 +340,28 @@ class DurableStore(Store):
         if self._foreign:  # what is open belongs to the process that this one was forked from
             return
         self.compactor.stop()
-        with _translated(self.path):
-            if self.log.poisoned is None and self.log.next_index > self.compactor.snapshot_index:
-                self.compactor.take_snapshot()
-            self.log.close()
+        with translated(self.path):
+            try:
+                if self.log.poisoned is None:
+                    self.note_time()
+                    if self.log.next_index > self.compactor.snapshot_index:
+                        self.compactor.take_snapshot()
+            except OSError as error:
+                if not has_no_space(error):
+                    raise
+                logger.warning("a full disk has no room for a snapshot", store=self.path)
+            finally:
+                self.log.close()
 
     # -- recovery --------------------------------------------------------------------------
 
     def _recover(self) -> int:
         """Build the state anew; the answer is the index of the snapshot it was built from."""
-        start, latest = 0, self.log.last_time_ns
+        start = latest = 0
         state = read_snapshot(self.disk, self.path)
         if state is not None:
-            start, latest = state.index, max(latest, state.time)
+            self._refuse_foreign_snapshot(state)
+            start, latest = state.index, state.time
             self._restore(state)
         elif self.log.first_index > 0:
             raise MailboxStorageError(
@@ -304,6 +371,8 @@ class DurableStore(Store):
         replaying = Replay(self, start)
         for frame in self.log.frames(start):
             replaying.frame(frame)
+        if state is not None and state.oldest < self.log.first_index:
+            self._refuse_missing_bodies()
         if replaying.skipped:
             logger.error(
                 "entries were skipped because a repair could not save what came before them",
@@ -311,11 +380,40 @@ class DurableStore(Store):
                 skipped=replaying.skipped,
             )
         if isinstance(self.clock, WallClock):
-            self.clock.go_on_from(max(latest, replaying.latest))
+            self.time = Timekeeper(self.disk, self.path, self.clock)
+            self.time.go_on(
+                max(latest, replaying.latest, self.last_key << 1), self.log.last_time_ns
+            )
         if self.log.next_index == 0:
             identity = (self.prefix, self._secret)
             self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
         return start
+
+    def _refuse_foreign_settings(self, keeping: Keeping) -> None:
+        misfit = settings_misfit(keeping, self.log.log_id.hex())
+        if misfit is not None and self.log.next_index > 0:
+            raise MailboxStorageError(
+                f"{self.path}/{KEEPING_FILE} {misfit}; put the right one back, or delete it and "
+                "open the store with the segment_bytes and history that it should have"
+            )
+
+    def _refuse_foreign_snapshot(self, state: snapshot.StoreState) -> None:
+        log = self.log
+        misfit = snapshot_misfit(state, log.log_id.hex(), log.first_index, log.next_index)
+        if misfit is not None:
+            raise MailboxStorageError(
+                f"the snapshot of the store {self.path} {misfit}; put the right files back, or "
+                f"run 'pillarbox log repair {self.path}' to see what can be saved"
+            )
+
+    def _refuse_missing_bodies(self) -> None:
+        oldest = min((index_of(each.body) for each in all_records(self)), default=NEVER)
+        if oldest < self.log.first_index:
+            raise MailboxStorageError(
+                f"the log of the store {self.path} begins at entry {self.log.first_index}, and "
+                f"messages lie in it from {oldest} on: its first segments are missing; put them "
+                f"back, or run 'pillarbox log repair {self.path}'"
+            )
 
     def _restore(self, state: snapshot.StoreState) -> None:
         self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key
@@ -340,34 +438,3 @@ class DurableStore(Store):
     def _bury_again(self, source: str, target: str) -> None:
         self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
         self.desks[source].dead = self.desks[target]
-
-
-def _make_directory(disk: Disk, path: str) -> None:
-    try:
-        disk.names(path)
-    except FileNotFoundError:
-        disk.make_directory(path)
-        disk.sync_directory(os.path.dirname(path.rstrip("/")) or ".")
-
-
-def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
-    """What an error of the log of the store at `path` is to a mailbox."""
-    if isinstance(error, LogFullError):
-        return MailboxFullError(str(error))
-    if isinstance(error, LogClosedError):
-        return MailboxClosedError(f"the store {path} was closed: open it again")
-    if isinstance(error, LogLockedError):
-        holder = f"process {error.pid}" if error.pid else "another process"
-        return MailboxStorageError(
-            f"the store {path} is open in {holder}, and one process at a time may have "
-            "it: close it there first, or give this process a store of its own"
-        )
-    return MailboxStorageError(str(error))
-
-
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (LogError, OSError) as error:
-        raise in_words_of_mailboxes(error, path) from error

@@ -5,7 +5,8 @@ A body is encoded before the store's lock is taken; `reading` is how it comes ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Generic, NoReturn, TypedDict, TypeVar, get_args
 
 from pillarbox import notebook
@@ -13,9 +14,9 @@ from pillarbox.closing import Closing
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
-from pillarbox.core.queue import Extra, Lease, Redelivery, Settings
+from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings
 from pillarbox.mailbox.answers import REPLY_TO, answer, dropped, reads_json
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.desk import SLICE, Desk
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.reading import Reader
@@ -226,8 +227,14 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
 
     def delete(self, ids: Iterable[str]) -> int:
         """Delete messages by id, whatever their state; how many there were."""
+        return self._store.confirmed_once(lambda: sum(self.delete_steps(ids)))
+
+    def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
+        """`delete`, a few messages at a time: how many each step deleted."""
         self._refuse_if_closed()
-        return self._desk.remove(self._keys(ids))
+        keys = iter(self._keys(ids))
+        while some := list(islice(keys, SLICE)):
+            yield self._desk.remove(some)
 
     def redrive(
         self,
@@ -237,23 +244,52 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         to: str | None = None,
     ) -> int:
         """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        return self._store.confirmed_once(lambda: sum(self.redrive_steps(ids, where=where, to=to)))
+
+    def redrive_steps(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        where: Callable[[Message[T | Undecodable]], bool] | None = None,
+        to: str | None = None,
+    ) -> Iterator[int]:
+        """`redrive`, a few messages at a time: how many each step moved. Others go on between.
+
+        Without `ids`: those that are ready when it begins, not what comes later.
+        """
         self._refuse_if_closed()
         if to is not None and limits.queue_name(to, "to") == self.name:
             raise InvalidParameterError("to", to, "the name of another mailbox")
-        wanted = None if ids is None else self._keys(ids)
-        moves: dict[str, set[int]] = {}
-        for record, deliveries in self._desk.look("ready", None):
-            if wanted is not None and record.key not in wanted:
-                continue
+        keys = None if ids is None else iter(self._keys(ids))
+        left, skip = self._desk.counts()[0] if keys is None else 0, 0
+        while True:
+            if keys is not None:
+                seen = self._desk.pick(list(islice(keys, SLICE)))
+            else:
+                seen = self._desk.look("ready", min(SLICE, left), skip)
+            if not seen:
+                return
+            moved = self._redrive(seen, where, to)
+            left -= len(seen)
+            skip += len(seen) - moved
+            yield moved
+
+    def _redrive(
+        self,
+        seen: Iterable[tuple[Record, int]],
+        where: Callable[[Message[T | Undecodable]], bool] | None,
+        to: str | None,
+    ) -> int:
+        moves: dict[str, list[int]] = {}
+        for record, deliveries in seen:
             if where is not None and not where(self._seen(record, deliveries, Message, self)):
                 continue
             death = record.extra.death if record.extra is not None else None
             target = to if to is not None or death is None else death.source
             if target is not None:
-                moves.setdefault(target, set()).add(record.key)
+                moves.setdefault(target, []).append(record.key)
         return sum(
-            self._desk.redrive(frozenset(keys), self._store.desk(target))
-            for target, keys in moves.items()
+            self._desk.redrive(keys, self._store.desk(target)) for target, keys in moves.items()
         )
 
     def close(self) -> None:

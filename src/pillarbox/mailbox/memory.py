@@ -212,6 +212,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     if mask != 1:
                         lane = queue.lanes[mask.bit_length() - 1]
                     record: Record = lane.popleft()  # type: ignore[assignment]
+                    queue.strays.pop(record.key, None)
                     if not lane:
                         queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
                     deadline, number = now + timeout, record.deliveries + 1
@@ -223,8 +224,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 give(None)
             if lease is not None:
                 try:
-                    data = record.body if record.attributes is None else self._bodies((record,))[0]  # type: ignore[possibly-undefined]
-                    return [self._kind(self._unpack(data), number, lease, self._face)]  # type: ignore[arg-type,possibly-undefined]
+                    return [
+                        self._kind(
+                            self._unpack(
+                                record.body  # type: ignore[arg-type]
+                                if record.attributes is None  # type: ignore[possibly-undefined]
+                                else self._bodies((record,))[0]
+                            ),
+                            number,  # type: ignore[possibly-undefined]
+                            lease,
+                            self._face,
+                        )
+                    ]
                 except QUICK_ERRORS:
                     self._open([lease], self._kind, self._face)
         elif desk.plain and (messages := self._quick_batch(count, timeout)):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from time import sleep
 from typing import Protocol
 
 from pillarbox.clock import Clock
 from pillarbox.core.queue import NEVER
 from pillarbox.mailbox.waiters import open_gate
+
+_PAUSE_SECONDS = 0.000_5
 
 
 class Beats(Protocol):
@@ -57,6 +60,10 @@ class Pulse:
             owner = self._owner()
             if owner is None:
                 return
-            if self._clock.now() >= self._at and owner.beat() >= NEVER:
-                return
+            if self._clock.now() >= self._at:
+                following = owner.beat()
+                if following >= NEVER:
+                    return
+                if following <= self._clock.now():  # much is due: let others have their turn
+                    sleep(_PAUSE_SECONDS)
             del owner

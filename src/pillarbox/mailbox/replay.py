@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pillarbox.core import apply, journal
+from pillarbox.core import apply, journal, lines
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.core.queue import Queue, Record, Settings, waiting
 from pillarbox.log import Frame
@@ -35,7 +35,7 @@ class Replay:
         self._has_gaps = False
         self.skipped = 0
         self._by_number = {store.number_of(desk): desk.queue for desk in store.desks.values()}
-        self._by_key: dict[int, Record] = {}
+        self._by_key: dict[int, Record] | None = None  # made when a message was restated
         self.latest = 0
 
     def frame(self, frame: Frame) -> None:
@@ -49,6 +49,8 @@ class Replay:
             places = locations(first, map(len, entries))
             records = list(map(Record, keys, places, priorities))
             apply.lined_up(self._by_number[queues[0]], records, priorities[0])
+            if self._by_key is not None:
+                self._by_key.update(zip(keys, records, strict=True))
             self._store.last_key = max(self._store.last_key, *keys)
         else:
             for index, data in enumerate(entries, first):
@@ -93,6 +95,10 @@ class Replay:
                 self.latest = max(self.latest, entry.at)
             queue = self._by_number[entry.queue]
             journal.replay(queue, entry, location(index, len(data)), self._find)
+            if self._by_key is not None and entry.kind in (journal.SENT, journal.SCHEDULED):
+                record = lines.find(queue, entry.key) or queue.schedule.find(entry.key)
+                if record is not None:
+                    self._by_key[entry.key] = record
 
     def _find(self, name: str) -> Queue:
         return self._store.desks[name].queue
@@ -111,7 +117,7 @@ class Replay:
         return self._store.desks[self._by_number[entry.queue].name]
 
     def _restated(self, key: int, place: int) -> None:
-        if key not in self._by_key:
+        if self._by_key is None:
             self._by_key = {record.key: record for record in all_records(self._store)}
         if key in self._by_key:
             self._by_key[key].body = place

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from pillarbox.core import lines
 from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings, extra_of
 
 _deliveries_of = attrgetter("deliveries")
@@ -70,6 +71,8 @@ class StoreState(Struct, array_like=True):
     time: int
     queues: list[QueueState]
     last_number: int = -1  # of any queue, dropped ones too
+    log_id: str = ""  # of the log that the bodies are in
+    oldest: int = 0  # the first index at which a body is
 
 
 def capture(queue: Queue, number: int) -> QueueState:
@@ -149,6 +152,7 @@ def restore(state: QueueState, queue: Queue) -> None:
     for priority, rows in state.returned.items():
         queue.returned[priority] = deque(_records(rows))
         queue.mask |= 1 << priority
+    lines.sort_out(queue)
     rows, times = state.schedule
     for record, due in zip(_records(rows), times, strict=True):
         queue.schedule.add(int(due), record)

@@ -14,6 +14,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
@@ -53,6 +55,8 @@ class Store:
     def _start(self) -> None:
         """What two processes can't share: made anew, also in a forked child."""
         self.pulse = Pulse(self, self.clock)
+        self._alarms: list[tuple[int, int, Desk]] = []  # a heap; who is watched, and until when
+        self._alarm_numbers = count()
         self.prefix = secrets.token_hex(8) + "-"
         self._secret = secrets.token_bytes(32)
 
@@ -62,6 +66,7 @@ class Store:
         self._start()
         for desk in self.desks.values():
             desk.waiters.clear()
+            desk.alarm_at = NEVER
 
     def desk(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> Desk:
         """The desk of this queue; a new queue gets these settings, an old one keeps its own."""
@@ -126,6 +131,7 @@ class Store:
             source.keep_dead_letters()
             self.desks[source.name].dead = None
         del self.desks[desk.queue.name]
+        desk.alarm_at = NEVER
         desk.end()
 
     def confirm(self, written: Written) -> None:
@@ -146,6 +152,14 @@ class Store:
         finally:
             self._held.promises = None
 
+    def confirmed_once(self, verb: Callable[[], R]) -> R:
+        """What a verb of many steps answers, once the last of them is confirmed."""
+        with self.holding() as written:
+            answer = verb()
+        if written:
+            self.confirm(written[-1])
+        return answer
+
     async def confirmed(self, verb: Callable[[], R]) -> R:
         """What a verb answers, once it can't be lost any more; the event loop goes on meanwhile."""
         with self.holding() as written:
@@ -154,16 +168,32 @@ class Store:
             await each
         return answer
 
+    def wake(self, desk: Desk, at: int) -> None:
+        """Have the pulse settle this queue at `at`, or before. Needs the lock."""
+        if at < desk.alarm_at:
+            desk.alarm_at = at
+            heappush(self._alarms, (at, next(self._alarm_numbers), desk))
+            self.pulse.arm(at)
+
     def beat(self) -> int:
-        """The pulse: settle every queue that is due, and say when to come again."""
+        """The pulse: settle the queues whose alarm is due, and say when to come again.
+
+        Of each queue only the first that is due: between two beats others have their turn.
+        """
         with self.lock:
             now = self.clock.now()
-            for desk in list(self.desks.values()):
+            due: list[Desk] = []
+            while self._alarms and self._alarms[0][0] <= now:
+                at, _, desk = heappop(self._alarms)
+                if at == desk.alarm_at:  # else it was set anew since, to an earlier time
+                    desk.alarm_at = NEVER
+                    due.append(desk)
+            for desk in due:
                 if desk.queue.wake_at <= now:
                     desk.settle(now)
-            following = min(
-                (desk.queue.wake_at for desk in self.desks.values() if desk.watched), default=NEVER
-            )
+                if desk.watched:
+                    self.wake(desk, desk.queue.wake_at)
+            following = self._alarms[0][0] if self._alarms else NEVER
             self.pulse.rearm(following)
             return following
 
@@ -201,7 +231,10 @@ class Store:
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
         """The lease that a receipt handle names, if it is the message's present one."""
         delivery = self.delivery_of(queue, handle)
-        lease = queue.leases.find(delivery[0]) if delivery is not None else None
+        if delivery is None:
+            return None
+        with self.lock:
+            lease = queue.leases.find(delivery[0])
         return lease if lease is not None and _identity(lease) == delivery else None
 
     def delivery_of(self, queue: Queue, handle: str) -> tuple[int, ...] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pillarbox.log.errors import holder_of_lock
+
 
 class PipelineError(Exception):
     """A pipeline can't start, or had to stop. The text says what to do."""
@@ -15,8 +17,7 @@ class PipelineRunningError(PipelineError):
     """Another process runs this pipeline."""
 
     def __init__(self, path: str, pid: int | None) -> None:
-        holder = f"process {pid}" if pid else "another process"
         super().__init__(
-            f"the pipeline in {path} runs in {holder}; stop that first: its steps and this one's"
-            " would be in each other's way"
+            f"the pipeline in {path} runs in {holder_of_lock(pid)}; stop that first: its steps and"
+            " this one's would be in each other's way"
         )

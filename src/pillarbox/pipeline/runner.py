@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import threading
 import time
@@ -171,7 +170,6 @@ class Run:
     def _make_log(path: str) -> None:
         """An output is there before the first record is, so that its readers can start."""
         if not is_log(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
             Log.open(path).close()
 
     def _supervise(self, turns: list[list[Processor]]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from pillarbox.closing import Closing
 from pillarbox.log import RealDisk
+from pillarbox.log.disk import keep_from_children, make_directory
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.pipeline.places import Places
 
@@ -36,7 +37,7 @@ class Running(Closing):
         #: What stands in the file: the process, and something that no other run has.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
         self._closing = threading.Lock()
-        _DISK.make_directory(places.path)
+        make_directory(_DISK, places.path)
         self._handle: int | None = _DISK.open(places.running, write=True, create=True)
         try:
             if not _locked(self._handle, _ASKING_SECONDS):
@@ -104,6 +105,7 @@ def _wait_for_batches(places: Places) -> None:
 
 def _locked(handle: int, seconds: float, *, exclusive: bool = True) -> bool:
     deadline = time.monotonic() + seconds
+    keep_from_children(handle)
     while not _DISK.lock(handle, exclusive=exclusive):
         if time.monotonic() > deadline:
             return False

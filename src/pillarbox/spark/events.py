@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
+from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.names import NAMING, Names
 from pillarbox.spark.rows import Rows, Wanted, Words
@@ -43,6 +44,7 @@ _TO_THE_END = (1 << 31) - 1
 def read_names(log: LogReader, store: str) -> Names:
     """The names that a store has used so far, from its snapshot and what came after it."""
     state = read_snapshot(RealDisk(), store)
+    refuse_foreign(state, store, log)
     names = Names.of(state)
     start = max(state.index if state is not None else 0, log.first_index)
     wanted = pa.array(NAMING, pa.uint8())

@@ -25,6 +25,7 @@ from pillarbox.log import RealDisk, StagedSegment
 from pillarbox.log.adopt import check_staged
 from pillarbox.log.arrow import read_segment
 from pillarbox.log.catalog import Segment
+from pillarbox.log.disk import make_directory
 from pillarbox.spark.errors import OptionError
 
 STAGING = "staging"
@@ -115,7 +116,7 @@ class Stager:
         self._waiting, self._waiting_bytes = [], 0
 
     def _begin(self) -> StagedSegment:
-        os.makedirs(self._directory, exist_ok=True)
+        make_directory(RealDisk(), self._directory)
         number = len(self.written.files)
         return StagedSegment(f"{self._directory}/{self._name}-{number}.staged")
 

@@ -70,7 +70,9 @@ class SimDisk:
         for path, content in files.items():
             directory, name = _split(path)
             inode = _Inode(bytearray(content), content)
-            place = disk._directories.setdefault(directory, _Directory())
+            for each in _way_to(directory):
+                disk._directories.setdefault(each, _Directory())
+            place = disk._directories[directory]
             place.entries[name] = place.durable[name] = inode
         return disk
 
@@ -92,8 +94,10 @@ class SimDisk:
         """What a power loss now could leave, by `choose`."""
         contents: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
-        for path, directory in self._directories.items():
-            if not directory.on_disk and not choose(2):
+        directories = self._directories.items()
+        lost = {path for path, each in directories if not each.on_disk and not choose(2)}
+        for path, directory in directories:
+            if lost.intersection(_way_to(path)):
                 continue
             entries = dict(directory.durable)
             for change in directory.changes:
@@ -109,7 +113,7 @@ class SimDisk:
         """The disk after a power loss now, by `choose`."""
         disk = SimDisk.of_files(self.crash_files(choose))
         for path in self._directories:
-            if self._directories[path].on_disk:
+            if all(self._directories[each].on_disk for each in _way_to(path)):
                 disk._directories.setdefault(path, _Directory())
         for path, versions in self._words.items():
             survivor = choose(len(versions) + 1)
@@ -141,7 +145,7 @@ class SimDisk:
         inode, _ = self._handles.pop(handle)
         inode.locks.pop(handle, None)
 
-    def pread(self, handle: int, size: int, offset: int) -> bytes:
+    def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
         return bytes(self._handles[handle][0].data[offset : offset + size])
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
@@ -247,8 +251,8 @@ class SimDisk:
 
     def make_directory(self, path: str) -> None:
         self._begin("make_directory", path)
-        if path not in self._directories:
-            self._directories[path] = _Directory(on_disk=False)
+        for each in _way_to(path):
+            self._directories.setdefault(each, _Directory(on_disk=False))
         self._end("make_directory")
 
     def names(self, path: str) -> list[str]:
@@ -264,7 +268,7 @@ class SimDisk:
                 directory.durable = dict(directory.entries)
                 directory.changes.clear()
             for child, inner in self._directories.items():
-                if (_split(child)[0] or ".") == path:
+                if (_split(child)[0] or ".") == (path or "."):
                     inner.on_disk = True
         self._end("sync_directory")
 
@@ -324,6 +328,11 @@ class SimWord:
 def _split(path: str) -> tuple[str, str]:
     directory, _, name = path.rpartition("/")
     return directory, name
+
+
+def _way_to(path: str) -> list[str]:
+    """The directory and those above it, from the top down."""
+    return [*(_way_to(_split(path)[0]) if "/" in path[1:] else ()), path]
 
 
 def _apply_change(data: bytearray, change: tuple[str, int, bytes]) -> None:

@@ -42,7 +42,10 @@ def raw_poll(url: str, *, count: int = 1) -> socket.socket:
     link = socket.create_connection((parts.hostname, parts.port), 10)
     command = wire.Receive(count, 30_000_000, 20_000_000)
     body = wire.encode(wire.Request(b"c" * 16, 1, "", [command]))
-    head = f"POST {wire.PATH}/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/msgpack\r\n"
+    head = (
+        f"POST {wire.PATH}/orders HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Type: application/msgpack\r\n"
+    )
     link.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return link
 

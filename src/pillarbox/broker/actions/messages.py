@@ -234,27 +234,13 @@ def delete_stale(queue: BrokerQueue, keys: Iterable[int]) -> set[int]:
     refused: set[int] = set()
 
     def happen(state: Queue, now: int) -> list[Removed]:
-        found = decide.remove(state, frozenset(keys))
+        found = decide.remove(state, list(keys))
         if queue.fifo:
             refused.update(found.keys)
         return [found] if found.keys and not queue.fifo else []
 
     queue.desk.step(happen)
     return refused
-
-
-def _waits(queue: BrokerQueue, key: int) -> bool:
-    """Whether the message is there, and nobody holds it."""
-    there: list[int] = []
-
-    def look(state: Queue, now: int) -> list[Removed]:
-        wanted = frozenset((key,))
-        if not state.leases.among(wanted):
-            there.extend(decide.remove(state, wanted).keys)
-        return []
-
-    queue.desk.step(look)
-    return bool(there)
 
 
 def expired(handle: str | None) -> SqsError:
@@ -294,7 +280,8 @@ def visibility(seconds: int | None) -> int:
 def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
     """Let the lease end so many seconds from now; at once for 0."""
     key, lease = lease_of(call, queue, handle)
-    if lease is None and _waits(queue, key):
+    found = queue.desk.find(key) if lease is None else None
+    if found is not None and found[2] != "in_flight":
         raise SqsError("MessageNotInflight", "The specified message isn't in flight.")
     if lease is not None:
         if seconds == 0:

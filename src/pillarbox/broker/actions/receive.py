@@ -95,8 +95,9 @@ def receive_message(call: Call, ask: shapes.ReceiveMessage) -> Result | Answer:
         again = queue.attempts.again(attempt, queue, timeout)
         if again:
             return delivery.answer(again)
-    expire(queue)
-    if queue.desk.queue.in_flight >= call.broker.config.in_flight_max:
+    upcoming, in_flight = queue.desk.glance(count)
+    expire(queue, upcoming)
+    if in_flight >= call.broker.config.in_flight_max:
         if not wait_ns:
             raise SqsError("OverLimit", f"Too many messages are in flight in queue {queue.name}.")
         count = 0
@@ -131,12 +132,29 @@ class Delivery:
         self.wanted = wanted
         self.timeout = timeout
 
-    def answer(self, leases: Sequence[Lease]) -> Response:
+    def answer(self, leases: Sequence[Lease]) -> Answer:
         if not leases:
             return self.call.answer({})
+        try:
+            bodies = self.queue.desk.bodies([lease.record for lease in leases], wait=False)
+        except BlockingIOError:
+            return self._read(leases)
+        return self._told(leases, bodies)
+
+    async def _read(self, leases: Sequence[Lease]) -> Response:
+        """The bodies have to be read from disk: others go on meanwhile."""
+        desk = self.queue.desk
+        try:
+            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
+        except BaseException:  # the client hung up, or the disk failed
+            self._unsent(leases)
+            raise
+        return self._told(leases, bodies)
+
+    def _told(self, leases: Sequence[Lease], bodies: Sequence[bytes | None]) -> Response:
         desk = self.queue.desk
         found = []
-        for lease, body in zip(leases, desk.bodies([x.record for x in leases]), strict=True):
+        for lease, body in zip(leases, bodies, strict=True):
             if body is None:  # lost to damage of the disk; it must not block the rest
                 desk.reject((lease,), "the body was lost")
             else:
@@ -211,7 +229,7 @@ def _milliseconds(nanoseconds: int) -> str:
 class Poll:
     """A parked receive: a waiter of the desk whose end is the answer."""
 
-    __slots__ = ("_attempt", "_delivery", "_ring_off", "count", "future", "leases", "owner", "timeout")  # fmt: skip  # noqa: E501
+    __slots__ = ("_attempt", "_delivery", "_reading", "_ring_off", "count", "future", "leases", "owner", "timeout")  # fmt: skip  # noqa: E501
 
     def __init__(self, delivery: Delivery, count: int, wait_ns: int, attempt: str | None) -> None:
         broker = delivery.call.broker
@@ -221,6 +239,7 @@ class Poll:
         self.leases: list[Lease] | None = None
         self._delivery = delivery
         self._attempt = attempt
+        self._reading: asyncio.Future[Response] | None = None
         self.future: asyncio.Future[Response] = broker.loop.create_future()
         self.future.add_done_callback(self._over)
         clock = broker.store.clock
@@ -255,10 +274,26 @@ class Poll:
         if call.broker.store.desks.get(delivery.queue.name) is not delivery.queue.desk:
             self.future.set_result(call.fail(no_such_queue()))
         else:
-            self.future.set_result(delivery.answer(leases))
+            answer = delivery.answer(leases)
+            if isinstance(answer, Response):
+                self.future.set_result(answer)
+            else:
+                self._reading = asyncio.ensure_future(answer)
+                self._reading.add_done_callback(self._read)
+
+    def _read(self, reading: asyncio.Future[Response]) -> None:
+        if self.future.done() or reading.cancelled():
+            return
+        error = reading.exception()
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(reading.result())
 
     def _over(self, future: asyncio.Future[Response]) -> None:
         self._ring_off()
         self._delivery.call.broker.metrics.parked -= 1
+        if self._reading is not None:
+            self._reading.cancel()
         if future.cancelled():  # the client hung up
             self._delivery.queue.desk.give_up(self)

@@ -102,6 +102,12 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
         other._use(self._codec)
         return other
 
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete messages by id, whatever their state; how many there were."""
+        self._refuse_if_closed()
+        deleted: int = self._desk.remove(self._keys(ids))
+        return deleted
+
     def redrive(
         self,
         ids: Iterable[str] | None = None,

@@ -197,7 +197,7 @@ class Request(Struct, array_like=True, frozen=True):
 
     channel: Annotated[bytes, Meta(min_length=16, max_length=16)]
     number: Annotated[int, Meta(ge=1)]
-    instance: str
+    instance: Annotated[str, Meta(max_length=64)]  # a request that waits is kept in memory
     commands: Annotated[list[Command], Meta(min_length=1, max_length=COMMANDS_MAX)]
 
 

@@ -1,0 +1,78 @@
+"""What a broker does by itself, every few seconds: retention, and a look for a new certificate.
+
+A queue is looked at when one of its messages may be too old, not on every round. A task that
+fails is logged, and tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from pillarbox.broker.retention import next_look, sweep
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import NEVER
+from pillarbox.logger import logger
+
+if TYPE_CHECKING:
+    from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.server import Broker
+
+_ROUND_NS: Final = 5 * SECOND_NS
+
+
+class Housekeeping:
+    """The periodic tasks of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._looks: list[tuple[int, int, BrokerQueue]] = []  # a heap: when, which queue
+        self._numbers = count()
+        self._cancel: Callable[[], object] = lambda: None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def watch(self, queue: BrokerQueue, at: int = 0) -> None:
+        """Look at this queue at `at`: it is new, or keeps its messages for another time now."""
+        queue.look_at = at if queue.retention_ns < NEVER else NEVER
+        if queue.look_at < NEVER:
+            heappush(self._looks, (at, next(self._numbers), queue))
+
+    def start(self) -> None:
+        self._round()
+
+    async def stop(self) -> None:
+        self._cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+
+    def _round(self) -> None:
+        broker, clock = self._broker, self._broker.store.clock
+        try:
+            if self._sweeping is None or self._sweeping.done():
+                self._sweeping = broker.loop.create_task(self._sweep())
+            if broker.tls is not None:
+                broker.tls.reload_if_changed()
+        except Exception:  # noqa: BLE001 - whatever it is, the rounds go on
+            logger.exception("a round of housekeeping failed; the next one tries again")
+        finally:
+            self._cancel = clock.call_at(clock.now() + _ROUND_NS, self._round, broker.loop)
+
+    async def _sweep(self) -> None:
+        """Delete what is too old in the queues that are due for a look."""
+        self._broker.native.reply_queues.sweep()
+        await self._broker.saved()
+        now = self._broker.store.clock.now()
+        while self._looks and self._looks[0][0] <= now:
+            at, _, queue = heappop(self._looks)
+            if at != queue.look_at or self._broker.store.desks.get(queue.name) is not queue.desk:
+                continue  # it was changed, or dropped, since
+            try:
+                await self._broker.in_slices(sweep(queue))
+                self.watch(queue, next_look(queue))
+            except Exception:  # noqa: BLE001 - and so do the other queues
+                logger.exception("messages that are too old were not deleted", queue=queue.name)
+                self.watch(queue, now + _ROUND_NS)

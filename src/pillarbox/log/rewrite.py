@@ -1,0 +1,159 @@
+"""What a repair does to the files of a log: move, set aside, write anew, stand in for.
+
+No file is deleted before it has another name, so a repair that is killed can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from pillarbox.log.commits import Commit, encode_commit, relink
+from pillarbox.log.disk import Disk, make_directory, write_all
+from pillarbox.log.frame import COMMIT, FOOTER, LOST, FrameHeader
+from pillarbox.log.layout import BLOCK_BYTES, STAGED, SegmentHeader, segment_name
+from pillarbox.log.recovery import ASIDE
+from pillarbox.log.salvage import Found
+from pillarbox.log.segment import SegmentWriter, new_spare_name
+
+#: Ends the names of files on their way to their right names.
+MOVED_SUFFIX = ".moved"
+
+
+def set_aside(disk: Disk, directory: str, source: str, name: str) -> str:
+    """Give the file at `source` another name in the log's `aside/`; the name it got there."""
+    make_directory(disk, f"{directory}/{ASIDE}")
+    taken = set(disk.names(f"{directory}/{ASIDE}"))
+    kept = next(new for new in _numbered(name) if new not in taken)
+    disk.link(source, f"{directory}/{ASIDE}/{kept}")
+    disk.sync_directory(f"{directory}/{ASIDE}")
+    return f"{ASIDE}/{kept}"
+
+
+def move_all(
+    disk: Disk, directory: str, order: Sequence[Found], rejected: Sequence[Found]
+) -> list[str]:
+    """Give each segment its right name, and take the rejected ones away; where those went."""
+    kept = [set_aside(disk, directory, f"{directory}/{each.name}", each.name) for each in rejected]
+    moving = [each for each in order if each.name != each.right_name]
+    for each in moving:
+        target = f"{each.right_name}{MOVED_SUFFIX}"
+        if each.name != target:
+            if target in disk.names(directory):  # of a repair that was killed; kept by now
+                disk.unlink(f"{directory}/{target}")
+            disk.link(f"{directory}/{each.name}", f"{directory}/{target}")
+    disk.sync_directory(directory)
+    left = {each.name for each in (*moving, *rejected)} - {each.right_name for each in order}
+    for each in moving:
+        path = f"{directory}/{each.right_name}"
+        disk.rename(path + MOVED_SUFFIX, path)
+        each.name = each.right_name
+    disk.sync_directory(directory)
+    for name in left.intersection(disk.names(directory)):
+        disk.unlink(f"{directory}/{name}")
+    if left:
+        disk.sync_directory(directory)
+    return kept
+
+
+def write_anew(
+    disk: Disk,
+    directory: str,
+    found: Found,
+    before: Found | None,
+    end_index: int,
+    commit: Commit | None,
+) -> str:
+    """Write a segment from its whole frames, with what is lost up to `end_index`.
+
+    Ends it with the commit, if one is lost. Returns where the damaged file went.
+    """
+    spare = f"{directory}/{new_spare_name()}"
+    handle = disk.open(spare, write=True, create=True)
+    # The same epoch: by it the segment after this one, or a commit, knows it.
+    header = found.known._replace(synced_index=0)
+    if found.guessed and before is not None and before.end == found.base:
+        header = header._replace(previous_epoch=before.known.epoch)
+    capacity = len(found.image) + BLOCK_BYTES + 64 * (len(found.frames) + 2)
+    writer = SegmentWriter(disk, handle, header, capacity, capacity)
+    try:
+        write_all(disk, handle, [header.encode()], 0)
+        for frame in found.frames:
+            _copy(writer, found, frame)
+        _mark_lost(writer, end_index - found.shift, writer.max_time_ns)
+        _end(writer, commit)
+        writer.sync()
+    finally:
+        writer.close()
+    kept = set_aside(disk, directory, f"{directory}/{found.name}", found.name)
+    disk.sync_directory(directory)
+    disk.rename(spare, f"{directory}/{found.name}")
+    disk.sync_directory(directory)
+    return kept
+
+
+def write_stand_in(
+    disk: Disk,
+    directory: str,
+    header: SegmentHeader,
+    first_index: int,
+    end_index: int,
+    time_ns: int,
+    commits: Mapping[str, Commit],
+) -> None:
+    """Write a segment that says that all of its records are lost."""
+    name = segment_name(first_index, adopted=bool(header.flags & STAGED))
+    spare = f"{directory}/{new_spare_name()}"
+    handle = disk.open(spare, write=True, create=True)
+    commit = commits.get(name)
+    capacity = 4 * BLOCK_BYTES + (len(encode_commit(commit)) if commit is not None else 0)
+    writer = SegmentWriter(disk, handle, header, capacity, capacity)
+    try:
+        write_all(disk, handle, [header.encode()], 0)
+        _mark_lost(writer, header.base_index + end_index - first_index, time_ns)
+        _end(writer, commit)
+        writer.sync()
+    finally:
+        writer.close()
+    disk.rename(spare, f"{directory}/{name}")
+    disk.sync_directory(directory)
+
+
+def _end(writer: SegmentWriter, commit: Commit | None) -> None:
+    if commit is not None:
+        commit = msgspec.structs.replace(commit, previous_offset=writer.commit_offset)
+        payload, end = encode_commit(commit), writer.end_index
+        writer.write_frame(COMMIT, payload, time_ns=writer.max_time_ns, synced=end)
+    writer.seal(writer.end_index)
+
+
+def _copy(writer: SegmentWriter, found: Found, frame: FrameHeader) -> None:
+    _mark_lost(writer, frame.first_index, writer.max_time_ns)
+    if frame.kind == FOOTER or frame.first_index < writer.end_index:
+        return
+    payload = found.payload(frame)
+    if frame.commits:
+        payload = relink(frame, payload, writer.commit_offset)
+    writer.write_frame(
+        frame.kind,
+        payload,
+        time_ns=frame.time_ns,
+        synced=writer.end_index,
+        count=frame.count,
+        data_bytes=frame.data_bytes,
+        flags=frame.flags,
+    )
+
+
+def _mark_lost(writer: SegmentWriter, end_index: int, time_ns: int) -> None:
+    if end_index > writer.end_index:
+        count = end_index - writer.end_index
+        writer.write_frame(LOST, b"", time_ns=time_ns, synced=writer.end_index, count=count)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    number = 1
+    while True:
+        yield f"{name}.damaged-{number}"
+        number += 1

@@ -1,0 +1,62 @@
+"""How much room a store holds back, so that a full disk can always be emptied.
+
+Whoever sends a message uses the disk, and whoever acknowledges one has to write, too. So room
+for every acknowledgement is on disk before a message is accepted; also room for a snapshot,
+without which nothing can be dropped, and for moving the few that still live in old segments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pillarbox.core import journal
+from pillarbox.log.segment import cost_of
+from pillarbox.logger import logger
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.ledger import DurableStore
+
+_PARTS = 20  # one part of so many is lost to the headers and footers of segments
+_ACKNOWLEDGE_BYTES = cost_of((bytes(journal.HEAD.size),)) * (_PARTS + 1) // _PARTS
+_DIE_BYTES = _ACKNOWLEDGE_BYTES + 64  # with its reason
+_SNAPSHOT_BYTES = 24  # of a message that has no attributes
+_BASE_BYTES = 16 << 10  # the rest of a snapshot
+_STEP = 128  # so many entries at least are written between two looks
+
+
+class Budget:
+    """What must be held back for the messages that a store has now."""
+
+    def __init__(self, store: DurableStore) -> None:
+        self._store = store
+        self.largest_bytes = 0  # of the entries with a body
+        self.messages = 0
+        #: To acknowledge every message; with a snapshot; with room to move messages.
+        self.acknowledges = self.needed = self.comfortable = 0
+
+    def hold_back(self, expected: int) -> bool:
+        """Count, and hold back what is needed; whether the disk is full. Needs the lock."""
+        log = self._store.log
+        messages, deaths = expected, 0
+        for desk in self._store.desks.values():
+            size = desk.queue.size
+            messages += size
+            if desk.dead is not None:
+                deaths += size
+        segment_bytes = min(log.room.segment_bytes, log.size_bytes)
+        self.messages = messages
+        self.acknowledges = messages * _ACKNOWLEDGE_BYTES + deaths * _DIE_BYTES
+        self.needed = self.acknowledges + messages * _SNAPSHOT_BYTES + _BASE_BYTES
+        self.comfortable = self.needed + 2 * self.largest_bytes + segment_bytes // 4
+        ahead = 2 * self.step(full=False) * (_ACKNOWLEDGE_BYTES + _SNAPSHOT_BYTES)
+        try:
+            log.room.hold_back(self.comfortable + ahead)
+        except OSError as error:  # whoever writes next meets it, too
+            logger.error("no room could be held back", store=self._store.path, error=str(error))
+        return log.room.full
+
+    def step(self, *, full: bool) -> int:
+        """After how many more entries to look again."""
+        if full:  # as soon as many messages are gone, and when the last one is
+            return max(1, self.messages // 8)
+        return max(_STEP, self.messages // 16, len(self._store.desks))

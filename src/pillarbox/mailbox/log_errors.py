@@ -1,0 +1,34 @@
+"""What an error of a store's log is to a mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pillarbox.core.errors import MailboxClosedError, MailboxFullError, MailboxStorageError
+from pillarbox.log import LogClosedError, LogError, LogFullError, LogLockedError
+from pillarbox.log.errors import holder_of_lock
+
+
+def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
+    """What an error of the log of the store at `path` is to a mailbox."""
+    if isinstance(error, LogFullError):
+        return MailboxFullError(
+            f"{error}. Messages can still be received and acknowledged, and that makes room, too"
+        )
+    if isinstance(error, LogClosedError):
+        return MailboxClosedError(f"the store {path} was closed: open it again")
+    if isinstance(error, LogLockedError):
+        return MailboxStorageError(
+            f"the store {path} is open in {holder_of_lock(error.pid)}, and one process at a time "
+            "may have it: close it there first, or give this process a store of its own"
+        )
+    return MailboxStorageError(str(error))
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (LogError, OSError) as error:
+        raise in_words_of_mailboxes(error, path) from error
