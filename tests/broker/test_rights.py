@@ -216,7 +216,7 @@ NATIVE_NAMES_NO_QUEUE = {
     "Reject": "handles reason",
     "Peek": "state count skip",
     "Delete": "ids",  # of this queue's messages
-    "Declare": "content_type redelivery capacity immortal",
+    "Declare": "content_type redelivery capacity immortal create",
     "Survey": "queue",  # see what a list shows, below
     "Hello": "queue",
     "Outline": "queue time_ns",  # see the history, below

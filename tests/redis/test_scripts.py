@@ -15,7 +15,8 @@ from tests.redis.world import new_name, open_box
 
 FILES = [file.name for file in files("pillarbox.mailbox.redis.scripts").iterdir()]
 ALL = sorted(name.removesuffix(".lua") for name in FILES if name.endswith(".lua"))
-PIECES = {"queue", "now", "state", "line", "journal", "fate", "lease"}
+LOOKS = ("peek", "stats")
+PIECES = {"queue", "now", "state", "line", "journal", "fate", "lease", "elapsed"}
 
 
 def use_every_verb(box: RedisMailbox[str]) -> None:
@@ -92,7 +93,7 @@ def test_R32_every_file_says_what_it_does_and_what_it_is_given(name: str) -> Non
     if name in PIECES:
         assert lines[0].startswith("-- Piece: ")
         return
-    assert lines[0] in ("#!lua", "#!lua flags=allow-oom")
+    assert lines[0] in ("#!lua", "#!lua flags=allow-oom", "#!lua flags=no-writes")
     assert lines[1].startswith("-- ")
     head = "\n".join(line for line in lines[1:] if line.startswith("--"))
     assert "ARGV: names" in head
@@ -119,3 +120,17 @@ def test_R32_another_piece_makes_another_script() -> None:
     scripts.replace(now="local now = 1\n")
     assert scripts["send"].sha != before.sha
     assert b"TIME" not in scripts["send"].text
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_R110_the_server_keeps_a_script_that_looks_from_writing(name: str) -> None:
+    server = shared_server()
+    text = SCRIPTS[name].text.decode()
+    assert text.startswith("#!lua flags=no-writes\n")
+    writes = text.replace(
+        "\nlocal call = redis.call\n", '\nlocal call = redis.call\ncall("SET", KEYS[1], "")\n'
+    )
+    assert writes != text
+    keys = place_of(new_name()).keys
+    with pytest.raises(Exception, match=r"read-only|not allowed"):
+        server.ask("EVAL", writes, len(keys), *keys, "name", "", "0", "1")

@@ -14,6 +14,17 @@ def load(spark: Any, url: str, **options: Any) -> Any:
     return spark.read.format("pillarbox").options(**options).load(url)
 
 
+def test_R110_reading_the_history_of_a_mailbox_changes_no_byte(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with DurableMailbox("orders", str, path=path) as orders:
+        orders.send_many(["a", "b", "c"])
+        orders.receive(visibility_timeout=0.001)
+    before = {each: each.read_bytes() for each in path.rglob("*") if each.is_file()}
+    assert load(spark, f"file:{path}/orders").where("kind = 'sent'").count() == 3
+    assert load(spark, f"file:{path}/orders", start="latest").count() == 0
+    assert {each: each.read_bytes() for each in path.rglob("*") if each.is_file()} == before
+
+
 def test_R74_the_columns_tell_what_happened_to_which_message(spark: Any, tmp_path: Path) -> None:
     with (
         DurableMailbox("orders", dict, path=tmp_path / "data") as orders,

@@ -63,6 +63,8 @@ class Housekeeping:
 
     async def _sweep(self) -> None:
         """Delete what is too old in the queues that are due for a look."""
+        self._broker.native.reply_queues.sweep()
+        await self._broker.saved()
         now = self._broker.store.clock.now()
         while self._looks and self._looks[0][0] <= now:
             at, _, queue = heappop(self._looks)

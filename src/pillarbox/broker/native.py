@@ -20,10 +20,10 @@ from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.memory import Memory
+from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import NATIVE
-from pillarbox.broker.translation import as_read, group_of
+from pillarbox.broker.translation import group_of
 from pillarbox.broker.window import Window
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
 from pillarbox.core.queue import Extra, Lease, Settings
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 _HEADERS = {"Content-Type": "application/msgpack"}
 _MICROSECOND_NS = 1_000
 _AT_ONCE_MAX = 250  # messages of a large batch that are told or settled before others go on
-_KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
 
 
 class Native:
@@ -60,6 +59,7 @@ class Native:
         self._memory = Memory(self._instance)
         self._window = Window(broker)
         self._history = History(broker.store)
+        self.reply_queues = ReplyQueues(broker.store, broker.catalogue)
 
     def handle(self, request: Request) -> Answer:
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
@@ -196,6 +196,7 @@ class Native:
 
     def _receive(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Answer:
         timeout = command.timeout_us * _MICROSECOND_NS
+        self.reply_queues.polled(desk.queue.name)
         leases = desk.receive(self._broker, command.count, timeout, 0)
         if not leases and command.wait_us and not self._broker.closed:
             return self._wait(asked, command, desk)
@@ -297,7 +298,7 @@ class Native:
         return wire.Delivery(
             store.message_id(record.key),
             store.handle(desk.queue, lease) if lease.leased_at else "",
-            body if noted is None else as_read(desk.codec, noted, body),
+            body,
             lease.number,
             (record.key << 1) + epoch,
             record.priority,
@@ -362,13 +363,11 @@ class Native:
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
-        desk = self._desk(name)
-        spoken = desk.codec
-        box: LocalMailbox[bytes] = LocalMailbox(desk, bytes, open_reply=_nowhere)
-        desk.codec = spoken  # what its clients speak is not for us to say
-        return box
+        return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
+        if not command.create:
+            return self._declared(self._desk(name))
         store, policy = self._store, command.policy
         settings = Settings(redelivery=command.redelivery, capacity=command.capacity)
         fresh = name not in store.desks
@@ -381,12 +380,13 @@ class Native:
             desk = store.desk(name, settings)
         if policy is not None:
             store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
-        if desk.codec is None and command.content_type in _KINDS:
-            desk.codec = codec_for(_KINDS[command.content_type])
+        self.reply_queues.declared(name)
         self._broker.flush()
-        spoken = desk.codec.content_type if desk.codec is not None else None
+        return self._declared(desk)
+
+    def _declared(self, desk: Desk) -> wire.Result:
         dead = desk.dead.queue.name if desk.dead is not None else None
-        return wire.Declared(self._instance, spoken, dead)
+        return wire.Declared(self._instance, None, dead)
 
     def _drop(self, command: wire.Drop, name: str) -> wire.Result:
         self._desk(name)
@@ -419,7 +419,7 @@ def _not_alone() -> wire.Result:
     )
 
 
-def _nowhere(name: str, body_type: Any) -> Any:
+def _nowhere(name: str) -> Any:
     raise AssertionError("the broker answers nobody's messages")
 
 

@@ -18,8 +18,8 @@ from pillarbox.broker.catalogue import name_in
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.moves import read_handle
 from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.broker import wire
-from pillarbox.mailbox.reading import REPLY_TO
 
 if TYPE_CHECKING:
     from pillarbox.broker.call import Call
@@ -188,7 +188,7 @@ def _native_send(broker: Broker, action: str, command: wire.Send, queue: str) ->
 
 def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> Needs:
     """Opening a queue only looks it up, unless it is new or gets another dead-letter policy."""
-    policy, fresh = command.policy, queue not in broker.store.desks
+    policy, fresh = command.policy, command.create and queue not in broker.store.desks
     yield "GetQueueUrl", queue  # first, so that a refusal does not tell whether it exists
     if fresh or policy is not None:
         yield action if fresh else "SetQueueAttributes", queue

@@ -52,6 +52,7 @@ class Broker:
         self.config = config
         self.tls = _tls(config)
         self.store = store or _open_store(config, clock)
+        self.store.settles_all = False
         self.housekeeping = Housekeeping(self)
         self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
         self.access = Access(config)
@@ -65,7 +66,8 @@ class Broker:
         self.routes.add("/livez", health.livez)
         self.routes.add("/readyz", health.readyz)
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
-        self.routes.add("/pillarbox", Native(self).handle)  # which knows its clients itself
+        self.native = Native(self)
+        self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
         self.written: list[Written] = []  # what the request in hand has to be confirmed

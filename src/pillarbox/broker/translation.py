@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from pillarbox.broker.shapes import Attribute
-from pillarbox.codec import Codec, codec_for
 from pillarbox.core.errors import SerializationError
 from pillarbox.core.limits import RESERVED_PREFIX
-from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox import answers, sqs_form
 from pillarbox.mailbox.sqs_form import FORM, PRIORITY, REST
 
 # Beside the attributes that users see: what these are to SQS, and what the system knows.
@@ -25,14 +24,13 @@ TYPES_NOTE: Final = "pillarbox.types"
 TRACE_NOTE: Final = "pillarbox.trace"
 GROUP_NOTE: Final = "pillarbox.group"
 SENDER_NOTE: Final = "pillarbox.sender"
-FORM_NOTE: Final = "pillarbox.form"  # `text`: a reader of JSON has to put the body in quotes
+FORM_NOTE: Final = answers.FORM
 _ASIDE: Final = "pillarbox.sqs."  # begins what only SQS's users get to see
 _NAMES: Final = {
-    "pillarbox.reply_to": sqs_form.REPLY_TO,
-    "pillarbox.in_reply_to": sqs_form.IN_REPLY_TO,
+    answers.REPLY_TO: sqs_form.REPLY_TO,
+    answers.IN_REPLY_TO: sqs_form.IN_REPLY_TO,
 }
 _NOTES: Final = {name: note for note, name in _NAMES.items()}
-_JSON: Final = codec_for(Any).content_type
 _NUMBERS: Final = {PRIORITY: "Number"}
 
 
@@ -104,14 +102,6 @@ def group_of(group: str | None, kept: Mapping[str, str] | None) -> str | None:
     if group is None and kept:
         group = kept.get(GROUP_NOTE)
     return None if group is None or group.startswith(sqs_form.ALONE) else group
-
-
-def as_read(codec: Codec[Any] | None, kept: Mapping[str, str], body: bytes | None) -> bytes | None:
-    """A body for mailboxes: an answer that was sent as text, in quotes for those who read JSON."""
-    if body is None or kept.get(FORM_NOTE) != "text":
-        return body
-    is_json = codec is not None and codec.content_type == _JSON
-    return msgspec.json.encode(body.decode()) if is_json else body
 
 
 def _notes(

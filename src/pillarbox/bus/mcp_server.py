@@ -53,7 +53,7 @@ class MailboxTools:
         """Open the mailboxes, on the event loop that uses them, and close them in the end."""
         try:
             for url in self._urls:
-                self._boxes[url] = open_async_mailbox(url, str)
+                self._boxes[url] = await open_async_mailbox(url, str).open()
             yield
         finally:
             for box in self._boxes.values():

@@ -96,7 +96,7 @@ class Office:
         desk.told = lambda events, now: self._note_due(name, events, now)
         self.recipients[name] = Recipient(desk, box)
 
-    def _no_reply(self, name: str, body_type: Any) -> Any:
+    def _no_reply(self, name: str) -> Any:
         raise UnknownRecipientError(name, self.recipients)  # letters name no mailbox to reply to
 
     # -- sending ---------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pillarbox import Message, Undecodable
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields, safe
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.survey import open_box, open_existing
+from pillarbox.cli.survey import open_box, open_existing, open_to_look
 from pillarbox.core import limits
 from pillarbox.mailbox.protocol import Mailbox, State
 
@@ -128,7 +128,7 @@ def peek(
     json: JsonLines = False,
 ) -> int:
     """Look at messages without receiving them: nothing is leased, nothing counted."""
-    with open_existing(url) as box:
+    with open_to_look(url) as box:
         _print_all(box.peek(most, state=state), json=json)
     return OK
 
@@ -172,7 +172,8 @@ def tail(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit must be 1 or more; got {limit}.")
-    with open_existing(url) as box, contextlib.suppress(KeyboardInterrupt):
+    opened: Any = open_existing(url) if take else open_to_look(url)
+    with opened as box, contextlib.suppress(KeyboardInterrupt):
         write = _writer(json=json)
         for message in islice(_taken(box) if take else _seen(box), limit):
             write(message)

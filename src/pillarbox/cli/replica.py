@@ -21,7 +21,7 @@ from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.names import Names
 from pillarbox.mailbox.store_time import store_time
 
-_TRIES = 5  # against a compactor that drops what we are about to read
+TRIES = 5  # against a compactor that drops what we are about to read
 _STEP = 1024
 
 
@@ -71,8 +71,11 @@ class Replica:
         """Every live message: its queue, itself, and the index where its body lies."""
         for queue in self.queues.values():
             for record in _records(queue):
-                place = self._moved.get(record.key, record.body)
-                yield queue.name, record, index_of(place)
+                yield queue.name, record, self.index_of(record)
+
+    def index_of(self, record: Record) -> int:
+        """The index where the body of a message lies."""
+        return index_of(self._moved.get(record.key, record.body))
 
     def _queue(self, number: int, name: str, settings: Settings) -> Queue:
         queue = self._by_name.get(name)
@@ -101,11 +104,11 @@ class Replica:
 
 def replica_of(store: str, log: str, advance: Advance) -> Replica:
     """The store's queues as of now."""
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         try:
             return _read(store, log, advance)
         except (LogIndexError, FileNotFoundError):
-            if attempt == _TRIES - 1:
+            if attempt == TRIES - 1:
                 raise
     raise AssertionError("unreachable")
 

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
+from pillarbox.cli.looking import StoreLook
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.place import place_of
 from pillarbox.cli.replica import replica_of
-from pillarbox.core.errors import MailboxError
+from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Queue, oldest_key
 from pillarbox.mailbox.broker import admin
@@ -56,7 +57,8 @@ def queues_at(url: str) -> list[QueueInfo]:
         return _of_store(url)
     if scheme in _BROKER:
         return _of_broker(url)
-    return [_opened(each) for each in opener_of(url).list_queues(url)]
+    found = map(_opened, opener_of(url).list_queues(url))
+    return [each for each in found if each is not None]
 
 
 def queue_at(url: str) -> QueueInfo:
@@ -75,15 +77,31 @@ def open_existing(url: str) -> Mailbox[Any]:
         queue_at(url)
     elif not opener_of(url).list_queues(url):
         raise _missing(url)
-    return open_box(url)
+    return open_box(url, create=False)
+
+
+def open_to_look(url: str) -> Mailbox[Any] | StoreLook:
+    """The same for someone who only looks: a store on disk is read beside its writer."""
+    if _scheme(url) != "file":
+        return open_existing(url)
+    queue_at(url)
+    place = place_of(url)
+    assert place.store is not None
+    assert place.queue is not None
+    return StoreLook(place.store, place.log, place.queue)
 
 
 def _missing(url: str) -> MailboxError:
     return MailboxError(f"there is no queue {name_in(url)!r} at {_without_name(url)}")
 
 
-def _opened(url: str) -> QueueInfo:
-    with open_box(url, str) as box:
+def _opened(url: str) -> QueueInfo | None:
+    """None if it has gone since it was listed."""
+    try:
+        box = open_box(url, str, create=False)
+    except InvalidParameterError:
+        return None
+    with box:
         dead = box.dead_letters
         return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
 

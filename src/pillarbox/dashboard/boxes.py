@@ -144,7 +144,7 @@ class BrokerBoxes:
                 break
         return steps
 
-    def _no_reply(self, name: str, body_type: Any) -> Any:
+    def _no_reply(self, name: str) -> Any:
         raise NotImplementedError("a dashboard answers no message")
 
 
@@ -169,7 +169,7 @@ class UrlBoxes:
         self.title = ", ".join(urls)
         self._boxes: dict[str, Mailbox[bytes]] = {}
         for url in urls:
-            box = open_mailbox(url, bytes)
+            box = open_mailbox(url, bytes, create=False)
             self._boxes[box.name] = box
             if box.dead_letters is not None:
                 self._boxes[box.dead_letters.name] = box.dead_letters

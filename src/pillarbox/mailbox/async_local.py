@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pillarbox.closing import AsyncClosing
 from pillarbox.core.errors import InvalidParameterError
@@ -41,6 +41,13 @@ class AsyncLocalMailbox(AsyncClosing, Generic[T]):
         """The mailbox of this one's dead letters, if it has a policy."""
         dead = self._sync.dead_letters
         return None if dead is None else AsyncLocalMailbox(dead)
+
+    async def open(self) -> Self:
+        """Nothing has to be waited for."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
 
     async def send(
         self,

@@ -166,6 +166,7 @@ class Compactor:
         """Write the state to its file; the messages that are in it."""
         store = self._store
         with store.lock:
+            store.pay()
             store_time = store.clock.now()
             index = store.log.next_index
             queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]

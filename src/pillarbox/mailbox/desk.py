@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from pillarbox.codec import Codec
 from pillarbox.core import apply, decide, lines
 from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.events import (
@@ -61,7 +60,6 @@ class Desk:
         self.dead: Desk | None = None
         self.totals = Totals(queue)
         self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
-        self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
         self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
@@ -326,7 +324,7 @@ class Desk:
         queue = self.queue
         end = None if count is None else skip + count
         with self._lock:
-            self._settle_all(self._now())
+            self._catch_up(self._now())
             if state == "in_flight":
                 leases = islice(queue.leases.soonest(), skip, end)
                 return [(lease.record, lease.number) for lease in leases]
@@ -370,7 +368,7 @@ class Desk:
         queue = self.queue
         with self._lock:
             now = self._now()
-            self._settle_all(now)
+            self._catch_up(now)
             oldest = oldest_key(queue)
             age = None if oldest is None else max(0, now - (oldest << 1))
             dead = queue.dead_letters.size if queue.dead_letters is not None else 0
@@ -389,12 +387,26 @@ class Desk:
         self.serve(now)
         self._announce(events, now)
 
+    def _catch_up(self, now: int) -> None:
+        """Let what is due happen for someone who only looks, and writes nothing by that."""
+        self.store.looked_at = True
+        try:
+            self._settle_all(now, self.queue.size)
+        finally:
+            self.store.looked_at = False
+
     def _settle_all(self, now: int, wanted: int = 0) -> None:
-        """Settle this queue and those it has dead letters from, until so many are ready."""
+        """Settle this queue and those it has dead letters from, until so many are ready.
+
+        A broker's queues are settled a little at a time, so that none holds up the others.
+        """
         queue = self.queue
+        wanted = wanted if self.store.settles_all else 0
         for source in queue.sources:
-            if now >= source.wake_at:
+            while now >= source.wake_at:
                 self.store.desks[source.name].settle(now)
+                if not self.store.settles_all:
+                    break
         while now >= queue.wake_at:
             self.settle(now)
             if queue.ready >= wanted:

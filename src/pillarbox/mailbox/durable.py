@@ -6,25 +6,27 @@ open. Mailboxes of one process that name the same directory share the store.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, get_args, overload
 
 from pillarbox.clock import Clock
-from pillarbox.codec import QUICK_ERRORS
+from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxFullError
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, MailboxFullError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
-from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
+from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
+from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm, State, Stats
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class DurableOptions(LocalOptions, total=False):
@@ -104,7 +106,9 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             count, timeout, wait = self._receive_options(**options)
         lease = self._durable.receive_one(timeout) if count == 1 else None
         if lease is not None:
-            data: Any = self._durable.store.body(lease.record)
+            record = lease.record
+            plain = record.attributes is None
+            data: Any = self._store.body(record) if plain else self._bodies((record,))[0]
             try:
                 return [Message(self._unpack(data), lease.number, lease, self)]
             except QUICK_ERRORS:  # it does not decode, or was lost: see to that, and go on
@@ -124,13 +128,17 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             super().close()
             self._shared.let_go()
 
-    def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
-        desk = self._store.desk(limits.queue_name(name, "reply_to"))
-        return LocalMailbox(desk, body_type, open_reply=self._open_by_name)
+    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
+        desk = self._store.desk_for_answer(limits.queue_name(name, "reply_to"))
+        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
-    """`DurableMailbox` for asyncio: the same arguments, and verbs to await."""
+    """`DurableMailbox` for asyncio: the same arguments, and verbs to await.
+
+    It is opened by its first verb, by `async with`, or by `await mailbox.open()`: in a thread, for
+    reading a long log takes a while. Until then `dead_letters` is None.
+    """
 
     @overload
     def __init__(
@@ -146,7 +154,111 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        super().__init__(DurableMailbox(name, body_type, **options))
+        check_options(options, _OPTIONS)
+        self._name = limits.queue_name(name)
+        self._codec: Codec[T] = codec_for(body_type)
+        self._options = options
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def __set_type__(self, alias: Any) -> None:
+        """`AsyncDurableMailbox[Order]("orders")`: the type in brackets is the body's type."""
+        (body_type,) = get_args(alias)
+        if not isinstance(body_type, TypeVar):
+            self._codec = codec_for(body_type)
+
+    __orig_class__ = property(fset=__set_type__)
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._name
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
+    @property
+    def dead_letters(self) -> AsyncLocalMailbox[T] | None:
+        """The mailbox of this one's dead letters, if it has a policy; known once it is open."""
+        return super().dead_letters if self._is_open else None
+
+    @property
+    def _is_open(self) -> bool:
+        return hasattr(self, "_sync")
+
+    async def open(self) -> Self:
+        """Open the store, unless it is open in this process, and the queue in it."""
+        if self._is_open:
+            return self
+        if self._closed:
+            raise MailboxClosedError(
+                f"mailbox {self._name!r} was closed: open it again to send or receive"
+            )
+        if self._opening is None:  # once, however many ask
+            self._opening = asyncio.get_running_loop().create_task(self._open_in_thread())
+        opening = self._opening
+        try:
+            await asyncio.shield(opening)
+        finally:
+            if opening.done():
+                self._opening = None  # if it failed, the next one may have more luck
+        return self
+
+    async def _open_in_thread(self) -> None:
+        def make() -> DurableMailbox[T]:
+            return DurableMailbox(self._name, **self._options)
+
+        box = await asyncio.to_thread(make)
+        box._use(self._codec)
+        super().__init__(box)
+
+    async def close(self) -> None:
+        """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
+        self._closed = True
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        if self._is_open:
+            await asyncio.to_thread(self._sync.close)
+
+    async def receive(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 0,
+    ) -> Sequence[AsyncMessage[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        await self.open()
+        return await super().receive(
+            max_messages=max_messages,
+            visibility_timeout=visibility_timeout,
+            wait_time_seconds=wait_time_seconds,
+        )
+
+    async def approximate_count(self) -> int:
+        """Ready + scheduled + in flight; exact."""
+        return (await self.stats()).total
+
+    async def stats(self) -> Stats:
+        """The count by state, with the age of the oldest."""
+        await self.open()
+        return await super().stats()
+
+    async def peek(
+        self, max_messages: int = 10, *, state: State = "ready"
+    ) -> Sequence[AsyncMessage[T | Undecodable]]:
+        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        await self.open()
+        return await super().peek(max_messages, state=state)
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._is_open else f"{type(self).__name__}({self._name!r})"
+
+    async def _confirmed(self, verb: Callable[[LocalMailbox[T]], R]) -> R:
+        await self.open()
+        return await super()._confirmed(verb)
 
 
 class _Shared:
@@ -176,6 +288,8 @@ _open_stores: dict[str, _Shared] = {}
 def _open(options: DurableOptions) -> _Shared:
     path = options.get("path", "./data")
     disk = options.get("disk")
+    if disk is None and not options.get("create", True) and not os.path.isdir(path):
+        raise InvalidParameterError("path", path, "that of a store that exists, with create=False")
     place = os.path.realpath(path) if disk is None else f"{id(disk)}:{path}"
     durability = options.get("durability", "fsync")
     limits.one_of("durability", durability, ("fsync", "os", "memory"))

@@ -16,6 +16,7 @@ from pillarbox.core.events import (
     Died,
     DiedInLine,
     Event,
+    Leased,
     Purged,
     Removed,
     Scheduled,
@@ -53,6 +54,9 @@ class DurableDesk(Desk):
         for event in events:
             entries += journal.encode(event, self.number)
         if not entries:
+            return None
+        if store.looked_at and not any(isinstance(event, Leased) for event in events):
+            store.owe(entries, needed=any(isinstance(event, _DEATHS) for event in events))
             return None
         first = events[0]  # new messages come alone
         if isinstance(first, _NEW):

@@ -79,6 +79,7 @@ class DurableStore(Store):
         self._opened_by = os.getpid()
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
+        self._owed: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # of the queues, dropped ones too
         with translated(self.path):
             make_directory(self.disk, self.path)
@@ -121,6 +122,7 @@ class DurableStore(Store):
         if not urgent:
             self.compactor.expect(entries)
         try:
+            self.pay()
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
             if isinstance(error, LogFullError):
@@ -130,6 +132,27 @@ class DurableStore(Store):
             self.compactor.is_full()
         self.compactor.grown(len(entries))
         return ticket
+
+    def owe(self, entries: Sequence[bytes], *, needed: bool) -> None:
+        """Put these into the log before whatever is written next. Needs the lock.
+
+        They say what time has done, which was noticed by someone who only looked. Should the
+        process end before that, whoever opens the store notices it again.
+        """
+        self._owed.append((entries, needed))
+
+    def pay(self) -> None:
+        """Put into the log what is owed to it; what nobody waits for, if there is room."""
+        while self._owed:
+            entries, needed = self._owed[0]
+            leave = 0 if needed else self.compactor.budget.comfortable
+            try:
+                self.log.submit(entries, lazy=True, urgent=True, leave=leave)
+                self.compactor.grown(len(entries))
+            except LogFullError:
+                if needed:
+                    raise
+            del self._owed[0]
 
     def write_if_room(self, entries: Sequence[bytes]) -> None:
         """Put on record what nobody waits for, unless that takes room that others will need.
@@ -150,6 +173,7 @@ class DurableStore(Store):
         if len(entry) > self.compactor.budget.largest_bytes:
             self.compactor.expect((entry,))
         try:
+            self.pay()
             index = self._lead(entry)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
@@ -312,7 +336,7 @@ class DurableStore(Store):
     # -- the end ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write a last snapshot and let go of the directory."""
+        """Write a last snapshot, if anything was written, and let go of the directory."""
         if self._foreign:  # what is open belongs to the process that this one was forked from
             return
         self.compactor.stop()
@@ -320,7 +344,8 @@ class DurableStore(Store):
             try:
                 if self.log.poisoned is None:
                     self.note_time()
-                    self.compactor.take_snapshot()
+                    if self.log.next_index > self.compactor.snapshot_index:
+                        self.compactor.take_snapshot()
             except MailboxFullError as error:  # the log alone suffices
                 logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:

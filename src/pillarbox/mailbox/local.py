@@ -15,11 +15,12 @@ from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings
+from pillarbox.mailbox.answers import REPLY_TO, answer, dropped, reads_json
 from pillarbox.mailbox.desk import SLICE, Desk
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
-from pillarbox.mailbox.reading import IN_REPLY_TO, REPLY_TO, Reader
-from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.reading import Reader
+from pillarbox.mailbox.store import Store, no_queue
 
 T = TypeVar("T")
 
@@ -28,12 +29,16 @@ _STATES = ("ready", "scheduled", "in_flight")
 
 
 class LocalOptions(TypedDict, total=False):
-    """How every mailbox of this process may be opened."""
+    """How every mailbox of this process may be opened.
+
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
+    """
 
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
     capacity: int | None
     max_body_bytes: int
+    create: bool
 
 
 def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -49,6 +54,8 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     """The desk of a queue; these settings are for a new one, the dead letters for any."""
+    if not options.get("create", True) and name not in store.desks:
+        raise no_queue(name)
     redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
     desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
     policy: DeadLetterPolicy | None = options.get("dead_letters")
@@ -65,7 +72,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         desk: Desk,
         body_type: Any = Any,
         *,
-        open_reply: Callable[[str, Any], Any],
+        open_reply: Callable[[str], Any],
         max_body_bytes: int = limits.BODY_BYTES_MAX,
     ) -> None:
         self._desk = desk
@@ -77,9 +84,8 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         self._use(codec_for(body_type))
 
     def _use(self, codec: Codec[T]) -> None:
-        if self._desk.codec is None:
-            self._desk.codec = codec
         self._codec = codec
+        self._reads_json = reads_json(codec)
         self._encode = codec.encode
         self._decode = codec.decode
         self._pack = codec.quick_encode
@@ -323,15 +329,27 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
             raise InvalidParameterError(
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
-        answers: LocalMailbox[Any] = self._open_reply(to, type(body))
+        answers: LocalMailbox[Any] | None = self._open_reply(to)
+        if answers is None:
+            return dropped(to, in_reply_to)
         return answers._answer(in_reply_to, body)
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
-        """Send `body` as the answer to a message, in the form that this mailbox's owner reads."""
-        data = (self._desk.codec or self._codec).encode(body)
+        """Send `body` as the answer to a message."""
+        data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self._max_body_bytes)
-        (key,) = self._desk.send((data,), attributes={IN_REPLY_TO: in_reply_to})
+        (key,) = self._desk.send((data,), attributes=noted)
         return self._store.message_id(key)
+
+    # What a client asks of the mailbox that it has for its answers.
+
+    def _keep_for_answers(self) -> None:
+        """A client lives, and waits for answers here."""
+        self._store.keep_reply_queue(self.name)
+
+    def _end_with_client(self) -> None:
+        """Delete the queue."""
+        self._store.drop_reply_queue(self.name)
 
     # The rest is how the verbs above check and convert.
 

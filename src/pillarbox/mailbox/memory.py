@@ -224,7 +224,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 give(None)
             if lease is not None:
                 try:
-                    return [self._kind(self._unpack(record.body), number, lease, self._face)]  # type: ignore[possibly-undefined]
+                    return [
+                        self._kind(
+                            self._unpack(
+                                record.body  # type: ignore[arg-type]
+                                if record.attributes is None  # type: ignore[possibly-undefined]
+                                else self._bodies((record,))[0]
+                            ),
+                            number,  # type: ignore[possibly-undefined]
+                            lease,
+                            self._face,
+                        )
+                    ]
                 except QUICK_ERRORS:
                     self._open([lease], self._kind, self._face)
         elif desk.plain and (messages := self._quick_batch(count, timeout)):
@@ -246,7 +257,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if queue.mask != 1 or queue.groups:
                 return []
             records: list[Record] = list(islice(lane, count))  # type: ignore[arg-type]
-            bodies = [each.body for each in records if not (each.deliveries or each.extra)]
+            bodies = [
+                each.body
+                for each in records
+                if not (each.deliveries or each.attributes or each.extra)
+            ]
             if len(bodies) < len(records):
                 return []
             terms = repeat(1), repeat(now), repeat(now + timeout), repeat(timeout)
@@ -293,11 +308,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
         acknowledge_many = update_wrapper(_quick_acknowledge_many, LocalMailbox.acknowledge_many)
 
-    def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
+    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
         """Where a reply goes: a name in this store, or `memory:name` for the shared one."""
         scheme, colon, rest = name.partition(":")
         store = shared_store if colon and scheme == "memory" else self._store
-        return InMemoryMailbox(rest if colon else name, body_type, store=store)
+        desk = store.desk_for_answer(rest if colon else name)
+        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
 
 
 class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):

@@ -204,7 +204,10 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
         return self._strictly(answer, "reject") if strict else answer
 
     def reply(self, body: Any) -> str:
-        """Send an answer to the mailbox that `reply_to` names; the answer's message id."""
+        """Send an answer to the mailbox that `reply_to` names; the answer's message id.
+
+        The id is empty if the answer was dropped: its client has closed in the meantime.
+        """
         return self._sync._reply(self.reply_to, self.id, body)
 
     @property
@@ -242,7 +245,10 @@ class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
         return self._strictly(answer, "reject") if strict else answer
 
     async def reply(self, body: Any) -> str:
-        """Send an answer to the mailbox that `reply_to` names; the answer's message id."""
+        """Send an answer to the mailbox that `reply_to` names; the answer's message id.
+
+        The id is empty if the answer was dropped: its client has closed in the meantime.
+        """
         return await self._async._reply(self.reply_to, self.id, body)
 
     @property

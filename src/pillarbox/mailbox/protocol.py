@@ -183,7 +183,11 @@ class Mailbox(Protocol[T]):
 
 @runtime_checkable
 class AsyncMailbox(Protocol[T]):
-    """`Mailbox` for asyncio: the same verbs, to be awaited."""
+    """`Mailbox` for asyncio: the same verbs, to be awaited.
+
+    Making the object does no I/O and so never blocks the event loop. The mailbox is opened by
+    `async with`, by `await mailbox.open()`, or by the first verb that is awaited.
+    """
 
     @property
     def name(self) -> str:
@@ -195,7 +199,10 @@ class AsyncMailbox(Protocol[T]):
 
     @property
     def dead_letters(self) -> AsyncMailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy."""
+        """The mailbox of this one's dead letters, if it has a policy; known once it is open."""
+
+    async def open(self) -> Self:
+        """Open it now, rather than with the first verb: an error is raised here then."""
 
     async def send(
         self,

@@ -17,6 +17,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.logger import logger
+from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, quoted
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import (
     DeadLetter,
@@ -30,8 +31,6 @@ from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
-REPLY_TO = "pillarbox.reply_to"
-IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -41,12 +40,13 @@ class Reader(Generic[T]):
     _kind: Any = Message  # of the messages that `receive` makes
     _desk: Desk
     _store: Store
+    _reads_json: bool
     _decode: Callable[[bytes], T]
     _unpack: Callable[[bytes], T]
 
     def _open(self, leases: Sequence[Lease], kind: Any, backend: object) -> list[Any]:
         """The messages of these leases; those that don't decode are seen to and left out."""
-        bodies: list[Any] = self._desk.bodies([lease.record for lease in leases])
+        bodies: list[Any] = self._bodies([lease.record for lease in leases])
         numbers = [lease.number for lease in leases]
         try:
             return list(map(kind, map(self._unpack, bodies), numbers, leases, repeat(backend)))
@@ -60,6 +60,16 @@ class Reader(Generic[T]):
             else:
                 messages.append(kind(body, lease.number, lease, backend))
         return messages
+
+    def _bodies(self, records: Sequence[Record]) -> list[bytes | None]:
+        """The bodies of these messages, None for one that was lost; as this mailbox reads them."""
+        bodies = self._desk.bodies(records)
+        if self._reads_json:
+            for place, record in enumerate(records):
+                body = bodies[place]
+                if record.attributes and body is not None:
+                    bodies[place] = quoted(body, record.attributes)
+        return bodies
 
     def _decoded(self, data: bytes | None) -> T:
         if data is None:
@@ -79,7 +89,7 @@ class Reader(Generic[T]):
 
     def _seen(self, record: Record, count: int, kind: Any, backend: object) -> Any:
         """A message that is looked at, not held: its receipt has ended before it began."""
-        (data,) = self._desk.bodies([record])
+        (data,) = self._bodies([record])
         try:
             body: T | Undecodable = self._decoded(data)
         except SerializationError as error:

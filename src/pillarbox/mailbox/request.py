@@ -7,7 +7,6 @@ and the client has no thread of its own.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ from typing import Any, Generic, TypeVar
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.closing import Closing
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxConnectionError
+from pillarbox.core.errors import MailboxConnectionError, MailboxError
 from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, new_reply_queue
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
@@ -28,7 +28,7 @@ from pillarbox.mailbox.waiters import open_gate
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
 
-_NAME_CHARS = 40  # of the requests' name, in that of the answers' mailbox
+_KEEP_NS = IDLE_SECONDS_MAX * limits.SECOND_NS // 24
 _BATCH = 10  # what every backend can receive at a time
 _POLL_SECONDS_MAX = 20  # what every backend can wait at a time
 _IDS_REMEMBERED_MAX = 10_000
@@ -97,6 +97,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         self._own: OrderedDict[str, int] = OrderedDict()  # the requests of this client
         self._foreign: OrderedDict[str, int] = OrderedDict()  # how often another's answer came
         self._opened: tuple[Mailbox[Any], ...] = ()
+        self._keep_at = 0
 
     @classmethod
     def open(
@@ -104,22 +105,42 @@ class RequestClient(Closing, Generic[Req, Rep]):
     ) -> RequestClient[Any, Any]:
         """A client of the mailbox that a URL names, with one of its own beside it for answers.
 
-        Both are opened with these options.
+        Both are opened with these options, but the one for answers has no dead letters. It ends
+        with the client: `close` deletes it.
         """
         requests = open_mailbox(url, request_type, **options)
-        name = f"{requests.name[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
         before, _, after = url.rpartition(requests.name)
-        replies = open_mailbox(f"{before}{name}{after}", reply_type, **options)
+        own_url = f"{before}{new_reply_queue(requests.name)}{after}"
+        own = options | {"dead_letters": None} | ({"create": True} if url.startswith("sqs") else {})
+        try:
+            replies: Any = open_mailbox(own_url, reply_type, **own)
+        except BaseException:
+            requests.close()
+            raise
         client = RequestClient(requests, replies)
-        client._opened = (requests, replies)
+        client._opened = (replies, requests)
+        client._keep()
         return client
 
     def close(self) -> None:
-        """Close what `open` opened; answers that nobody waits for go with it."""
-        if self._opened:
-            self._replies.purge()
+        """Close what `open` opened, and delete the mailbox for answers with what is in it."""
+        replies: Any = self._replies
+        if self._opened and not replies.closed:
+            try:
+                replies._end_with_client()
+            except MailboxError as error:
+                logger.warning(
+                    "the mailbox for answers is left behind", mailbox=replies.name, error=str(error)
+                )
         for mailbox in self._opened:
             mailbox.close()
+
+    def _keep(self) -> None:
+        """Say that we live, before what we have for answers is taken for left behind."""
+        replies: Any = self._replies
+        if self._opened and self._clock.now() >= self._keep_at:
+            replies._keep_for_answers()
+            self._keep_at = self._clock.now() + _KEEP_NS
 
     def ask(
         self,
@@ -136,6 +157,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         `TimeoutError` if none came in time; the request is not taken back then.
         """
         until = self._clock.now() + limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
+        self._keep()
         ask = _Ask()
         request_id = self._send(
             ask,

@@ -19,8 +19,10 @@ from itertools import count
 from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
+from pillarbox.mailbox.answers import is_reply_queue
 from pillarbox.mailbox.desk import Desk, Written
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.turn import Turn
@@ -37,7 +39,9 @@ class _Held(threading.local):
 class Store:
     """Queues in memory."""
 
+    settles_all = True  # whether an operation settles all that it needs, however much that is
     waits = False  # whether anything has to be waited for before it is confirmed
+    looked_at = False  # what happens now, happens because time has passed and someone looks
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -45,6 +49,7 @@ class Store:
         self.last_key = 0
         self._held = _Held()
         self.desks: dict[str, Desk] = {}
+        self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
         _stores.add(self)
 
@@ -71,6 +76,27 @@ class Store:
             if desk is None:
                 desk = self.desks[name] = self._new_desk(Queue(name, settings))
             return desk
+
+    def desk_for_answer(self, name: str) -> Desk | None:
+        """The same; None if it was a client's own and ended with it."""
+        if is_reply_queue(name) and name not in self.desks:
+            return None
+        return self.desk(name)
+
+    def keep_reply_queue(self, name: str) -> None:
+        """A client has this queue for its answers. Those of processes that ended are dropped."""
+        with self.lock:
+            self._reply_queues.add(name)
+            left = [each for each in self.desks if is_reply_queue(each)]
+        for each in left:
+            if each not in self._reply_queues:
+                self.drop(each)
+
+    def drop_reply_queue(self, name: str) -> None:
+        """The client is closing."""
+        self._reply_queues.discard(name)
+        if name in self.desks:
+            self.drop(name)
 
     def _new_desk(self, queue: Queue) -> Desk:
         return Desk(self, queue)
@@ -232,6 +258,11 @@ def _identity(lease: Lease) -> tuple[int, int, int, int]:
     """What no two deliveries have in common, not even one that was given back uncounted."""
     releases = lease.extra.releases if lease.extra is not None else 0
     return lease.record.key, lease.number, lease.leased_at, releases
+
+
+def no_queue(name: str) -> InvalidParameterError:
+    """What opening a queue that is missing raises, where it is not to be made."""
+    return InvalidParameterError("name", name, "that of a queue that exists, with create=False")
 
 
 _ENDINGS = [f"{number:04}" for number in range(10_000)]

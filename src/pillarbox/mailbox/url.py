@@ -95,7 +95,7 @@ def open_async_mailbox(url: str, body_type: type[T], **options: Any) -> AsyncMai
 @overload
 def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]: ...
 def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]:
-    """`open_mailbox` for asyncio."""
+    """`open_mailbox` for asyncio. It returns at once: see `AsyncMailbox` for what opens it."""
     mailbox: AsyncMailbox[Any] = opener_of(url).open_async_url(url, body_type, **options)
     return mailbox
 

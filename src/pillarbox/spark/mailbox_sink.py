@@ -28,9 +28,10 @@ from pillarbox.mailbox.protocol import AsyncMailbox
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import flag
-from pillarbox.spark.staging import Stager, Written, collect_garbage, staged_records
+from pillarbox.spark.staging import RUN, Stager, Written, collect_garbage, staged_records
 from pillarbox.spark.steps import query_id
 
+_DIGEST_BYTES = 16
 _AT_ONCE = 1_000  # sends that wait for their confirmation together
 _BATCH = "streaming.sql.batchId"
 _FIELDS = ("attributes", "priority", "delay_seconds", "group", "deduplication_id")
@@ -47,21 +48,28 @@ class Row(msgspec.Struct, array_like=True, omit_defaults=True):
 class Sent(WriterCommitMessage):
     """What a task tells the driver: how many it has sent, or what there is to send."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: Written, run: str = "") -> None:
         self.written = written
+        self.run = run
 
 
 class MailboxSink:
     """One mailbox to send to."""
 
     def __init__(
-        self, url: str, options: Mapping[str, str], columns: Sequence[str], processor: str
+        self,
+        url: str,
+        options: Mapping[str, str],
+        columns: Sequence[str],
+        processor: str | None,
     ) -> None:
         if url.startswith("memory:"):
             raise OptionError(f"{url} lives in one process, and Spark's tasks are others")
         if "body" not in columns:
             raise OptionError("a DataFrame needs a column body to be sent to a mailbox")
-        self._url, self.processor = url, processor
+        self._url, self._named = url, processor is not None
+        # Unless it has a name, no other write is taken for a repetition of this one.
+        self.processor = processor or f"batch-{secrets.token_hex(8)}"
         self._columns = [name for name in _FIELDS if name in columns]
         self._deduplicate = flag(options, "deduplicate", True)
         self._staged = url.startswith("file:")
@@ -77,10 +85,11 @@ class MailboxSink:
         if not self._staged:
             return Sent(Written(rows=send_rows(self._url, rows)))
         attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
-        stager = Stager(log_of(self._url), self.processor, attempt)
+        run = context.getLocalProperty(RUN) or ""
+        stager = Stager(log_of(self._url), self.processor, run, attempt)
         for some in _chunks(rows, 1000):
             stager.add(pa.array(map(_encode, some), pa.binary()))
-        return Sent(stager.finish())
+        return Sent(stager.finish(), run)
 
     def send_staged(self, messages: Sequence[WriterCommitMessage | None]) -> int:
         """On the driver: send what the tasks have left there."""
@@ -90,12 +99,14 @@ class MailboxSink:
         total = sum(each.rows for each in written)
         rows = (row for each in written for row in _read(each))
         sent = send_rows(self._url, rows, lambda count: self._note(count, total))
-        self.discard()
+        self.discard(messages)
         return sent
 
-    def discard(self) -> None:
+    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what these tasks' run has staged, and nothing of another run."""
         if self._staged:
-            collect_garbage(log_of(self._url), self.processor)
+            run = next((each.run for each in messages if isinstance(each, Sent)), "")
+            collect_garbage(log_of(self._url), self.processor, run if self._named else None)
 
     def _note(self, done: int, total: int) -> None:
         """Tell whoever watches how many messages are sent, and of how many."""
@@ -104,7 +115,7 @@ class MailboxSink:
                 file.write(f"{done} {total}")
 
     def _rows(self, batches: Iterator[Any], task: str) -> Iterator[Row]:
-        seen: Counter[bytes] = Counter()
+        seen: Counter[bytes] = Counter()  # by digest: the bodies of a partition may be many
         for batch in batches:
             bodies = batch.column("body").cast(pa.binary()).to_pylist()
             extras = [batch.column(name).to_pylist() for name in self._columns]
@@ -118,10 +129,11 @@ class MailboxSink:
                 if "attributes" in options:
                     options["attributes"] = dict(options["attributes"])
                 if self._deduplicate and "deduplication_id" not in options:
-                    content = _encode((task, body, options))
-                    seen[content] += 1
-                    text = content + str(seen[content]).encode()
-                    options["deduplication_id"] = hashlib.sha256(text).hexdigest()
+                    content = hashlib.sha256(_encode((task, body, options)))
+                    digest = content.digest()[:_DIGEST_BYTES]
+                    seen[digest] += 1
+                    content.update(str(seen[digest]).encode())
+                    options["deduplication_id"] = content.hexdigest()
                 yield Row(body, options)
 
 
@@ -137,14 +149,12 @@ class MailboxStreamWriter(DataSourceStreamArrowWriter):
         self.sink.send_staged(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.discard()
+        self.sink.discard(messages)
 
 
 class MailboxBatchWriter(DataSourceArrowWriter):
     def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        # Unless it has a name, no other write is taken for a repetition of this one.
-        processor = options.get("processor") or f"batch-{secrets.token_hex(8)}"
-        self.sink = MailboxSink(url, options, columns, processor)
+        self.sink = MailboxSink(url, options, columns, options.get("processor") or None)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self.sink.write(iterator)
@@ -153,7 +163,7 @@ class MailboxBatchWriter(DataSourceArrowWriter):
         self.sink.send_staged(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.discard()
+        self.sink.discard(messages)
 
 
 def log_of(url: str) -> str:

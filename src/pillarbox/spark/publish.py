@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pillarbox.log import Log
 from pillarbox.spark.commits import admit, commits_in, encode_meta, open_to_commit
-from pillarbox.spark.staging import Written, collect_garbage, stage_records
+from pillarbox.spark.staging import Written, collect_garbage, stage_records, staged_runs
 from pillarbox.spark.steps import Step, make_durable
 
 INLINE_BYTES_MAX = 4 << 20
@@ -42,13 +42,14 @@ def publish(step: Step, outputs: Mapping[str, tuple[str, list[Written]]], terms:
             run = terms.run or next((x.run for x in commits_in(log, step.processor)), "")
             epoch = admit(log, step, run, terms.epoch, check=check)
             if epoch is not None:
-                commit(log, step, encode_meta(step, epoch, run), written)
+                commit(log, step, encode_meta(step, epoch, run), written, terms.run)
                 published += sum(each.rows for each in written)
-        collect_garbage(directory, step.processor)
+                _clear_after(log, step.processor, run)
+        collect_garbage(directory, step.processor, terms.run)
     return published
 
 
-def commit(log: Log, step: Step, meta: bytes, written: Sequence[Written]) -> None:
+def commit(log: Log, step: Step, meta: bytes, written: Sequence[Written], run: str) -> None:
     """Append what the tasks wrote, in their order, with the metadata, in one atomic step."""
     first = log.next_index
     records = [record for each in written for record in each.records]
@@ -56,7 +57,7 @@ def commit(log: Log, step: Step, meta: bytes, written: Sequence[Written]) -> Non
         files: list[str] = []
         for each in written:
             if each.records:
-                files.extend(stage_records(log.path, step.processor, each.records))
+                files.extend(stage_records(log.path, step.processor, run, each.records))
             files.extend(each.files)
         log.adopt(files, meta, verify=False)
     elif records:
@@ -65,6 +66,14 @@ def commit(log: Log, step: Step, meta: bytes, written: Sequence[Written]) -> Non
         log.adopt([], meta)
     if step.processor:
         _keep(log, pin_name(step.processor), max(first - 1, 0))
+
+
+def _clear_after(log: Log, processor: str, run: str) -> None:
+    """Remove what runs have left that this one has replaced, and so can't commit any more."""
+    others = staged_runs(log.path, processor) - {run}
+    if others:
+        for replaced in others & {each.run for each in commits_in(log, processor)}:
+            collect_garbage(log.path, processor, replaced)
 
 
 def _keep(log: Log, pin: str, index: int) -> None:

@@ -25,11 +25,10 @@ from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import number, required
 from pillarbox.spark.place import is_log, log_directory
 from pillarbox.spark.publish import AT_LEAST_ONCE, EXACTLY_ONCE, Terms, commit, publish
-from pillarbox.spark.staging import Stager, Written, collect_garbage
+from pillarbox.spark.staging import RUN, Stager, Written, collect_garbage
 from pillarbox.spark.steps import Step, named_step, query_id, read_step
 
 BODY, OUTPUT = "body", "output"
-_RUN = "spark.jobGroup.id"
 _LONE = ""  # the name of the one output of a write that has no several
 
 
@@ -63,13 +62,13 @@ class LogSink:
         """In a task: write all rows where they wait for the driver."""
         context = TaskContext.get()
         assert context is not None
-        run = context.getLocalProperty(_RUN) or ""
+        run = context.getLocalProperty(RUN) or ""
         attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
         stagers: dict[str, Stager] = {}
         for batch in batches:
             for name, part in self._routed(batch):
                 if name not in stagers:
-                    stagers[name] = Stager(self.outputs[name], self.processor, attempt)
+                    stagers[name] = Stager(self.outputs[name], self.processor, run, attempt)
                 stagers[name].add(self._records(part))
         return Staged(run, {name: stager.finish() for name, stager in stagers.items()})
 
@@ -101,9 +100,10 @@ class LogSink:
             for name, directory in self.outputs.items()
         }
 
-    def discard(self) -> None:
+    def discard(self, run: str | None) -> None:
+        """Remove what a run has staged; whatever there is, if no other has the processor's name."""
         for directory in self.outputs.values():
-            collect_garbage(directory, self.processor)
+            collect_garbage(directory, self.processor, run)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -121,12 +121,11 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         step = read_step(self.checkpoint, batchId, self.sink.processor)
-        run = next((each.run for each in messages if isinstance(each, Staged)), "")
-        terms = Terms(self.strategy, run, self.epoch, self.checkpoint)
+        terms = Terms(self.strategy, run_of(messages), self.epoch, self.checkpoint)
         publish(step, self.sink.gathered(messages), terms)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.discard()
+        self.sink.discard(run_of(messages))
 
 
 class LogBatchWriter(DataSourceArrowWriter):
@@ -146,18 +145,22 @@ class LogBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         gathered = self.sink.gathered(messages)
         if self.step is not None:
-            run = next((each.run for each in messages if isinstance(each, Staged)), "")
-            terms = Terms(self.strategy, run, self.epoch, self.checkpoint)
+            terms = Terms(self.strategy, run_of(messages), self.epoch, self.checkpoint)
             publish(self.step, gathered, terms)
             return
         nameless = Step("", -1, (), "")
         for directory, written in gathered.values():
             with open_to_commit(directory) as log:
-                commit(log, nameless, b"", written)
-        self.sink.discard()
+                commit(log, nameless, b"", written, run_of(messages))
+        self.sink.discard(None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.discard()
+        self.sink.discard(None if self.step is None else run_of(messages))
+
+
+def run_of(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The run of the tasks that told something; empty if none did."""
+    return next((each.run for each in messages if isinstance(each, Staged)), "")
 
 
 def strategy_of(options: Mapping[str, str]) -> str:

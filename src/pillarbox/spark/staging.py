@@ -1,19 +1,23 @@
 """What a task writes: few records travel with its message, many wait in files beside the log.
 
-The files are segments in the log's own format, under `staging/` in the log's directory, in
-names that no other attempt has. The driver names those that count; all others are garbage, so
-a task that nobody waits for any more can do no harm.
+The files are segments in the log's own format, under `staging/` in the log's directory: a
+directory for each run of a processor, and in it names that no other attempt has. The driver
+names those that count; all others are garbage, so a task that nobody waits for any more can do
+no harm. A run removes what is its own, never what another run may be about to publish.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from glob import escape, glob
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
@@ -25,6 +29,8 @@ from pillarbox.log.disk import make_directory
 from pillarbox.spark.errors import OptionError
 
 STAGING = "staging"
+RUN = "spark.jobGroup.id"  # the local property that has the run
+ABANDONED_SECONDS = 86_400  # what a run has left for so long, no driver publishes any more
 INLINE_BYTES_MAX = 128 << 10
 SEGMENT_BYTES_MAX = 64 << 20
 FRAME_BYTES = 8 << 20
@@ -39,20 +45,41 @@ class Written:
     rows: int = 0
 
 
-def staging_directory(log: str, processor: str) -> str:
-    return f"{log}/{STAGING}/{quote(processor, safe='')}"
+def staging_directory(log: str, processor: str, run: str) -> str:
+    return f"{log}/{STAGING}/{quote(processor, safe='')},{quote(run, safe='')}"
 
 
-def collect_garbage(log: str, processor: str) -> None:
-    """Remove everything that was staged for a processor: called when nothing of it is needed."""
-    shutil.rmtree(staging_directory(log, processor), ignore_errors=True)
+def collect_garbage(log: str, processor: str, run: str | None) -> None:
+    """Remove what a run staged for a processor, and what runs that are long gone have left.
+
+    Without a run, whatever was staged for the processor.
+    """
+    name = quote(processor, safe="")
+    long_ago = time.time() - ABANDONED_SECONDS
+    own = None if run is None else staging_directory(log, processor, run)
+    for path in (*glob(f"{escape(log)}/{STAGING}/{escape(name)},*"), f"{log}/{STAGING}/{name}"):
+        if run is None or path == own or _changed_at(path) < long_ago:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def staged_runs(log: str, processor: str) -> set[str]:
+    """The runs of a processor that have left something."""
+    found = glob(f"{escape(log)}/{STAGING}/{escape(quote(processor, safe=''))},*")
+    return {unquote(path.rpartition(",")[2]) for path in found}
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:  # another was quicker
+        return math.inf
 
 
 class Stager:
     """Takes the records of one task for one output."""
 
-    def __init__(self, log: str, processor: str, attempt: str) -> None:
-        self._directory = staging_directory(log, processor)
+    def __init__(self, log: str, processor: str, run: str, attempt: str) -> None:
+        self._directory = staging_directory(log, processor, run)
         self._name = f"{attempt}-{secrets.token_hex(4)}"
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
@@ -108,9 +135,9 @@ def _parts(records: Any) -> list[Any]:
     return [records.slice(at, rows) for at in range(0, len(records), rows)]
 
 
-def stage_records(log: str, processor: str, records: list[bytes]) -> list[str]:
+def stage_records(log: str, processor: str, run: str, records: list[bytes]) -> list[str]:
     """Records that came with a message, in a file after all."""
-    stager = Stager(log, processor, "driver")
+    stager = Stager(log, processor, run, "driver")
     stager.add(pa.array(records, pa.binary()))
     stager._spill()
     return stager.finish().files

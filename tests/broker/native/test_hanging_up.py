@@ -112,7 +112,7 @@ def test_R14_cancelling_a_parked_receive_loses_nothing_and_counts_nothing(
     broker: RunningBroker,
 ) -> None:
     async def case() -> None:
-        box = open_async_mailbox(f"{broker}/orders", str)
+        box = await open_async_mailbox(f"{broker}/orders", str).open()
         task = asyncio.create_task(box.receive(wait_time_seconds=20))
         await asyncio.to_thread(parked, broker)
         task.cancel()
@@ -134,7 +134,7 @@ async def some_turns() -> None:
 
 async def served_and_cancelled(broker: RunningBroker) -> list[tuple[str, int]]:
     """A receive is cancelled while its answer is on the way; what is there after that."""
-    box = open_async_mailbox(f"{broker}/orders", str)
+    box = await open_async_mailbox(f"{broker}/orders", str).open()
     task = asyncio.create_task(box.receive(max_messages=2, wait_time_seconds=20))
     await asyncio.to_thread(parked, broker)
     desk = broker.broker.store.desks["orders"]
@@ -172,7 +172,7 @@ def test_R14_a_receive_that_is_out_of_time_by_wait_for_loses_nothing(
     broker: RunningBroker,
 ) -> None:
     async def case() -> None:
-        box = open_async_mailbox(f"{broker}/orders", str)
+        box = await open_async_mailbox(f"{broker}/orders", str).open()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(box.receive(wait_time_seconds=20), 0.05)
         await asyncio.to_thread(parked, broker, 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, Unpack, get_args, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, get_args, overload
 
 from pillarbox.closing import AsyncClosing
-from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.answers import dropped, is_reply_queue
 from pillarbox.mailbox.broker.async_channel import AsyncChannels, async_channels_to
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.desk import TaskDesk
@@ -54,8 +54,8 @@ _STATES = get_args(State)
 class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
     """`BrokerMailbox` for asyncio: the same arguments, and verbs to await.
 
-    Opening it asks the broker once, and waits for that. It belongs to the event loop that
-    first uses it; close it before that loop ends.
+    It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to
+    the event loop that did so; close it before that loop ends. Until then `dead_letters` is None.
     """
 
     @overload
@@ -70,16 +70,18 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
-        declaration = declaration_of(name, codec_for(body_type), options)
-        self._attach(channels_to(broker_of(options)), name, body_type)
-        self._desk.declare(declaration)
+        declaration = declaration_of(name, options)
+        self._attach(channels_to(broker_of(options)), name, body_type, declaration)
         self._counts = True
 
-    def _attach(self, channels: Channels, name: str, body_type: Any) -> None:
+    def _attach(
+        self, channels: Channels, name: str, body_type: Any, declaration: Declare | None = None
+    ) -> None:
         self._notes: BrokerMailbox[T] = BrokerMailbox.__new__(BrokerMailbox)
         self._notes._attach(TaskDesk, channels, name, body_type)
         self._desk: TaskDesk = self._notes._desk
         self._counts = False  # among those that keep connections open
+        self._to_declare = declaration  # what opens it, until that was done
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channels: AsyncChannels | None = None
         self._outbox = Outbox(self._request)
@@ -110,6 +112,17 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
         other = self._sibling(self._desk.dead)
         other._notes._use(self._notes._codec)
         return other
+
+    async def open(self) -> Self:
+        """Declare the queue, and learn where its dead letters go."""
+        if self._to_declare is not None:
+            self._notes._refuse_if_closed()
+            await self._declare(self._to_declare)
+            self._to_declare = None
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
 
     async def send(
         self,
@@ -168,6 +181,7 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
         count, timeout, wait = self._notes._receive_options(
             max_messages, visibility_timeout, wait_time_seconds
         )
+        await self.open()
         until = time.monotonic_ns() + wait
         while True:
             try:
@@ -309,8 +323,13 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
         answers = await self._open_by_name(to)
-        ids = await answers._outcome(answer_to(in_reply_to, body, answers._desk))
-        return str(ids[0])
+        command = answer_to(in_reply_to, body)
+        if not is_reply_queue(answers.name):
+            return str((await answers._outcome(command))[0])
+        try:
+            return str((await answers._outbox.put(command))[0])
+        except QueueNotFoundError:
+            return dropped(answers.name, in_reply_to)
 
     def _message_id(self, delivery: Any) -> str:
         return self._notes._message_id(delivery)
@@ -325,6 +344,8 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
 
     async def _outcome(self, command: Any) -> Any:
         """What comes of this command; it may go together with others."""
+        if self._to_declare is not None:
+            await self.open()
         try:
             return await self._outbox.put(command)
         except QueueNotFoundError as error:
@@ -373,7 +394,8 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
         answers = self._replies.get(name)
         if answers is None:
             answers = self._sibling(reply_queue(name, self._desk))
-            await answers._declare(Declare())
+            if not is_reply_queue(answers.name):  # a client makes its own
+                await answers._declare(Declare())
             remember(self._replies, name, answers)
         return answers
 

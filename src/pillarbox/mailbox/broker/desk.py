@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pillarbox.clock import WallClock
-from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Extra
@@ -75,7 +74,6 @@ class RemoteDesk:
         self.queue = RemoteQueue(name)
         self.store = RemoteStore()
         self.dead: str | None = None  # the name of the dead-letter queue
-        self.codec: Codec[Any] | None = None  # of the first mailbox that was opened on it
         self.ask = ask
 
     def send(
@@ -137,18 +135,19 @@ class ThreadDesk(RemoteDesk):
     def __init__(self, name: str, channels: Channels) -> None:
         super().__init__(name, self.outcome)
         self.channels = channels
-        self.content_type: str | None = None
         self.declaration = Declare()
         self.declared_at = ""  # the instance of the broker
         self._parked: set[Parked] = set()
         self._lock = threading.Lock()
 
-    def outcome(self, command: Command, **how: Any) -> Any:
-        """What comes of this command."""
+    def outcome(self, command: Command, *, again: bool = True, **how: Any) -> Any:
+        """What comes of this command; `again` if the queue may be made again for it."""
         name = self.queue.name
         try:
             return self.channels.ask(name, (command,), **how)[0].value
         except QueueNotFoundError as error:
+            if not again:
+                raise
             self.may_declare_again(error)
         self.declare(self.declaration)
         return self.channels.ask(name, (command,), **how)[0].value
@@ -161,9 +160,9 @@ class ThreadDesk(RemoteDesk):
 
     def note(self, declaration: Declare, declared: Declared) -> None:
         """The queue is open, as the broker says."""
-        self.declaration = declaration
+        if declaration.create:
+            self.declaration = declaration
         self.declared_at = declared.instance
-        self.content_type = declared.content_type
         self.dead = declared.dead_letters
 
     def may_declare_again(self, error: QueueNotFoundError) -> None:

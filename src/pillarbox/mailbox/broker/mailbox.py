@@ -6,15 +6,17 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
-from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.answers import answer, dropped, is_reply_queue
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
 from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.desk import ThreadDesk
+from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.mailbox.broker.wire import (
     Declare,
+    Drop,
     Peek,
     Policy,
     Redrive,
@@ -30,22 +32,20 @@ DEFAULT_URL = "http://127.0.0.1:9324"
 _PAGE = 1_000  # messages that are looked at in one step
 _REPLIES_MAX = 100
 _PATIENCE_SECONDS_MAX = 3_600
-_IN_REPLY_TO = "pillarbox.in_reply_to"
-_FORM = "pillarbox.form"
-_TEXT = codec_for(str).content_type
-_KINDS = {codec_for(kind).content_type: kind for kind in (str, bytes, Any)}
 
 
 class BrokerOptions(TypedDict, total=False):
     """How a mailbox behind a broker may be opened. A queue that exists keeps its settings.
 
     Without `dead_letters` a new queue has the broker's own policy; with None it has none.
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     """
 
     url: str
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
     capacity: int | None
+    create: bool
     patience_seconds: float
     tls: ssl.SSLContext | None
 
@@ -76,7 +76,7 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
-        declaration = declaration_of(name, codec_for(body_type), options)
+        declaration = declaration_of(name, options)
         self._attach(ThreadDesk, channels_to(broker_of(options)), name, body_type)
         self._desk.declare(declaration)
         self._counts = True
@@ -154,18 +154,31 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
         handle: str = delivery.record.handle
         return handle
 
-    def _open_by_name(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
+    def _open_by_name(self, name: str) -> BrokerMailbox[Any]:
         """Where a reply goes: a queue of the same broker."""
         answers = self._replies.get(name)
         if answers is None:
-            answers = self._sibling(reply_queue(name, self._desk), body_type)
-            answers._desk.declare(Declare())
+            answers = self._sibling(reply_queue(name, self._desk), Any)
+            if not is_reply_queue(answers.name):  # a client makes its own
+                answers._desk.declare(Declare())
             remember(self._replies, name, answers)
         return answers
 
     def _answer(self, in_reply_to: str, body: Any) -> str:
-        ids: list[str] = self._desk.outcome(answer_to(in_reply_to, body, self._desk))
+        command = answer_to(in_reply_to, body)
+        try:
+            ids: list[str] = self._desk.outcome(command, again=not is_reply_queue(self.name))
+        except QueueNotFoundError:
+            if not is_reply_queue(self.name):
+                raise
+            return dropped(self.name, in_reply_to)
         return ids[0]
+
+    def _keep_for_answers(self) -> None:
+        self._desk.declare(self._desk.declaration)
+
+    def _end_with_client(self) -> None:
+        self._desk.outcome(Drop(), again=False)
 
     def _sibling(self, name: str, body_type: Any) -> BrokerMailbox[Any]:
         other: BrokerMailbox[Any] = BrokerMailbox.__new__(BrokerMailbox)
@@ -193,7 +206,7 @@ class Pages:
         return fresh
 
 
-def declaration_of(name: str, codec: Codec[Any], options: BrokerOptions) -> Declare:
+def declaration_of(name: str, options: BrokerOptions) -> Declare:
     """The queue as these options want it; raises if one of them is wrong."""
     limits.queue_name(name)
     check_options(options, _OPTIONS)
@@ -203,11 +216,11 @@ def declaration_of(name: str, codec: Codec[Any], options: BrokerOptions) -> Decl
         dead = limits.queue_name(policy.name or f"{name}_dlq")
         buried = Policy(policy.max_deliveries, dead)
     return Declare(
-        codec.content_type,
-        options.get("redelivery", "tail"),
-        options.get("capacity"),
-        buried,
+        redelivery=options.get("redelivery", "tail"),
+        capacity=options.get("capacity"),
+        policy=buried,
         immortal="dead_letters" in options and policy is None,
+        create=options.get("create", True),
     )
 
 
@@ -244,14 +257,8 @@ def remember(replies: dict[str, Any], name: str, answers: Any) -> None:
         del replies[next(iter(replies))]
 
 
-def answer_to(in_reply_to: str, body: Any, desk: ThreadDesk) -> Send:
-    """An answer, written so that whoever opened its queue first can read it."""
-    codec: Codec[Any] = codec_for(type(body))
-    if desk.content_type is not None and codec.content_type != desk.content_type:
-        codec = codec_for(_KINDS.get(desk.content_type, Any))
-    data = codec.encode(body)
+def answer_to(in_reply_to: str, body: Any) -> Send:
+    """The command that sends an answer."""
+    data, noted = answer(in_reply_to, body)
     limits.body_bytes(data, limits.BODY_BYTES_MAX)
-    noted = {_IN_REPLY_TO: in_reply_to}
-    if codec.content_type == _TEXT:  # a reader of JSON takes it as a str too
-        noted[_FORM] = "text"
     return Send([data], attributes=noted)

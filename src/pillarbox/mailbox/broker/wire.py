@@ -121,11 +121,12 @@ class Declare(Struct, array_like=True, tag="declare", frozen=True):
     Without a policy a new queue has the broker's own, unless it is to be immortal.
     """
 
-    content_type: str | None = None
+    content_type: str | None = None  # not used any more: a queue has no type
     redelivery: Redelivery = "tail"
     capacity: Annotated[int, Meta(ge=1)] | None = None
     policy: Policy | None = None
     immortal: bool = False
+    create: bool = True  # else nothing is changed, and a queue that is missing is an error
 
 
 class Drop(Struct, array_like=True, tag="drop", frozen=True):
@@ -279,7 +280,7 @@ class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
 
 
 class Declared(Struct, array_like=True, tag="declared", frozen=True):
-    """`content_type` is that of the first mailbox that was opened on the queue."""
+    """`content_type` is not used any more: a queue has no type."""
 
     instance: str
     content_type: str | None

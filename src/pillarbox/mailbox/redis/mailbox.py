@@ -13,6 +13,7 @@ from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.face import Face
 from pillarbox.mailbox.redis.link import Link
 from pillarbox.mailbox.redis.opening import Opening, RedisOptions
+from pillarbox.mailbox.redis.queues import delete
 
 T = TypeVar("T")
 
@@ -168,6 +169,16 @@ class RedisMailbox(Face[T, Link], Closing, Generic[T]):
 
     def _reject(self, delivery: wire.Delivery, reason: str) -> bool:
         return self._settle("reject", limits.text("reason", reason), [delivery])[0]
+
+    # What a client asks of the mailbox that it has for its answers.
+
+    def _keep_for_answers(self) -> None:
+        """A client lives, and waits for answers here."""
+        self._link.run(self._verbs.keep_for_answers())
+
+    def _end_with_client(self) -> None:
+        """Delete the queue."""
+        self._link.run(delete(self._verbs.queue, all_keys=False))
 
     def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         return self._link.run(self._answers(to).answer(in_reply_to, body))

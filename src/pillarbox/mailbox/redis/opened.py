@@ -7,6 +7,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxClosedError
+from pillarbox.mailbox.answers import reads_json
 from pillarbox.mailbox.redis.queue import RedisQueue, Settings
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class Opened(Generic[T]):
 
     def use(self, codec: Codec[T]) -> None:
         self.codec = codec
+        self._reads_json = reads_json(codec)
         self._encode = codec.encode
         self._pack = codec.quick_encode
         self._unpack = codec.quick_decode

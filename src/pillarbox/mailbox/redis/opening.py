@@ -48,6 +48,7 @@ class RedisOptions(TypedDict, total=False):
     them instead. `durability="replicated"` lets a send return when `replicas` have it, or raise
     `NotReplicatedError` after `replica_seconds`. `journal=True` has the queue keep its history in a
     stream. A call is tried again for `retry_seconds` while the servers can't be reached.
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     """
 
     client: Any
@@ -55,6 +56,7 @@ class RedisOptions(TypedDict, total=False):
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
     capacity: int | None
+    create: bool
     max_body_bytes: int
     durability: Durability
     replicas: int
@@ -81,7 +83,7 @@ class Opening:
         self.replicas = replicas if durability == "replicated" else 0
         self.replica_seconds = float(options.get("replica_seconds", REPLICA_SECONDS))
         self.scripts: Scripts = options.get("scripts", SCRIPTS)
-        names = ("dead_letters", "redelivery", "capacity", "journal")
+        names = ("dead_letters", "redelivery", "capacity", "journal", "create")
         self.settings = {name: options[name] for name in names if name in options}
         client, url = options.get("client"), options.get("url")
         if (client is None) == (url is None):
@@ -150,7 +152,7 @@ def _address(text: str, port: int) -> Address:
 
 
 def _value(option: str, text: str) -> Any:
-    if option == "journal":
+    if option in ("journal", "create"):
         return text.lower() in ("1", "true", "yes")
     if option in ("capacity", "replicas", "max_body_bytes"):
         return int(text)

@@ -26,7 +26,6 @@ class Settings(NamedTuple):
 
     redelivery: str
     capacity: int | None
-    form: str
     journal: bool
     max_deliveries: int
     dead: str | None
@@ -84,19 +83,17 @@ class RedisQueue:
         *,
         redelivery: str = "",
         capacity: int | None = None,
-        form: str = "",
         journal: bool = False,
         max_deliveries: int = 0,
         dead: str = "",
         source: str = "",
     ) -> Plan[Settings]:
-        """Write down what is new, and read what holds."""
+        """Write down what is new, and read what holds; without anything new, just read."""
         reply = yield from self.ask(
             self.call(
                 "declare",
                 redelivery,
                 capacity or "",
-                form,
                 "1" if journal else "",
                 max_deliveries or "",
                 dead,
@@ -104,13 +101,12 @@ class RedisQueue:
             )
         )
         texts = [None if value is None else value.decode() for value in reply]
-        redelivery_, capacity_, form_, journal_, max_, dead_, sources = texts
+        redelivery_, capacity_, journal_, max_, dead_, sources = texts
         if dead_ == partner_of(self.name) and not self.paired:
             self._use_keys(paired=True)
         return Settings(
             redelivery_ or "tail",
             int(capacity_) if capacity_ else None,
-            form_ or "",
             journal_ == "1",
             int(max_ or 0),
             dead_,
@@ -125,7 +121,7 @@ class RedisQueue:
                 "dead_letters", dead, "another queue, for a queue that is no dead-letter queue"
             )
         try:
-            yield from self.beside(dead).declare(source=self.name)
+            yield from self.beside(dead).declare(redelivery="tail", source=self.name)
         except RefusedError as error:
             if error.code != "MORTAL":
                 raise
@@ -158,13 +154,31 @@ class RedisQueue:
         yield from target.ask(target.confirmed(target.call("accept", *arguments)))
         yield self.command("HDEL", self.place.key("outbox"), *(ticket for ticket, _ in letters))
 
-    def collect(self, sources: bytes) -> Plan[tuple[int, int]]:
+    def other_sources(self, sources: bytes | None) -> list[RedisQueue]:
+        """The queues under other tags whose dead letters come here."""
+        names = sources.decode().split(",") if sources else []
+        partner = (
+            partner_of(self.name) if self.paired else ""
+        )  # its dead letters come by themselves
+        return [self.beside(name) for name in names if name != partner]
+
+    def on_the_way_from(self, source: RedisQueue) -> Plan[list[tuple[bytes, bytes, bytes, bytes]]]:
+        """Id, score (none), packed message and state of what is in the outbox and not here yet."""
+        outbox = yield source.command("HGETALL", source.place.key("outbox"))
+        if not outbox:
+            return []
+        if not isinstance(outbox, dict):  # before RESP3
+            outbox = dict(zip(outbox[::2], outbox[1::2], strict=True))
+        arrived = yield self.command("ZMSCORE", self.place.key("arrived"), *outbox)
+        letters = zip(map(_split_letter, outbox.values()), arrived, strict=True)
+        ours = self.name.encode()
+        return [(i, b"0", v, s) for (to, i, v, s), at in letters if at is None and to == ours]
+
+    def collect(self, sources: bytes | None) -> Plan[tuple[int, int]]:
         """What is ours by now in queues under other tags; how many came, and when more may."""
         arrived, following = 0, 0
-        for source in sources.decode().split(","):
-            if self.paired and source == partner_of(self.name):
-                continue  # its dead letters come by themselves
-            count, at = yield from self.beside(source).carry()
+        for source in self.other_sources(sources):
+            count, at = yield from source.carry()
             arrived += count
             following = min(filter(None, (following, at)), default=0)
         return arrived, following

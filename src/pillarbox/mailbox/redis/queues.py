@@ -47,7 +47,7 @@ def delete_queue(url: str) -> None:
     A mailbox that is open on it, or is opened later, makes it anew, without its settings.
     """
     with _linked(url) as (link, _, name):
-        if not link.run(_delete(RedisQueue(name, SCRIPTS, 0, 0))):
+        if not link.run(delete(RedisQueue(name, SCRIPTS, 0, 0))):
             raise InvalidParameterError("url", url, "that of a queue which is there")
 
 
@@ -87,8 +87,11 @@ def _keys(slot: int, pattern: bytes) -> Plan[list[bytes]]:
             return found
 
 
-def _delete(queue: RedisQueue) -> Plan[bool]:
-    """Whether it was there. Dead letters on their way elsewhere still get there."""
+def delete(queue: RedisQueue, *, all_keys: bool = True) -> Plan[bool]:
+    """Whether it was there. Dead letters on their way elsewhere still get there.
+
+    Without `all_keys` those that end by themselves within minutes are not looked for.
+    """
     place = queue.place
     if not (yield queue.command("EXISTS", place.key("queue"))):
         return False
@@ -98,6 +101,8 @@ def _delete(queue: RedisQueue) -> Plan[bool]:
         other = queue.beside(dead.decode())
         yield from other.ask(other.call("disown", queue.name))
     yield queue.command("UNLINK", *place.keys)
+    if not all_keys:
+        return True
     rest = yield from _keys(place.slot, place.key("*"))  # of its senders, and deduplication ids
     for first in range(0, len(rest), _PAGE):
         yield queue.command("UNLINK", *rest[first : first + _PAGE])

@@ -12,6 +12,7 @@ from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.logger import logger
+from pillarbox.mailbox.answers import quoted
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.opened import US_NS, Opened
@@ -100,18 +101,25 @@ class Receiver(Opened[T], Generic[T]):
                 if value[:1] == b"\0":
                     head, body = b"\0", value[1:]
                 else:
-                    head, body = wire.split(value)
+                    head, body = self._split(value)
                 delivery = wire.Delivery(message_id, token, number, head, taken[2 * i + 1], state)
                 messages.append(kind(unpack(body), number, delivery, backend))
             except (*QUICK_ERRORS, TypeError):
                 yield from self._bury(message_id, token, value)
         return messages
 
+    def _split(self, value: bytes) -> tuple[bytes, bytes]:
+        """The head of a packed message, and its body as this mailbox reads it."""
+        head, body = wire.split(value)
+        if self._reads_json and len(head) > 1:
+            body = quoted(body, wire.attributes_in(head))
+        return head, body
+
     def _bury(self, message_id: bytes, token: bytes, value: bytes | None) -> Plan[None]:
         error: Exception = SerializationError("the body is gone: another has deleted it in Redis")
         try:
             if value is not None:
-                self.codec.decode(wire.split(value)[1])
+                self.codec.decode(self._split(value)[1])
         except SerializationError as failed:
             error = failed
         dead = self.settings is not None and self.settings.dead is not None
@@ -145,7 +153,7 @@ class Receiver(Opened[T], Generic[T]):
         head, data = b"\0", value
         body: T | Undecodable
         try:
-            head, data = wire.split(value)
+            head, data = self._split(value)
             body = self.codec.decode(data)
         except SerializationError as error:
             body = Undecodable(data, str(error))

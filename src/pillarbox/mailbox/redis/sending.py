@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from pillarbox.codec import QUICK_ERRORS, codec_for
+from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxFullError
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, REPLY_TO, answer, is_reply_queue
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.opened import US_NS, Opened
 from pillarbox.mailbox.redis.plan import Plan
@@ -17,7 +18,6 @@ from pillarbox.mailbox.redis.queue import RedisQueue
 T = TypeVar("T")
 
 _DEDUPLICATION_US = limits.DEDUPLICATION_SECONDS * 1_000_000
-_FORMS: dict[str, Any] = {"text/plain; charset=utf-8": str, "application/octet-stream": bytes}
 
 
 class _Session:
@@ -107,18 +107,20 @@ class Sender(Opened[T], Generic[T]):
             return None
         checked = limits.user_attributes(attributes)
         if reply_to is not None:
-            checked[wire.REPLY_TO] = limits.text("reply_to", reply_to)
+            checked[REPLY_TO] = limits.text("reply_to", reply_to)
         parameter = "attributes" if attributes else "reply_to"
         limits.message_bytes(parameter, body_bytes, checked, self.max_body_bytes)
         return checked
 
     def answer(self, in_reply_to: str, body: Any) -> Plan[str]:
-        """Send `body` as the answer to a message, in the form that this mailbox's owner reads."""
-        settings = yield from self.queue.declare()
-        form = _FORMS.get(settings.form)
-        if form is None and settings.form and type(body) in (str, bytes):
-            form = Any
-        data = codec_for(form or type(body)).encode(body)
+        """Send `body` as the answer to a message."""
+        data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
-        ids = yield from self.send([data], 0, 0, {wire.IN_REPLY_TO: in_reply_to}, None)
+        ids = yield from self.send([data], 0, 0, noted, None)
+        if is_reply_queue(self.queue.name):
+            yield from self.expire()
         return ids[0]
+
+    def expire(self) -> Plan[None]:
+        """Let all end by itself if nothing happens for long: of a client that may be gone."""
+        yield from self.queue.ask(self.queue.call("expire", IDLE_SECONDS_MAX))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
@@ -13,14 +13,50 @@ from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.errors import OutcomeUnknownError
 from pillarbox.mailbox.redis.keys import DEAD
 from pillarbox.mailbox.redis.plan import Plan
+from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.receiving import Receiver
 from pillarbox.mailbox.redis.sending import Sender
+from pillarbox.mailbox.store import no_queue
 
 T = TypeVar("T")
 
 _STATES = ("ready", "scheduled", "in_flight")
 _PAGE = 500
+_TOLD = 1_000  # leases that ran out, of which stats.lua tells at a time
 _YES = ord("1")
+
+
+class _Tally(NamedTuple):
+    """What a queue holds by now."""
+
+    now: int
+    ready: int
+    scheduled: int
+    in_flight: int
+    dead: int | bytes  # or the name of their queue, under another tag
+    oldest: int
+    died: int  # by leases that ran out; not in their queue yet
+    came: int  # the same, of the queue whose dead letters come here
+    sources: bytes | None
+
+
+def _tally(queue: RedisQueue) -> Plan[_Tally]:
+    died = came = first = 0
+    while True:
+        reply = yield from queue.ask(queue.call("stats", first))
+        now, to_tell, ready, scheduled, in_flight, dead, oldest, *more, sources = reply
+        died, came = died + more[0], came + more[1]
+        first += _TOLD
+        if first >= to_tell:
+            break
+    counts = ready - died, scheduled, in_flight, dead, oldest, died, came
+    return _Tally(now, *counts, sources)
+
+
+def _found(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, bytes | None]]:
+    """Id, score, packed message and state of each message that was looked at."""
+    taken, values, states, *_ = reply
+    return list(zip(taken[::2], taken[1::2], values, states, strict=True))
 
 
 class Verbs(Sender[T], Receiver[T], Generic[T]):
@@ -39,9 +75,15 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         redelivery: str = "tail",
         capacity: int | None = None,
         journal: bool = False,
+        create: bool = True,
     ) -> Plan[None]:
         """These settings are for a new queue, the dead letters and the journal for any."""
         queue = self.queue
+        if not create:
+            if not (yield queue.command("EXISTS", queue.place.key("queue"))):
+                raise no_queue(queue.name)
+            self.settings = yield from queue.declare()
+            return
         if dead_letters is not None:
             dead = limits.queue_name(dead_letters.name or queue.name + DEAD)
             yield from queue.declare(redelivery=redelivery, capacity=capacity)
@@ -49,9 +91,13 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         self.settings = yield from queue.declare(
             redelivery=redelivery,
             capacity=capacity,
-            form=self.codec.content_type,
             journal=journal,
         )
+
+    def keep_for_answers(self) -> Plan[None]:
+        """The queue is there, and stays for a while."""
+        yield from self.queue.declare(redelivery="tail")
+        yield from self.expire()
 
     def settle(
         self, script: str, argument: Any, deliveries: list[wire.Delivery]
@@ -79,41 +125,44 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         return count
 
     def stats(self) -> Plan[Stats]:
+        """What the queue holds by now; nothing is written by looking."""
         queue = self.queue
-        reply = yield from self._settled("stats")
-        now, _, ready, scheduled, in_flight, dead, oldest, on_the_way, _ = reply
-        if on_the_way:
-            yield from queue.carry()
-        if dead < 0:
-            self.settings = yield from queue.declare()
-            other = queue.beside(self.settings.dead or "")
+        found = yield from _tally(queue)
+        ready, dead = found.ready + found.came, found.dead
+        for source in queue.other_sources(found.sources):
+            theirs = yield from _tally(source)
+            ready += theirs.died + len((yield from queue.on_the_way_from(source)))
+        if isinstance(dead, bytes):
+            other = queue.beside(dead.decode())
             dead = yield other.command("HLEN", other.place.key("bodies"))
-        age = max(0, now - oldest) / 1_000_000 if oldest else None
-        return Stats(ready, scheduled, in_flight, dead, age)
-
-    def _settled(self, script: str, *arguments: Any) -> Plan[list[Any]]:
-        """What a script tells once all that is due has happened, under other tags as well."""
-        collected = False
-        while True:
-            reply: list[Any] = yield from self.queue.ask(self.queue.call(script, *arguments))
-            now, following, *_, sources = reply
-            if 0 < following <= now:
-                continue
-            if sources is None or collected or not (yield from self.queue.collect(sources))[0]:
-                return reply
-            collected = True
+            dead += len((yield from other.on_the_way_from(queue)))
+        age = max(0, found.now - found.oldest) / 1_000_000 if found.oldest else None
+        return Stats(ready, found.scheduled, found.in_flight, dead + found.died, age)
 
     def peek(self, max_messages: int, state: State, kind: Any, backend: object) -> Plan[list[Any]]:
         count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
         limits.one_of("state", state, _STATES)
-        reply = yield from self._settled("peek", state, count)
-        _, _, taken, values, states, _ = reply
+        reply = yield from self.queue.ask(self.queue.call("peek", state, count))
+        found, sources = _found(reply), reply[-1]
+        if state == "ready":
+            for source in self.queue.other_sources(sources):
+                if len(found) < count:
+                    theirs = yield from source.ask(source.call("peek", "leaving", count))
+                    found += _found(theirs)
+                    found += yield from self.queue.on_the_way_from(source)
         extra = int(state == "in_flight")
         return [
-            self.seen(taken[2 * i], taken[2 * i + 1], value, states[i], extra, kind, backend)
-            for i, value in enumerate(values)
+            self.seen(message_id, score, value, raw, extra, kind, backend)
+            for message_id, score, value, raw in found[:count]
             if value is not None
         ]
+
+    def _settled(self) -> Plan[None]:
+        """All that is due happens, under other tags as well."""
+        yield from self.queue.carry()
+        settings = yield from self.queue.declare()
+        if settings.sources:
+            yield from self.queue.collect(",".join(settings.sources).encode())
 
     def delete(self, ids: Iterable[str]) -> Plan[int]:
         wanted = self.known_ids(ids)
@@ -134,7 +183,7 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         if to is not None and limits.queue_name(to, "to") == self.queue.name:
             raise InvalidParameterError("to", to, "the name of another mailbox")
         wanted = None if ids is None else self.known_ids(ids)
-        yield from self._settled("stats")
+        yield from self._settled()
         if wanted is None or where is not None:
             wanted = yield from self._choose(wanted, where, kind, backend)
         count = 0

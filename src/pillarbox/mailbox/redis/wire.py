@@ -18,11 +18,10 @@ from msgspec import Struct
 
 from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
+from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO
 from pillarbox.mailbox.message import DeadLetter, Details, FailedDelivery, as_datetime
 
 RESERVED = limits.RESERVED_PREFIX
-REPLY_TO = "pillarbox.reply_to"
-IN_REPLY_TO = "pillarbox.in_reply_to"
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 _STATE = Layout(">BIddd16s")
 _LENGTH = Layout(">I")
@@ -79,6 +78,11 @@ def split(value: bytes) -> tuple[bytes, bytes]:
     )
 
 
+def attributes_in(head: bytes) -> dict[str, str]:
+    """The attributes in the head of a packed message."""
+    return _unpack_attributes(head[_HEAD_BYTES:]) if len(head) > 1 else {}
+
+
 def state_of(raw: bytes | None) -> State | None:
     """A state, taken apart; None for what has none, or is none."""
     try:
@@ -110,7 +114,7 @@ def handle(delivery: Delivery) -> str:
 def details(delivery: Delivery) -> Details:
     """What only some callers ask of a message."""
     state = state_of(delivery.state)
-    noted = _unpack_attributes(delivery.head[_HEAD_BYTES:]) if len(delivery.head) > 1 else {}
+    noted = attributes_in(delivery.head)
     plain = {name: text for name, text in noted.items() if not name.startswith(RESERVED)}
     lane = 255 - int(float(delivery.score)) // _SPAN
     return Details(

@@ -198,6 +198,15 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
     def _reject(self, delivery: Delivery, reason: str) -> bool:
         return self._run(self._verbs.reject(delivery, reason))[0]
 
+    # What a client asks of the mailbox that it has for its answers.
+
+    def _keep_for_answers(self) -> None:
+        """A client lives; SQS need not be told."""
+
+    def _end_with_client(self) -> None:
+        """Delete the queue."""
+        self._run(self._verbs.queue.ask("delete_queue"))
+
     def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         return self._run(self._verbs.reply(to, in_reply_to, body))
 

@@ -15,6 +15,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox.answers import TEXT, dropped, encoded, is_reply_queue, reads_json
 from pillarbox.mailbox.message import Delivered, Details, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.sqs import receiving, wire
@@ -30,8 +31,6 @@ T = TypeVar("T")
 
 DELAY_SECONDS_MAX = 900
 WAIT_SECONDS_MAX = 20
-_TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
 
 
 class SQSOptions(TypedDict, total=False):
@@ -110,12 +109,17 @@ class Verbs(Generic[T]):
             )
         place = find_place(to, "reply_to")
         answers = self.beside(SqsQueue(place))
-        yield from answers.queue.find()
-        codec: Codec[Any] = codec_for(type(body))
+        try:
+            yield from answers.queue.find()
+        except InvalidParameterError as error:
+            if error.parameter != "name" or not is_reply_queue(place.name):
+                raise
+            return dropped(place.name, in_reply_to)
+        data, is_text = encoded(body)
         own = {sqs_form.IN_REPLY_TO: in_reply_to}
-        if codec.content_type == _TEXT:
-            own[sqs_form.FORM] = "text"
-        entry, _ = wire.Beside(None, own).entry(codec.encode(body))
+        if is_text:
+            own[sqs_form.FORM] = TEXT
+        entry, _ = wire.Beside(None, own).entry(data)
         options = answers._options(0, None, None)
         return (yield from send_one(answers.queue, {**entry, **options()}))
 
@@ -290,7 +294,7 @@ class Verbs(Generic[T]):
         return self._kind(body, delivery.count, delivery, owner)
 
     def _body(self, delivery: Delivery) -> T:
-        as_json = self.codec.content_type == _JSON
+        as_json = reads_json(self.codec)
         return self.codec.decode(wire.body_bytes(delivery.message, as_json=as_json))
 
     def _other(self, to: str) -> Place:

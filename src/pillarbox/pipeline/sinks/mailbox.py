@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _AT_ONCE = 1000
+_DIGEST_BYTES = 16
 
 
 def mailbox(url: str, body_type: Any = Any) -> Sink:
@@ -40,13 +41,14 @@ def mailbox(url: str, body_type: Any = Any) -> Sink:
 async def send_all(url: str, body_type: Any, step: Step, bodies: Iterator[bytes]) -> None:
     """Send encoded bodies, many of them waiting for their confirmation together."""
     decode = codec_for(body_type).decode
-    seen: Counter[bytes] = Counter()
+    seen: Counter[bytes] = Counter()  # by digest: the bodies of a step may be many
     async with open_async_mailbox(url, body_type) as box:
         while some := list(islice(bodies, _AT_ONCE)):
             ids = []
             for body in some:
-                ids.append(_id(step, body, seen[body]))
-                seen[body] += 1
+                digest = hashlib.sha256(body).digest()[:_DIGEST_BYTES]
+                ids.append(_id(step, body, seen[digest]))
+                seen[digest] += 1
             pairs = zip(map(decode, some), ids, strict=True)
             await asyncio.gather(*(box.send(body, deduplication_id=id_) for body, id_ in pairs))
 

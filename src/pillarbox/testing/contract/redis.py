@@ -124,11 +124,6 @@ class _Async(RedisBackend):
         super().__init__()
         self.loop = EventLoopThread()
 
-    def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        face = super()._open(name, body_type, **options)
-        self.loop.call(self._opened[-1].open())
-        return face
-
     def close(self) -> None:
         super().close()
         self.loop.close()

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- Open a queue: what is new of it is written down, and its settings are told.
+-- Open a queue: what is new of it is written down, and its settings are told. With nothing to
+-- write it only tells.
 --
--- ARGV: names (2); redelivery; capacity; form of the bodies; journal; most deliveries; queue of its
--- dead letters; a queue whose dead letters come here. Each may be empty.
--- Answer: redelivery, capacity, form, journal, max, dead, sources.
+-- ARGV: names (2); redelivery; capacity; journal; most deliveries; queue of its dead letters; a
+-- queue whose dead letters come here. Each may be empty.
+-- Answer: redelivery, capacity, journal, max, dead, sources.
 --@include queue
-local source, dead = ARGV[9], ARGV[8]
+local source, dead = ARGV[8], ARGV[7]
 local sources = own.sources
 if source ~= "" then
   if own.dead then return redis.error_reply("MORTAL it has dead letters of its own") end
@@ -15,12 +16,10 @@ if source ~= "" then
 end
 if dead ~= "" then
   if sources then return redis.error_reply("MORTAL it is a queue of dead letters") end
-  call("HSET", own.queue, "max", ARGV[7], "dead", dead)
+  call("HSET", own.queue, "max", ARGV[6], "dead", dead)
 end
-if call("HSETNX", own.queue, "redelivery", ARGV[3] ~= "" and ARGV[3] or "tail") == 1 then
+if ARGV[3] ~= "" and call("HSETNX", own.queue, "redelivery", ARGV[3]) == 1 then
   if ARGV[4] ~= "" then call("HSET", own.queue, "capacity", ARGV[4]) end
 end
-if ARGV[5] ~= "" then call("HSETNX", own.queue, "form", ARGV[5]) end
-if ARGV[6] ~= "" then call("HSET", own.queue, "journal", ARGV[6]) end
-return call("HMGET", own.queue, "redelivery", "capacity", "form", "journal", "max", "dead",
-            "sources")
+if ARGV[5] ~= "" then call("HSET", own.queue, "journal", ARGV[5]) end
+return call("HMGET", own.queue, "redelivery", "capacity", "journal", "max", "dead", "sources")

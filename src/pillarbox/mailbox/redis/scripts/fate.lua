@@ -65,11 +65,17 @@ local function returned(q, id, s, at, outcome, due)
   journal(q, "returned", id, "outcome", outcome, "due", string.format("%.0f", due))
 end
 
+-- Whether the delivery that fails is the last that a message has.
+local function is_last(q, s) return q.max > 0 and s.deliveries + 1 >= q.max and q.dead ~= false end
+
+local function reason_for(outcome, number)
+  return outcome .. " after " .. number .. " deliveries"
+end
+
 -- A failed delivery: another try, or the dead letters. The lease must be out of q.leases.
 local function fail(q, id, s, at, outcome, due)
-  local number = s.deliveries + 1
-  if q.max > 0 and number >= q.max and q.dead then
-    die(q, id, s, at, outcome, outcome .. " after " .. number .. " deliveries")
+  if is_last(q, s) then
+    die(q, id, s, at, outcome, reason_for(outcome, s.deliveries + 1))
   else
     returned(q, id, s, at, outcome, due)
   end

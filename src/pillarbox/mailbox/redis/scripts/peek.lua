@@ -1,36 +1,75 @@
-#!lua flags=allow-oom
--- Look at messages in one state, in order; nothing is leased.
+#!lua flags=no-writes
+-- Look at messages in one state, in order, as time has made it by now. Nothing is changed.
 --
--- ARGV: names (2); ready, scheduled or in_flight; how many.
--- Answer: the time, when something happens next, ids (each with its score), packed messages,
--- states, and the queues whose dead letters come here.
+-- ARGV: names (2); ready, scheduled, in_flight, or leaving: dead letters that are not in their
+-- queue yet, though they should be; how many.
+-- Answer: ids (each with its score), packed messages, states, and the queues whose dead letters
+-- come here.
 --@include queue
 --@include now
 --@include state
 --@include line
 --@include journal
 --@include fate
-settle_all()
-wake_all()
-local count = tonumber(ARGV[4])
-local found, ids = {}, {}
+--@include elapsed
+local wanted, count = ARGV[3], tonumber(ARGV[4])
+local page = math.max(count, 1000)  -- what came due last may be the most urgent
+local found, ids, bodies, states = {}, {}, {}, {}
 
-local function add(id, at)
+local function add(q, id, at, state)
+  if #ids == count then return end
   found[#found + 1], found[#found + 2] = id, at
   ids[#ids + 1] = id
+  bodies[#ids] = call("HGET", q.bodies, id)
+  states[#ids] = state and pack(state) or call("HGET", q.states, id)
 end
 
 local function add_group(group)
-  for _, entry in ipairs(of_group(own, group, count - #ids)) do add(id_in(entry), "0") end
+  for _, entry in ipairs(of_group(own, group, count - #ids)) do add(own, id_in(entry), "0") end
 end
 
-if ARGV[3] == "ready" then
+-- Where a message that came or comes back would stand: at the end of its priority, or where it was.
+local places = 0
+local function place_for(each)
+  local s = each.state
+  if each.returned and own.original then return score(s.priority, place_of(each.id, s)) end
+  places = places + 1
+  local last = tonumber(call("HGET", own.queue, "seq") or 0) or 0
+  return score(s.priority, MIDDLE + last + places)
+end
+
+-- The line, with what joins it by now; and apart, what joins a group.
+local function in_line()
+  local items, late = {}, {}
   local line = call("ZRANGE", own.line, 0, count - 1, "WITHSCORES")
   for i = 1, #line, 2 do
-    if string.byte(line[i]) == 103 then
-      if #ids < count then add_group(string.sub(line[i], 2)) end
-    elseif #ids < count then
-      add(line[i], line[i + 1])
+    items[#items + 1] = {q = own, id = line[i], at = line[i + 1], score = tonumber(line[i + 1])}
+  end
+  local function joins(q, each)
+    local grouped = each.state.group ~= ""
+    local to = grouped and late or items
+    local at = grouped and 0 or place_for(each)
+    to[#to + 1] = {q = q, id = each.id, at = "0", score = at, state = each.state}
+  end
+  for _, each in ipairs(elapsed(own, 0, page)) do
+    if not each.died then joins(own, each) end
+  end
+  if other and other.dead == own.name then
+    for _, each in ipairs(elapsed(other, 0, page)) do
+      if each.died then joins(other, each) end
+    end
+  end
+  table.sort(items, function(a, b) return a.score < b.score end)
+  return items, late
+end
+
+local function add_ready()
+  local items, late = in_line()
+  for _, each in ipairs(items) do
+    if each.state or string.byte(each.id) ~= 103 then
+      add(each.q, each.id, each.at, each.state)
+    else
+      add_group(string.sub(each.id, 2))
     end
   end
   local from = "-"  -- then what waits behind a held group, group by group
@@ -41,12 +80,20 @@ if ARGV[3] == "ready" then
     if not call("ZSCORE", own.line, "g" .. group) then add_group(group) end
     from = "(" .. group .. "\1"
   end
+  for _, each in ipairs(late) do add(each.q, each.id, each.at, each.state) end
+end
+
+if wanted == "ready" then
+  add_ready()
+elseif wanted == "leaving" then
+  for _, each in ipairs(elapsed(own, 0, page)) do
+    if each.died then add(own, each.id, "0", each.state) end
+  end
 else
-  local key = ARGV[3] == "scheduled" and own.later or own.leases
-  for _, id in ipairs(call("ZRANGE", key, 0, count - 1)) do add(id, "0") end
+  local key = wanted == "scheduled" and own.later or own.leases
+  local from = string.format("(%.0f", now)
+  for _, id in ipairs(call("ZRANGEBYSCORE", key, from, "+inf", "LIMIT", 0, count)) do
+    add(own, id, "0")
+  end
 end
-local bodies, states = {}, {}
-if #ids > 0 then
-  bodies, states = for_many("HMGET", own.bodies, ids), for_many("HMGET", own.states, ids)
-end
-return {now, next_at(), found, bodies, states, own.sources}
+return {found, bodies, states, own.sources}

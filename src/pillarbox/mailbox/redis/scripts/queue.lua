@@ -1,7 +1,7 @@
 -- Piece: the queues that a script works on, and the time.
 --
 -- KEYS are sets of 13, one for each queue, all under one hash tag:
---    1 queue    hash    settings and counters: redelivery, capacity, max, dead, sources, form,
+--    1 queue    hash    settings and counters: redelivery, capacity, max, dead, sources,
 --                       journal; seq (messages sent), front (released to the front), purges
 --    2 bodies   hash    id -> what the sender packed: attributes and body; never read here
 --    3 states   hash    id -> see state.lua; none for a plain message that was never delivered

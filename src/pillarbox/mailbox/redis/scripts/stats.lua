@@ -1,24 +1,35 @@
-#!lua flags=allow-oom
--- What the queue holds.
+#!lua flags=no-writes
+-- What the queue holds by now. Nothing is changed.
 --
--- ARGV: names (2).
--- Answer: the time, when something happens next, how many are ready, scheduled, in flight and
--- dead (less than zero: ask the queue of that name), time of the oldest first in line (0: none),
--- how many wait to be carried elsewhere, and the queues whose dead letters come here.
+-- ARGV: names (2); from which on to tell what died by leases that ran out: they are told by pages.
+-- Answer: the time; how many leases may have to be told; how many are ready (with those that died),
+-- scheduled, in flight; dead (or else the name of their queue, to be asked); time of the oldest
+-- first in line (0: none); how many of this page died, and of the queue whose dead letters come
+-- here; the queues whose dead letters come here.
 --@include queue
 --@include now
 --@include state
 --@include line
 --@include journal
 --@include fate
---@include lease
-settle_all()
-wake_all()
+--@include elapsed
 local GROUPS_SEEN_MAX = 256
+local PAGE = 1000
+local first = tonumber(ARGV[3])
 local oldest = math.huge
 
 local function see(id)
   oldest = math.min(oldest, tonumber(string.sub(id or "", 1, 14), 16) or math.huge)
+end
+
+-- How many died; those that did, or the others, are in line here.
+local function count_died(q, ours)
+  local died = 0
+  for i, each in ipairs(elapsed(q, first, q.max > 0 and PAGE or GROUPS_SEEN_MAX)) do
+    if each.died then died = died + 1 end
+    if first == 0 and i <= GROUPS_SEEN_MAX and each.died == ours then see(each.id) end
+  end
+  return died
 end
 
 local from = "-inf"  -- the first of each priority
@@ -35,9 +46,17 @@ for _ = 1, GROUPS_SEEN_MAX do
   see(id_in(entry))
   from = "(" .. string.match(entry, "^[^%z]*") .. "\1"
 end
-local scheduled, in_flight = call("ZCARD", own.later), call("ZCARD", own.leases)
+local due, over = count_elapsed(own)
+local scheduled, in_flight = call("ZCARD", own.later) - due, call("ZCARD", own.leases) - over
 local ready = call("HLEN", own.bodies) - scheduled - in_flight
+local died = (due > 0 or over > 0) and count_died(own, false) or 0
+local to_tell, came = own.max > 0 and over or 0, 0
+if other and other.dead == own.name then
+  local _, theirs = count_elapsed(other)
+  if theirs > 0 then came = count_died(other, true) end
+  to_tell = math.max(to_tell, theirs)
+end
 local dead = 0
-if own.dead then dead = other and call("HLEN", other.bodies) or -1 end
-return {now, next_at(), ready, scheduled, in_flight, dead, oldest == math.huge and 0 or oldest,
-        on_the_way(), own.sources}
+if own.dead then dead = other and call("HLEN", other.bodies) or own.dead end
+return {now, to_tell, ready, scheduled, in_flight, dead, oldest == math.huge and 0 or oldest,
+        died, came, own.sources}

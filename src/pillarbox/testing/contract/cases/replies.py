@@ -106,7 +106,10 @@ class Replies(Case):
             (Any, {"total": 4}),
             (Any, [1, 2]),
             (Any, "text"),
+            (Any, "4"),
             (Any, None),
+            (list[Sum], [Sum(4), Sum(5)]),
+            (dict[str, Sum], {"a": Sum(4)}),
         ],
         ids=lambda value: str(getattr(value, "__name__", value)),
     )
@@ -117,6 +120,31 @@ class Replies(Case):
         requests.send("a", reply_to=answers.name)
         self.one(requests).reply(body)
         assert self.one(answers).body == body
+
+    @pytest.mark.parametrize("kind", [bytes, str, Any, Sum])
+    def test_R110_a_mailbox_object_of_another_type_changes_no_answer(self, kind: Any) -> None:
+        requests, answers = self.open(), self.open(int)
+        self.backend.again(answers, kind)
+        for body in (5, 6):
+            requests.send("a", reply_to=answers.name)
+            request = self.one(requests)
+            request.reply(body)
+            request.acknowledge()
+            answer = self.one(answers)
+            assert answer.body == body
+            assert answer.acknowledge()
+
+    def test_R110_whoever_opened_the_queue_first_decides_nothing(self) -> None:
+        first = self.open(bytes)
+        answers, requests = self.backend.again(first, Any), self.open()
+        for body in (5, "text", "5", None):
+            requests.send("a", reply_to=answers.name)
+            request = self.one(requests)
+            request.reply(body)
+            request.acknowledge()
+            answer = self.one(answers)
+            assert answer.body == body
+            assert answer.acknowledge()
 
     @pytest.mark.parametrize("reply_to", ["", 7, b"answers", "\ud800"], ids=repr)
     def test_R22_a_bad_reply_to_is_refused_and_nothing_is_sent(self, reply_to: Any) -> None:
