@@ -15,6 +15,7 @@ import pytest
 from pillarbox.core.errors import MailboxFullError
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
 from tests.durable.small_disk import small_disk
@@ -255,6 +256,21 @@ def test_R113_in_any_order_and_with_every_kind_of_message(seed: int) -> None:
     assert (gone, box.receive()) == (sent, [])
     box.send(b"again")
     assert fill(box, 1_000) > 1_000
+
+
+def test_R113_messages_that_die_on_a_full_disk_can_be_let_go_of_as_dead_letters() -> None:
+    disk, clock = simulated(2_000_000)
+    box = opened(disk, clock, dead_letters=DeadLetterPolicy(2))
+    sent = fill(box, 500)
+    disk.capacity_bytes = disk.used_bytes()
+    for _ in range(2):
+        assert len(box.receive(max_messages=sent, visibility_timeout=30)) == sent
+        clock.advance(31)
+    dead = opened(disk, clock, "box_dlq")
+    assert (box.stats().ready, sorted(drain(dead))) == (0, list(range(sent)))
+    disk = killed(disk)
+    clock.advance(31)
+    assert (drain(opened(disk, clock)), drain(opened(disk, clock, "box_dlq"))) == ([], [])
 
 
 @pytest.mark.parametrize("seed", range(6))
