@@ -110,10 +110,9 @@ class World:
             ]
             deadlines = [lease.deadline for lease in desk.queue.leases]
             dead = desk.dead.queue.name if desk.dead is not None else None
-            codec = desk.codec.content_type if desk.codec is not None else None
             settings, notes = desk.queue.settings, dict(desk.notes)
             tasks = [str(task) for task in self.url.broker.moves.of(name)]
-            found[name] = (seen, deadlines, dead, codec, settings, notes, tasks)
+            found[name] = (seen, deadlines, dead, settings, notes, tasks)
         return found
 
 

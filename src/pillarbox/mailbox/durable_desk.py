@@ -57,6 +57,7 @@ class DurableDesk(Desk):
             return None
         if store.looked_at and not any(isinstance(event, Leased) for event in events):
             store.owe(entries, needed=any(isinstance(event, _DEATHS) for event in events))
+            self.totals.count(events)
             return None
         first = events[0]  # new messages come alone
         if isinstance(first, _NEW):

@@ -346,6 +346,8 @@ class DurableStore(Store):
                     self.note_time()
                     if self.log.next_index > self.compactor.snapshot_index:
                         self.compactor.take_snapshot()
+                    with self.lock:  # so that opening it again finds what it needs
+                        self.compactor.budget.hold_back(0)
             except MailboxFullError as error:  # the log alone suffices
                 logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:
