@@ -9,8 +9,12 @@ cache does. Implements `pillarbox.log.Disk`; a choice of outcomes comes from `ch
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 SECTOR_BYTES = 512
 
@@ -39,6 +43,21 @@ class _Directory:
     on_disk: bool = True
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _one_step(
+    operation: Callable[Concatenate[SimDisk, P], R],
+) -> Callable[Concatenate[SimDisk, P], R]:
+    @wraps(operation)
+    def locked(self: SimDisk, /, *arguments: P.args, **options: P.kwargs) -> R:
+        with self._lock:
+            return operation(self, *arguments, **options)
+
+    return locked
+
+
 class SimDisk:
     """A disk in memory. `capacity_bytes` fills it; `before` may raise at any operation."""
 
@@ -60,6 +79,7 @@ class SimDisk:
         self._handles: dict[int, tuple[_Inode, str]] = {}
         self._words: dict[str, list[bytes]] = {}
         self._next_handle = 3
+        self._lock = threading.Lock()  # an operation is one step, also for background threads
 
     # -- what tests do to it ---------------------------------------------------------------
 
@@ -86,10 +106,14 @@ class SimDisk:
 
     def kill(self) -> SimDisk:
         """The disk after the process died and the machine did not."""
-        disk = SimDisk.of_files(self.files())
-        disk._words = {path: versions[-1:] for path, versions in self._words.items()}
+        with self._lock:
+            files = self.files()
+            words = {path: versions[-1:] for path, versions in self._words.items()}
+        disk = SimDisk.of_files(files)
+        disk._words = words
         return disk
 
+    @_one_step
     def crash_files(self, choose: Choose) -> dict[str, bytes]:
         """What a power loss now could leave, by `choose`."""
         contents: dict[int, bytes] = {}
@@ -128,6 +152,7 @@ class SimDisk:
 
     # -- files -------------------------------------------------------------------------------
 
+    @_one_step
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self._begin("open", path)
         directory, name = self._place(path)
@@ -142,6 +167,7 @@ class SimDisk:
         self._handles[handle] = (inode, path)
         return handle
 
+    @_one_step
     def close(self, handle: int) -> None:
         inode, _ = self._handles.pop(handle)
         inode.locks.pop(handle, None)
@@ -149,6 +175,7 @@ class SimDisk:
     def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
         return bytes(self._handles[handle][0].data[offset : offset + size])
 
+    @_one_step
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int:
         inode, path = self._handles[handle]
         self._begin("pwrite", path)
@@ -163,6 +190,7 @@ class SimDisk:
         self._end("pwrite")
         return len(content)
 
+    @_one_step
     def fdatasync(self, handle: int) -> None:
         inode, path = self._handles[handle]
         try:
@@ -184,6 +212,7 @@ class SimDisk:
             inode.changes.clear()
         self._end("fdatasync")
 
+    @_one_step
     def allocate(self, handle: int, offset: int, size: int) -> None:
         inode, path = self._handles[handle]
         self._begin("allocate", path)
@@ -193,6 +222,7 @@ class SimDisk:
         inode.changes.append((_ALLOCATE, offset + size, b""))
         self._end("allocate")
 
+    @_one_step
     def truncate(self, handle: int, size: int) -> None:
         inode, path = self._handles[handle]
         self._begin("truncate", path)
@@ -216,6 +246,7 @@ class SimDisk:
 
     # -- directories -------------------------------------------------------------------------
 
+    @_one_step
     def rename(self, old: str, new: str) -> None:
         self._begin("rename", old)
         source, name = self._place(old)
@@ -231,6 +262,7 @@ class SimDisk:
             target.changes.append(("set", new_name, "", inode))
         self._end("rename")
 
+    @_one_step
     def link(self, old: str, new: str) -> None:
         self._begin("link", new)
         source, name = self._place(old)
@@ -242,6 +274,7 @@ class SimDisk:
         target.changes.append(("set", new_name, "", inode))
         self._end("link")
 
+    @_one_step
     def unlink(self, path: str) -> None:
         self._begin("unlink", path)
         directory, name = self._place(path)
@@ -250,17 +283,20 @@ class SimDisk:
         directory.changes.append(("del", name, "", directory.entries.pop(name)))
         self._end("unlink")
 
+    @_one_step
     def make_directory(self, path: str) -> None:
         self._begin("make_directory", path)
         for each in _way_to(path):
             self._directories.setdefault(each, _Directory(on_disk=False))
         self._end("make_directory")
 
+    @_one_step
     def names(self, path: str) -> list[str]:
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         return sorted(self._directories[path].entries)
 
+    @_one_step
     def sync_directory(self, path: str) -> None:
         self._begin("sync_directory", path)
         if not self.sync_lies:
@@ -287,11 +323,22 @@ class SimDisk:
 
     def _begin(self, operation: str, path: str) -> None:
         if self.before is not None:
-            self.before(operation, path)
+            with self._unlocked():
+                self.before(operation, path)
 
     def _end(self, operation: str) -> None:
         if self.after is not None:
-            self.after(operation)
+            with self._unlocked():
+                self.after(operation)
+
+    @contextmanager
+    def _unlocked(self) -> Iterator[None]:
+        """What a test does before or after an operation may wait for another thread's."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
 
     def _place(self, path: str) -> tuple[_Directory, str]:
         directory, name = _split(path)
