@@ -33,8 +33,9 @@ from pillarbox.broker.tls import Tls
 from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.store import Store
 
 _KEEP_HOUSE_NS: Final = 5 * SECOND_NS

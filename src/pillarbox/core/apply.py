@@ -11,19 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from pillarbox.core import decide
 from pillarbox.core import events as e
+from pillarbox.core.changes import change, like_new, note, place_anew
 from pillarbox.core.queue import (
     NEVER,
     NO_LANE,
-    Attempt,
     Death,
-    Extra,
     Group,
     Lease,
-    Outcome,
     Queue,
     Record,
     extra_of,
@@ -32,7 +28,6 @@ from pillarbox.core.queue import (
     priority_of,
 )
 
-_ATTEMPTS_KEPT_MAX = 100
 _FEW = 64  # messages that are taken out of a line one by one; for more it is written anew
 _KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
 
@@ -66,7 +61,7 @@ def sent(queue: Queue, records: Sequence[Record]) -> None:
                 queue.mask |= 1 << record.priority
             lane.append(record)
         else:
-            _remember(queue, record)
+            remember(queue, record)
             _join(queue, record)
 
 
@@ -80,7 +75,7 @@ def lined_up(queue: Queue, records: Sequence[Record], priority: int) -> None:
 def scheduled(queue: Queue, records: list[Record], due: int) -> None:
     for record in records:
         if record.extra is not None:
-            _remember(queue, record)
+            remember(queue, record)
         queue.schedule.add(due, record)
     queue.wake_at = min(queue.wake_at, due)
 
@@ -118,7 +113,7 @@ def extended(queue: Queue, lease: Lease, deadline: int) -> None:
 def returned(queue: Queue, event: e.Returned) -> None:
     lease = event.lease
     if queue.settings.max_deliveries or queue.settings.dead_on_receive:
-        _note(lease, event.at, event.outcome)
+        note(lease, event.at, event.outcome)
     queue.leases.end((lease,))
     lease.record.deliveries = lease.number
     if event.due:
@@ -131,7 +126,7 @@ def returned(queue: Queue, event: e.Returned) -> None:
 def released(queue: Queue, event: e.Released) -> None:
     record = event.lease.record
     queue.leases.end((event.lease,))
-    _change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
+    change(record, releases=record.extra.releases + 1 if record.extra is not None else 1)
     _give_back(queue, record, to_front=event.to_front)
 
 
@@ -141,13 +136,12 @@ def came_due(queue: Queue, event: e.CameDue) -> None:
     if record.deliveries:  # it was given back with a delay
         _give_back(queue, record)
         return
-    if queue.settings.redelivery == "original" or record.extra is not None:
-        _change(record, place=event.at >> 1)
+    place_anew(queue, event)
     _join(queue, record)
 
 
 def died(queue: Queue, event: e.Died) -> None:
-    _note(event.lease, event.at, event.outcome)
+    note(event.lease, event.at, event.outcome)
     acknowledged(queue, (event.lease,))
     event.lease.record.deliveries = event.lease.number
     _bury(queue, event.lease.record, event.reason, event.at)
@@ -161,10 +155,7 @@ def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
 def redriven(queue: Queue, event: e.Redriven) -> None:
     removed(queue, {record.key for record in event.records})
     for record in event.records:
-        # Its count starts anew, so what was counted before must make its handles differ.
-        before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
-        record.deliveries = 0
-        _change(record, death=None, place=event.at >> 1, releases=before)
+        like_new(record, event.at)
         _join(event.target, record)
 
 
@@ -203,7 +194,7 @@ def _join(queue: Queue, record: Record) -> None:
         queue.mask |= 1 << record.priority
         return
     group = queue.groups.setdefault(record.extra.group, Group())
-    _insert(group.waiting, record)
+    insert(group.waiting, record)
     queue.grouped += 1
     _line_up(queue, group)
 
@@ -212,12 +203,12 @@ def _give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
     """Into the line once more: into its place in its group, at the end, or as asked."""
     lane = record.priority
     if record.extra is not None and record.extra.group is not None:
-        _insert(queue.groups[record.extra.group].waiting, record)
+        insert(queue.groups[record.extra.group].waiting, record)
         queue.grouped += 1
         _unhold(queue, record)
         return
     if queue.settings.redelivery == "original":
-        _insert(queue.returned.setdefault(lane, deque()), record)
+        insert(queue.returned.setdefault(lane, deque()), record)
     elif to_front:
         queue.lanes[lane].appendleft(record)
     else:
@@ -225,7 +216,7 @@ def _give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
     queue.mask |= 1 << lane
 
 
-def _insert(line: deque[Record], record: Record) -> None:
+def insert(line: deque[Record], record: Record) -> None:
     """Into a line sorted by place; what expires in order is added in order."""
     if line and place(record) < place(line[-1]):
         insort(line, record, key=place)
@@ -307,7 +298,7 @@ def _clear_mask(queue: Queue, lane: int) -> None:
 
 def _remove_from_line(queue: Queue, keys: set[int]) -> None:
     for name, group in list(queue.groups.items()):
-        queue.grouped -= _drop(group.waiting, keys)
+        queue.grouped -= _drop(queue, group.waiting, keys)
         if not group.waiting and group.lane != NO_LANE:
             queue.lanes[group.lane].remove(group)
             queue.lined_up -= 1
@@ -315,15 +306,15 @@ def _remove_from_line(queue: Queue, keys: set[int]) -> None:
         if not group.waiting and not group.held:
             del queue.groups[name]
     for lane, line in list(queue.returned.items()):
-        _drop(line, keys)
+        _drop(queue, line, keys)
         if not line:
             del queue.returned[lane]
     for lane, items in queue.lanes.items():
-        _drop(items, keys)
+        _drop(queue, items, keys)
         _clear_mask(queue, lane)
 
 
-def _drop(line: deque[Any], keys: set[int]) -> int:
+def _drop(queue: Queue, line: deque[Any], keys: set[int]) -> int:
     """Take records with these keys out of a line, and the keys out of the set; how many."""
     before = len(line)
     for end, pop in ((0, line.popleft), (-1, line.pop)):  # most often they are at an end
@@ -341,33 +332,18 @@ def _drop(line: deque[Any], keys: set[int]) -> int:
             del line[-back]
     else:
         gone = {len(line) - back for back in backs}
-        kept = [item for at, item in enumerate(line) if at not in gone]
-        line.clear()
-        line.extend(kept)
+        queue.rewrite(line, [item for at, item in enumerate(line) if at not in gone])
     return before - len(line)
 
 
 def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
     target = queue.dead_letters
     assert target is not None, "decide lets nothing die without a dead-letter queue"
-    _change(record, death=Death(queue.name, reason, at), place=at >> 1)
+    change(record, death=Death(queue.name, reason, at), place=at >> 1)
     _join(target, record)
 
 
-def _note(lease: Lease, at: int, outcome: Outcome) -> None:
-    """Keep the history of a message that may die of it."""
-    record = lease.record
-    attempt = Attempt(lease.leased_at, at, outcome)
-    before = record.extra.attempts if record.extra is not None else ()
-    _change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
-
-
-def _change(record: Record, **changes: Any) -> None:
-    """A new extra for a record: whoever looks at the old one sees no change."""
-    record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
-
-
-def _remember(queue: Queue, record: Record) -> None:
+def remember(queue: Queue, record: Record) -> None:
     """Keep its deduplication id for a while, and forget those whose time is over."""
     if record.extra is None or record.extra.deduplication is None:
         return

@@ -14,9 +14,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from threading import get_ident
 from typing import Any
 
+from pillarbox.log.errors import LogError
 from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
+from pillarbox.mutex import Mutex, reentrant_call
 
 _logger = logging.getLogger("pillarbox.log")
 
@@ -116,14 +120,29 @@ def confirmed_ticket(commit: GroupCommit, first_index: int, count: int) -> Ticke
     return Ticket(commit, _CONFIRMED, first_index, count)
 
 
-class GroupCommit:
-    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets."""
+_NOBODY, _APPOINTED = 0, -1  # no thread's number
 
-    def __init__(self, lock: threading.Lock, write: Callable[[Group], None]) -> None:
+
+class GroupCommit:
+    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets.
+
+    A signal handler may raise anywhere in here. A leader that it stops has written who knows
+    what: `poison` says so to everyone. `engaged` are the threads that lead or wait: a handler
+    that interrupts one of them can't be served before that one goes on, so it is refused.
+    """
+
+    def __init__(
+        self,
+        lock: Mutex,
+        write: Callable[[Group], None],
+        poison: Callable[[BaseException], LogError],
+    ) -> None:
         self._lock = lock
         self._write = write
+        self._poison = poison
         self.groups: deque[Group] = deque()
-        self.leading = False
+        self.leader = _NOBODY
+        self.engaged: dict[int, None] = {}
         #: What the leader writes, if it is a group, or someone has asked for it.
         self.under_way: Group | None = None
         self._thread: threading.Thread | None = None
@@ -134,38 +153,55 @@ class GroupCommit:
 
     # -- waiting ---------------------------------------------------------------------------
 
+    def refuse_if_engaged(self) -> None:
+        """Raise if this is a signal handler in whose thread the log has work to do first."""
+        if get_ident() in self.engaged:
+            raise reentrant_call()
+
     def wait(self, group: Group, timeout: float | None = None) -> None:
         """Return once the group is decided; lead it if nobody leads."""
         if group.done:
             return
-        lock = self._lock
-        lock.acquire()
-        if group.decided():
-            lock.release()
-            return
-        if not self.leading:
-            self.leading = True
-            lock.release()
-            self._lead(group)
-            return
+        self.refuse_if_engaged()
+        me = get_ident()
+        try:
+            self.engaged[me] = None
+            self._lead_or_park(group, me, timeout)
+        except BaseException as failure:
+            self.abandon(failure)
+            raise
+        finally:
+            self.engaged.pop(me, None)
+
+    def _lead_or_park(self, group: Group, me: int, timeout: float | None) -> None:
         parked = threading.Lock()
         parked.acquire()
-        group.waiters.append(parked)
-        lock.release()
+        with self._lock:
+            if group.decided():
+                return
+            leads = not self.leader
+            if leads:
+                self.leader = me
+            else:
+                group.waiters.append(parked)
+        if leads:
+            self._lead(group)
+            return
         woken = False
         try:
             woken = parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:  # also if it was interrupted: it may have been given a part to play
             if woken or not _left(group, parked):
-                self._woken(group)
+                self._woken(group, me)
         if not (woken or group.decided()):
             raise TimeoutError("the records are not confirmed yet")
 
-    def _woken(self, group: Group) -> None:
+    def _woken(self, group: Group, me: int) -> None:
         """Go on as the one that was woken: wake the next, or lead."""
         if group.decided():
             _wake_one(group)
         else:
+            self.leader = me
             self._lead(group)
 
     def when_done(self, group: Group, callback: Callable[[], object]) -> None:
@@ -206,7 +242,7 @@ class GroupCommit:
     @property
     def idle(self) -> bool:
         """Lock held: nothing is pending and nobody leads."""
-        return not self.leading and not self.groups
+        return not self.leader and not self.groups
 
     def buffered(self, ticket: Ticket) -> None:
         """Level memory: write the buffer before long, or now if it is large."""
@@ -226,31 +262,35 @@ class GroupCommit:
         small = group.payload_bytes + cost <= JOIN_BYTES_MAX
         if len(self.groups) > 1 or group.wanted or group.segment is not segment or not small:
             return False
-        self.under_way = self.groups.popleft()
+        self.under_way = group
+        self.groups.popleft()
         return True
 
-    def lead_is_over(self, error: Exception | None) -> None:
+    def lead_is_over(self) -> None:
         """End a lead that was taken for what never was in a group (see `Writer.lead`)."""
         with self._lock:
-            if error is None and self.under_way is None and not self.groups:
-                self.leading = False
+            if self.under_way is None and not self.groups:
+                self.leader = _NOBODY
+                self.engaged.pop(get_ident(), None)
                 return
-        self._finish(error, release=True)
+        self._finish(None, release=True)
+
+    def abandon(self, failure: BaseException) -> None:
+        """An error or an interrupt ended what this thread did: if it leads, it does no more."""
+        if self.leader == get_ident():
+            self._finish(self._poison(failure), release=True)
 
     def _lead(self, target: Group | None) -> None:
         """Write groups in order until `target` (or every one) is done, then hand over."""
         while True:
             with self._lock:
-                group = self.under_way = self.groups.popleft()
+                group = self.under_way = self.groups[0]
+                self.groups.popleft()
             error: Exception | None = None
             try:
                 self._write(group)
             except Exception as failure:  # noqa: BLE001 - whatever it is, every waiter gets it
-                error = failure
-            except BaseException as failure:
-                # An interrupt inside a write leaves a frame in an unknown state: it failed.
-                self._finish(RuntimeError(f"interrupted by {failure!r}"), release=True)
-                raise
+                error = self._poison(failure)
             last = group is target if target is not None else not self.groups
             self._finish(error, release=last)
             if last or error is not None:
@@ -258,25 +298,30 @@ class GroupCommit:
 
     def _finish(self, error: Exception | None, *, release: bool) -> None:
         """Decide what was under way, with all that shares its fate; pass the lead on first."""
-        with self._lock:
-            decided = [] if self.under_way is None else [self.under_way]
-            self.under_way = None
-            if error is not None:
-                decided.extend(self.groups)
-                self.groups.clear()
-            _decide(decided, error)
-            if release or error is not None:
-                self._hand_over()
-        for each in decided:
-            _tell(each)
+        decided: list[Group] = []
+        try:
+            with self._lock:
+                if self.under_way is not None:
+                    decided = [self.under_way]
+                if error is not None:
+                    decided = [*decided, *self.groups]
+                    self.groups.clear()
+                _decide(decided, error)
+                self.under_way = None
+                if release or error is not None:
+                    self._hand_over()
+                    self.engaged.pop(get_ident(), None)
+        finally:
+            _tell_all(decided)
 
     def _hand_over(self) -> None:
         """Lock held: make a waiter of the next groups the leader, or leave the place free."""
         for group in self.groups:
             if group.waiters:
-                group.waiters.pop().release()
+                self.leader = _APPOINTED
+                _wake_one(group)
                 return
-        self.leading = False
+        self.leader = _NOBODY
         if self.groups and any(group.wanted for group in self.groups):
             self._call_thread()
 
@@ -285,7 +330,7 @@ class GroupCommit:
         with self._lock:
             if self.groups:
                 return self.groups[-1]
-            if self.leading and self.under_way is None:
+            if self.leader and self.under_way is None:
                 self.under_way = Group(0, None)
             return self.under_way or _CONFIRMED
 
@@ -315,8 +360,9 @@ class GroupCommit:
                 if due:
                     self._armed = False
                 wanted = any(group.wanted for group in self.groups)
-                lead = bool(self.groups) and not self.leading and (due or wanted)
-                self.leading = self.leading or lead
+                lead = bool(self.groups) and not self.leader and (due or wanted)
+                if lead:
+                    self.leader = get_ident()
             if lead:
                 self._lead(None)
 
@@ -350,19 +396,33 @@ def _left(group: Group, parked: threading.Lock) -> bool:
 
 
 def _wake_one(group: Group) -> None:
-    """Wake one waiter of a decided group, who wakes the next."""
+    """Wake one waiter of a group, who wakes the next if the group is decided."""
     try:
-        parked = group.waiters.pop()
+        parked = group.waiters[-1]
+        del group.waiters[-1]
     except IndexError:
         return
-    parked.release()
+    with suppress(RuntimeError):  # two have chosen the same one
+        parked.release()
+
+
+def _tell_all(groups: list[Group]) -> None:
+    """Let everyone know who asked about decided groups; again, if an interrupt came between."""
+    try:
+        for group in groups:
+            _tell(group)
+    except BaseException:
+        for group in groups:
+            _tell(group)
+        raise
 
 
 def _tell(group: Group) -> None:
-    """Let everyone know who asked about a decided group."""
     _wake_one(group)
     _wake_one(group)
-    for callback in group.callbacks:
+    while group.callbacks:
+        callback = group.callbacks[0]
+        del group.callbacks[0]
         try:
             callback()
         except Exception:

@@ -11,9 +11,9 @@ import contextlib
 import logging
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -29,6 +29,7 @@ from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
 from pillarbox.log.retention import Retention, first_to_keep
 from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
+from pillarbox.mutex import Mutex
 
 _logger = logging.getLogger("pillarbox.log")
 
@@ -59,7 +60,7 @@ class Log(ReadableLog, Closing):
         self.recovery = recovered
         self.retention = retention
         self._lock_handle = lock_handle
-        self._drop_lock = threading.Lock()
+        self._drop_lock = Mutex()
         self._closed = False
         self._word = ConfirmedWriter(disk, path)
         segments = recovered.segments
@@ -85,6 +86,7 @@ class Log(ReadableLog, Closing):
         self.lead: Callable[[bytes], int | None]
         self.lead = self._writer.lead_one if durability != MEMORY else _never
         self.sync = self._writer.sync
+        self.halt = self._writer.halt
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -249,6 +251,16 @@ class Log(ReadableLog, Closing):
     def last_time_ns(self) -> int:
         """The time of the newest frame; a clock that starts from it never goes back."""
         return self._writer.last_time_ns
+
+    @property
+    def leads(self) -> bool:
+        """Whether this thread has to `sync` what it wrote by `lead`."""
+        return self._writer.leads
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread leads or waits, in a frame that a signal handler interrupted."""
+        return get_ident() in self._writer.commit.engaged
 
     @property
     def poisoned(self) -> LogPoisonedError | None:

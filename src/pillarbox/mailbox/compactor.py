@@ -22,6 +22,7 @@ from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import bytes_of, index_of, location
+from pillarbox.mutex import Mutex
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
@@ -46,7 +47,7 @@ class Compactor:
         self._enough = _enough_for(sum(desk.queue.size for desk in store.desks.values()))
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._busy = threading.Lock()
+        self._busy = Mutex()
 
     def grown(self, entries: int) -> None:
         """The log has grown; see to it when it has by much. The caller has the store's lock."""
@@ -56,6 +57,11 @@ class Compactor:
         self._entries = 0
         self._thread = threading.Thread(target=self._run, name="pillarbox-compactor", daemon=True)
         self._thread.start()
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread is compacting."""
+        return bool(self._busy._is_owned())
 
     def stop(self) -> None:
         self._stopping = True

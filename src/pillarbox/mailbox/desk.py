@@ -7,9 +7,9 @@ one step under the store's lock: settle what is due, decide, apply, serve those 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Sequence
-from itertools import compress, islice, repeat
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress, islice
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -28,7 +28,17 @@ from pillarbox.core.events import (
     Scheduled,
     Sent,
 )
-from pillarbox.core.queue import Extra, Lease, Queue, Record, oldest_key, waiting
+from pillarbox.core.finish import finish
+from pillarbox.core.queue import (
+    Extra,
+    Lease,
+    Queue,
+    Record,
+    new_records,
+    oldest_key,
+    waiting,
+)
+from pillarbox.mailbox.locked import Written, locked
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
@@ -36,13 +46,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=Event)
 _DEATHS = (Died, DiedInLine)
-
-
-class Written(Protocol):
-    """What was put on record, and is confirmed sooner or later."""
-
-    def wait(self, timeout: float | None = None) -> int: ...
-    def __await__(self) -> Generator[Any, None, int]: ...
 
 
 class Desk:
@@ -74,6 +77,7 @@ class Desk:
     def configure(self, **changes: Any) -> None:
         self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
 
+    @locked
     def send(
         self,
         bodies: Sequence[Any],
@@ -83,76 +87,73 @@ class Desk:
         extra: Callable[[], Extra] | None = None,
         *,
         due: int = 0,
-    ) -> Sequence[int]:
+    ) -> tuple[Written | None, Sequence[int]]:
         """All in one step, or none: now, after a delay, or when they are due. Their keys."""
-        queue = self.queue
-        store = self.store
-        with self._lock:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            first = now >> 1
-            if first <= store.last_key:
-                first = store.last_key + 1
-            # `range` makes ints of the small form, which arithmetic does not.
-            keys = range(first, first + len(bodies))
-            records = _records(keys, bodies, priority, attributes, extra)
-            fresh = decide.send(queue, records, now)
-            if delay:
-                due = now + delay
-            event = Scheduled(fresh, due) if due else Sent(fresh)
-            written = self._write([event] if fresh else [])
-            store.last_key = keys.stop - 1
-            if due:
-                apply.scheduled(queue, fresh, due)
-            elif extra is None:
-                apply.lined_up(queue, fresh, priority)
-            else:
-                apply.sent(queue, fresh)
-            if self.waiters:
-                self.serve(now)
-            accepted: Sequence[int] = keys
-            if len(fresh) < len(records):
-                accepted = [decide.original(queue, record, now) for record in records]
-        self._confirm(written)
-        return accepted
-
-    def send_one(self, body: Any) -> int:
-        """`send` for one message that is nothing but its body; there must be no capacity."""
         queue, store = self.queue, self.store
-        with self._lock:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            key = now >> 1
-            if key <= store.last_key:
-                key = store.last_key + 1
-            store.last_key = key
-            apply.lined_up(queue, (Record(key, body),), 0)
-            if self.waiters:
-                self.serve(now)
-        return key
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        first = now >> 1
+        if first <= store.last_key:
+            first = store.last_key + 1
+        # `range` makes ints of the small form, which arithmetic does not.
+        keys = range(first, first + len(bodies))
+        records = new_records(keys, bodies, priority, attributes, extra)
+        fresh = decide.send(queue, records, now)
+        store.last_key = keys.stop - 1
+        if delay:
+            due = now + delay
+        event = Scheduled(fresh, due) if due else Sent(fresh)
+        written = self._happen([event] if fresh else [])
+        if self.waiters:
+            self.serve(now)
+        accepted: Sequence[int] = keys
+        if len(fresh) < len(records):
+            accepted = [decide.original(queue, record, now) for record in records]
+        return written, accepted
+
+    @locked
+    def send_one(self, body: Any) -> tuple[Written | None, int]:
+        """`send` for one message that is nothing but its body; there must be no capacity."""
+        store = self.store
+        now = self._now()
+        if now >= self.queue.wake_at:
+            self.settle(now)
+        key = store.last_key = max(now >> 1, store.last_key + 1)
+        written = self._happen([Sent([Record(key, body)])])
+        if self.waiters:
+            self.serve(now)
+        return written, key
 
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
         """Lease what is there; else block until something is, or the time is up."""
-        queue = self.queue
-        with self._lock:
-            now = self._now()
-            if now >= queue.wake_at or queue.sources:
-                self._settle_all(now)
-            leases = self._next(now, count, timeout) if queue.mask else []
-            if leases:
-                return leases
-            if not wait or owner.closed:
-                return []
-            waiter = ThreadWaiter(owner, count, timeout)
-            self._park(waiter)
+        waiter = ThreadWaiter(owner, count, timeout) if wait else None
         try:
-            self.store.clock.wait(waiter.gate, now + wait)
-            return self.leave(waiter)
+            leases, now = self._receive(owner, count, timeout, waiter)
+            if leases is None:
+                assert waiter is not None, "only a waiter is parked"
+                self.store.clock.wait(waiter.gate, now + wait)
+                leases = self.leave(waiter)
+            return leases
         except BaseException:  # interrupted: nobody will see what it was given
-            self.give_up(waiter)
+            if waiter is not None:
+                self.give_up(waiter)
             raise
+
+    @locked
+    def _receive(
+        self, owner: Owner, count: int, timeout: int, waiter: Waiter | None
+    ) -> tuple[None, tuple[list[Lease] | None, int]]:
+        """Lease what is there, and say when; None if the waiter has to wait for it."""
+        queue = self.queue
+        now = self._now()
+        if now >= queue.wake_at or queue.sources:
+            self._settle_all(now)
+        leases = self._next(now, count, timeout) if queue.mask else []
+        if leases or waiter is None or owner.closed:
+            return None, (leases, now)
+        self._park(waiter)
+        return None, (None, now)
 
     def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
         """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
@@ -160,9 +161,7 @@ class Desk:
         if self.dead is None or not settings.dead_on_receive or not settings.max_deliveries:
             return self._take(now, count, timeout)
         events = decide.receive_or_bury(self.queue, count, timeout, now)
-        self._write(events, lazy=True)
-        for event in events:
-            apply.apply(self.queue, event)
+        self._happen(events, lazy=True)
         self._announce(events, now)
         return [lease for event in events if type(event) is Leased for lease in event.leases]
 
@@ -170,46 +169,48 @@ class Desk:
         """Lease from the head of the line."""
         queue = self.queue
         leases = decide.receive(queue, count, timeout, now)
-        self._write([Leased(leases)], lazy=True)
-        apply.leased(queue, leases)
+        self._happen([Leased(leases)], lazy=True)
         if self.dead is not None and self.dead.waiters:
             self.store.pulse.arm(queue.wake_at)
         return leases
 
-    def enter(self, waiter: Waiter) -> None:
+    @locked
+    def enter(self, waiter: Waiter) -> tuple[None, None]:
         """Let this receiver wait; it is served at once if there is something by now."""
-        with self._lock:
-            self._park(waiter)
-            now = self._now()
-            self._settle_all(now)
-            self.serve(now)
-            if waiter.owner.closed:
-                self._dismiss(waiter)
+        self._park(waiter)
+        now = self._now()
+        self._settle_all(now)
+        self.serve(now)
+        if waiter.owner.closed:
+            self._dismiss(waiter)
+        return None, None
 
     def _park(self, waiter: Waiter) -> None:
         self.waiters[waiter] = None
         for queue in (self.queue, *self.queue.sources):
             self.store.pulse.arm(queue.wake_at)
 
-    def leave(self, waiter: Waiter) -> list[Lease]:
+    @locked
+    def leave(self, waiter: Waiter) -> tuple[None, list[Lease]]:
         """A waiter that was woken, or whose time is up, takes what it was given."""
-        with self._lock:
-            if waiter.leases is None:  # its time is up, and perhaps that of a message, too
-                self._settle_all(self._now())
-            self.waiters.pop(waiter, None)
-            return waiter.leases or []
+        if waiter.leases is None:  # its time is up, and perhaps that of a message, too
+            self._settle_all(self._now())
+        self.waiters.pop(waiter, None)
+        return None, waiter.leases or []
 
-    def give_up(self, waiter: Waiter) -> None:
+    @locked
+    def give_up(self, waiter: Waiter) -> tuple[None, None]:
         """A waiter is gone: what it was given goes back to the front, uncounted."""
-        with self._lock:
-            self.waiters.pop(waiter, None)
-            self._return_unseen(waiter, self._now())
+        self.waiters.pop(waiter, None)
+        self._return_unseen(waiter, self._now())
+        return None, None
 
-    def wake_all(self, owner: Owner) -> None:
+    @locked
+    def wake_all(self, owner: Owner) -> tuple[None, None]:
         """Every receive parked by this owner ends empty-handed."""
-        with self._lock:
-            for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
-                self._dismiss(waiter)
+        for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
+            self._dismiss(waiter)
+        return None, None
 
     def end(self) -> None:
         """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
@@ -231,20 +232,16 @@ class Desk:
             waiter.leases = []
             waiter.wake()
 
-    def acknowledge(self, leases: Sequence[Lease]) -> list[bool]:
-        queue = self.queue
-        with self._lock:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            answers = decide.live(leases, now)
-            living = list(compress(leases, answers))
-            written = self._write([Acknowledged(living)])
-            apply.acknowledged(queue, living)
-            if self.waiters:
-                self.serve(now)
-        self._confirm(written)
-        return answers
+    @locked
+    def acknowledge(self, leases: Sequence[Lease]) -> tuple[Written | None, list[bool]]:
+        now = self._now()
+        if now >= self.queue.wake_at:
+            self.settle(now)
+        answers = decide.live(leases, now)
+        written = self._happen([Acknowledged(list(compress(leases, answers)))])
+        if self.waiters:
+            self.serve(now)
+        return written, answers
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(
@@ -267,73 +264,67 @@ class Desk:
             leases, lambda living, now: decide.reject(self.queue, living, reason, now)
         )
 
-    def purge(self) -> int:
-        with self._lock:
-            self._settle_all(self._now())
-            count = self.queue.size
-            written = self._write([Purged()])
-            apply.purged(self.queue)
-        self._confirm(written)
-        return count
+    @locked
+    def purge(self) -> tuple[Written | None, int]:
+        self._settle_all(self._now())
+        count = self.queue.size
+        return self._happen([Purged()]), count
 
-    def step(self, what: Callable[[Queue, int], list[E]]) -> list[E]:
+    @locked
+    def step(self, what: Callable[[Queue, int], list[E]]) -> tuple[Written | None, list[E]]:
         """Settle what is due, then let happen what `what` decides, all in one step."""
-        with self._lock:
-            now = self._now()
-            self._settle_all(now)
-            events = what(self.queue, now)
-            written = self._write(events)
-            for event in events:
-                apply.apply(self.queue, event)
-            self.serve(now)
-        self._confirm(written)
-        return events
+        now = self._now()
+        self._settle_all(now)
+        events = what(self.queue, now)
+        written = self._happen(events)
+        self.serve(now)
+        return written, events
 
     def remove(self, keys: frozenset[int]) -> int:
         (found,) = self.step(lambda queue, now: [decide.remove(queue, keys)])
         return len(found.keys)
 
-    def redrive(self, keys: frozenset[int], to: Desk) -> int:
+    @locked
+    def redrive(self, keys: frozenset[int], to: Desk) -> tuple[Written | None, int]:
         """Move waiting messages to another queue of the store."""
-        with self._lock:
-            now = self._now()
-            self._settle_all(now)
-            event = decide.redrive(self.queue, keys, to.queue, now)
-            written = self._write([event])
-            apply.apply(self.queue, event)
-            to.serve(now)
-        self._confirm(written)
-        return len(event.records)
+        now = self._now()
+        self._settle_all(now)
+        event = decide.redrive(self.queue, keys, to.queue, now)
+        written = self._happen([event])
+        to.serve(now)
+        return written, len(event.records)
 
-    def look(self, state: str, count: int | None, skip: int = 0) -> list[tuple[Record, int]]:
+    @locked
+    def look(
+        self, state: str, count: int | None, skip: int = 0
+    ) -> tuple[None, list[tuple[Record, int]]]:
         """Messages in a state, in order, and how often each was delivered; all stays as it is."""
         queue = self.queue
         end = None if count is None else skip + count
-        with self._lock:
-            self._settle_all(self._now())
-            if state == "in_flight":
-                leases = islice(queue.leases.soonest(), skip, end)
-                return [(lease.record, lease.number) for lease in leases]
-            scheduled = (record for _, _, record in queue.schedule.soonest())
-            records = waiting(queue) if state == "ready" else scheduled
-            return [(record, record.deliveries) for record in islice(records, skip, end)]
+        self._settle_all(self._now())
+        if state == "in_flight":
+            leases = islice(queue.leases.soonest(), skip, end)
+            return None, [(lease.record, lease.number) for lease in leases]
+        scheduled = (record for _, _, record in queue.schedule.soonest())
+        records = waiting(queue) if state == "ready" else scheduled
+        return None, [(record, record.deliveries) for record in islice(records, skip, end)]
 
-    def counts(self) -> tuple[int, int, int, int, int | None]:
+    @locked
+    def counts(self) -> tuple[None, tuple[int, int, int, int, int | None]]:
         """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
         queue = self.queue
-        with self._lock:
-            now = self._now()
-            self._settle_all(now)
-            oldest = oldest_key(queue)
-            age = None if oldest is None else max(0, now - (oldest << 1))
-            dead = queue.dead_letters.size if queue.dead_letters is not None else 0
-            return queue.ready, queue.scheduled, queue.in_flight, dead, age
+        now = self._now()
+        self._settle_all(now)
+        oldest = oldest_key(queue)
+        age = None if oldest is None else max(0, now - (oldest << 1))
+        dead = queue.dead_letters.size if queue.dead_letters is not None else 0
+        return None, (queue.ready, queue.scheduled, queue.in_flight, dead, age)
 
     def settle(self, now: int) -> None:
         """Let what is due happen, and serve those who waited for it. Needs the lock."""
         events = decide.tick(self.queue, now)
-        self._write(events, lazy=True)
-        apply.settled(self.queue, events)
+        self._happen(events, lazy=True)
+        apply.settled(self.queue, ())
         if self.told is not None:
             self.told(events, now)
         self.serve(now)
@@ -346,22 +337,19 @@ class Desk:
         if now >= self.queue.wake_at:
             self.settle(now)
 
+    @locked
     def _settle_leases(
         self, leases: Sequence[Lease], what: Callable[[Iterable[Lease], int], Iterable[Event]]
-    ) -> list[bool]:
-        with self._lock:
-            now = self._now()
-            if now >= self.queue.wake_at:
-                self.settle(now)
-            answers = decide.live(leases, now)
-            events = list(what(compress(leases, answers), now))
-            written = self._write(events)
-            for event in events:
-                apply.apply(self.queue, event)
-            self.serve(now)
-            self._announce(events, now)
-        self._confirm(written)
-        return answers
+    ) -> tuple[Written | None, list[bool]]:
+        now = self._now()
+        if now >= self.queue.wake_at:
+            self.settle(now)
+        answers = decide.live(leases, now)
+        events = list(what(compress(leases, answers), now))
+        written = self._happen(events)
+        self.serve(now)
+        self._announce(events, now)
+        return written, answers
 
     def _announce(self, events: Iterable[Event], now: int) -> None:
         """Dead letters may be what somebody waits for."""
@@ -372,52 +360,49 @@ class Desk:
         """Give what is ready to those who wait, first come, first served. Needs the lock."""
         queue = self.queue
         while self.waiters and queue.mask:
-            waiter, _ = self.waiters.popitem(last=False)
-            waiter.leases = self._next(now, waiter.count, waiter.timeout) or None
-            if waiter.leases is None:  # whatever was in line has died
-                self.waiters[waiter] = None
-                self.waiters.move_to_end(waiter, last=False)
-            elif not waiter.wake():
+            waiter = next(iter(self.waiters))
+            leases = self._next(now, waiter.count, waiter.timeout)
+            if not leases:  # whatever was in line has died
+                continue
+            waiter.leases = leases
+            del self.waiters[waiter]
+            if not self._wake(waiter):
                 self._return_unseen(waiter, now)
         if self.watched:
             self.store.pulse.arm(queue.wake_at)
+
+    def _wake(self, waiter: Waiter) -> bool:
+        try:
+            return waiter.wake()
+        except BaseException:  # interrupted, perhaps before it did
+            waiter.wake()
+            raise
 
     def _return_unseen(self, waiter: Waiter, now: int) -> None:
         leases, waiter.leases = waiter.leases or [], []
         living = list(compress(leases, decide.live(leases, now)))
         events = [Released(lease, to_front=True) for lease in reversed(living)]
-        self._write(events, lazy=True)
-        for event in events:
-            apply.apply(self.queue, event)
+        self._happen(events, lazy=True)
         self.serve(now)
 
     def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
         """The bodies of these messages, None for one that was lost; in memory all are at hand."""
         return [record.body for record in records]
 
+    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+        """Put events on record and apply them, all of them whatever comes. Needs the lock."""
+        written = self._write(events, lazy=lazy)
+        done = 0
+        try:
+            for event in events:
+                apply.apply(self.queue, event)
+                done += 1
+        except BaseException:  # a signal handler raised: what is on record has to happen
+            for event in events[done:]:
+                finish(self.queue, event)
+            raise
+        return written
+
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         """Put events on record before they are applied; in memory there is none. Needs the lock."""
         return None
-
-    def _confirm(self, written: Written | None) -> None:
-        """Return once what was written can't be lost any more."""
-        if written is not None:
-            self.store.confirm(written)
-
-
-def _records(
-    keys: range,
-    bodies: Sequence[Any],
-    priority: int,
-    attributes: dict[str, str] | None,
-    extra: Callable[[], Extra] | None,
-) -> list[Record]:
-    """New messages that differ in nothing but their bodies."""
-    if len(keys) == 1:
-        special = extra() if extra is not None else None
-        return [Record(keys[0], bodies[0], priority, 0, attributes, special)]
-    if extra is None and not priority and attributes is None:
-        return list(map(Record, keys, bodies))  # in C: a batch is no loop
-    extras = (extra() for _ in keys) if extra is not None else repeat(None)
-    alike = repeat(priority), repeat(0), repeat(attributes), extras
-    return list(map(Record, keys, bodies, *alike))

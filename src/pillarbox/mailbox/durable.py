@@ -7,7 +7,6 @@ open. Mailboxes of one process that name the same directory share the store.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
@@ -23,6 +22,7 @@ from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
+from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
         if not self.closed:
             super().close()
-            self._shared.let_go()
+            now_or_soon(self._shared.let_go)
 
     def _open_by_name(self, name: str, body_type: Any) -> LocalMailbox[Any]:
         desk = self._store.desk(limits.queue_name(name, "reply_to"))
@@ -154,6 +154,8 @@ class _Shared:
         self.users = 0
 
     def let_go(self, users: int = 1) -> None:
+        if self.store.busy_here:
+            raise reentrant_call()
         with _lock:
             self.users -= users
             if self.users == 0:
@@ -165,7 +167,7 @@ class _Shared:
         self.let_go(self.users)
 
 
-_lock = threading.Lock()
+_lock = Mutex()
 _open_stores: dict[str, _Shared] = {}
 
 

@@ -6,17 +6,21 @@ same order, and tests hold them to it. A body stays in the log: a record has onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.core import apply, decide, journal
 from pillarbox.core.events import Acknowledged, Event, Scheduled, Sent
 from pillarbox.core.queue import Lease, Queue, Record
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import location
+from pillarbox.mailbox.locked import Written
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
+
+R = TypeVar("R")
+X = TypeVar("X")
 
 _NEW = (Sent, Scheduled)
 
@@ -32,6 +36,14 @@ class DurableDesk(Desk):
 
     def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
         return [self.store.body(record) for record in records]
+
+    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+        index = self.store.log.next_index
+        try:
+            return super()._happen(events, lazy=lazy)
+        except BaseException as error:
+            self.store.halt_if_written(index, error)
+            raise
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
@@ -57,104 +69,89 @@ class DurableDesk(Desk):
     # not needed. Nobody else at work: what is written is not even put in a group.
 
     def send_one(self, body: bytes) -> int:
-        queue, store = self.queue, self.store
-        turn, leads, ticket = self._lock, False, None
-        try:
-            try:
-                del turn.token[0]
-            except IndexError:
-                turn.wait()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                key = now >> 1
-                if key <= store.last_key:
-                    key = store.last_key + 1
-                entry = journal.sent_entry(self.number, key, body)
-                index = store.lead(entry)
-                if index is None:
-                    ticket = store.write((entry,), lazy=False, urgent=False)
-                    index = ticket.first_index
-                else:
-                    leads = store.syncs
-                store.last_key = key
-                record = Record(key, location(index, len(entry)))
-                store.keep_one(index, body)
-                apply.lined_up(queue, (record,), 0)
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                turn.give(None)
-                if turn.line:
-                    turn.make_way()
-        finally:  # whatever happened, others wait for a leader to do its part
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return key
+        return self._lead(self._send_one, body)
 
     def receive_one(self, timeout: int) -> Lease | None:
         """Lease the next message, if that needs no more than a look at the line."""
-        queue, turn = self.queue, self._lock
-        if self.dead is not None or queue.sources:
+        if self.dead is not None or self.queue.sources:
             return None
-        try:
-            del turn.token[0]
-        except IndexError:
-            turn.wait()
-        try:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            if not queue.mask:
-                return None
-            leases = decide.receive(queue, 1, timeout, now)
-            entry = journal.leased_entry(self.number, leases[0])
-            store = self.store
-            if store.syncs or store.lead(entry) is None:
-                store.write((entry,), lazy=True, urgent=True)
-            apply.leased(queue, leases)
-            return leases[0]
-        finally:
-            turn.give(None)
-            if turn.line:
-                turn.make_way()
+        return self._lock.run(self._receive_one, timeout)
 
     def acknowledge_one(self, lease: Lease) -> bool:
-        queue, store = self.queue, self.store
-        turn, leads, ticket = self._lock, False, None
+        return self._lead(self._acknowledge_one, lease)
+
+    def _lead(self, step: Callable[[X], tuple[Written | None, R]], of: X) -> R:
+        """Do a step that leads the log if it can, and confirm what it wrote."""
         try:
-            try:
-                del turn.token[0]
-            except IndexError:
-                turn.wait()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                if lease.deadline <= now:
-                    return False
-                entry = journal.acknowledged_entry(self.number, lease)
-                if store.lead(entry) is None:
-                    ticket = store.write((entry,), lazy=False, urgent=True)
-                else:
-                    leads = store.syncs
-                store.forget((lease,))
-                apply.acknowledged(queue, (lease,))
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                turn.give(None)
-                if turn.line:
-                    turn.make_way()
-        finally:
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return True
+            written, answer = self._lock.run(step, of)
+        finally:  # whatever happened, others wait for a leader to do its part
+            self.store.sync_if_leading()
+        if written is not None:
+            self.store.confirm(written)
+        return answer
+
+    def _send_one(self, body: bytes) -> tuple[Written | None, int]:
+        queue, store = self.queue, self.store
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        key = now >> 1
+        if key <= store.last_key:
+            key = store.last_key + 1
+        store.last_key = key
+        entry = journal.sent_entry(self.number, key, body)
+        before = store.log.next_index
+        try:
+            index, ticket = store.write_one(entry, urgent=False)
+            store.keep_one(index, body)
+            apply.lined_up(queue, (Record(key, location(index, len(entry))),), 0)
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        if self.waiters:
+            self.serve(now)
+        return ticket, key
+
+    def _receive_one(self, timeout: int) -> Lease | None:
+        queue, store = self.queue, self.store
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        if not queue.mask:
+            return None
+        leases = decide.receive(queue, 1, timeout, now)
+        entry = journal.leased_entry(self.number, leases[0])
+        before = store.log.next_index
+        try:
+            if store.syncs:
+                store.write((entry,), lazy=True, urgent=True)
+            else:
+                store.write_one(entry, urgent=True, lazy=True)
+            apply.leased(queue, leases)
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        return leases[0]
+
+    def _acknowledge_one(self, lease: Lease) -> tuple[Written | None, bool]:
+        queue, store = self.queue, self.store
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        if lease.deadline <= now:
+            return None, False
+        entry = journal.acknowledged_entry(self.number, lease)
+        before = store.log.next_index
+        try:
+            _, ticket = store.write_one(entry, urgent=True)
+            store.forget((lease,))
+            apply.acknowledged(queue, (lease,))
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        if self.waiters:
+            self.serve(now)
+        return ticket, True
 
     def configure(self, **changes: Any) -> None:
         super().configure(**changes)

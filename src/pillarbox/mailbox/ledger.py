@@ -41,10 +41,11 @@ from pillarbox.log import (
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.durable_desk import DurableDesk
 from pillarbox.mailbox.keeping import note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, locations
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.store import Store
 
@@ -117,26 +118,40 @@ class DurableStore(Store):
         self.compactor.grown(len(entries))
         return ticket
 
-    def lead(self, entry: bytes) -> int | None:
-        """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
+    def write_one(
+        self, entry: bytes, *, urgent: bool, lazy: bool = False
+    ) -> tuple[int, Ticket | None]:
+        """`write`, and if nobody else is at work, lead the log: its index, and a promise if not.
+
+        Where the store `syncs`, `sync_if_leading` must follow. Needs the lock.
+        """
         if self._foreign:
             self._refuse_after_fork()
-        if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
-            return None
-        try:
-            index = self._lead(entry)
-        except (LogError, OSError) as error:
-            raise in_words_of_mailboxes(error, self.path) from error
-        if index is not None:
-            self.compactor.grown(1)
-        return index
+        index = None
+        if self._held.promises is None:  # a task must not be kept waiting: it needs a ticket
+            try:
+                index = self._lead(entry)
+            except (LogError, OSError) as error:
+                raise in_words_of_mailboxes(error, self.path) from error
+        if index is None:
+            ticket = self.write((entry,), lazy=lazy, urgent=urgent)
+            return ticket.first_index, ticket
+        self.compactor.grown(1)
+        return index, None
 
-    def sync(self) -> None:
-        """Confirm what `lead` wrote."""
+    def sync_if_leading(self) -> None:
+        """Confirm what `write_one` wrote."""
+        if not self.log.leads:
+            return
         try:
             self.log.sync()
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
+
+    def halt_if_written(self, index: int, error: BaseException) -> None:
+        """A handler raised within a step: if the log has grown past `index`, it knows too much."""
+        if self.log.next_index != index:
+            self.log.halt(error)
 
     def restart_after_fork(self) -> None:
         super().restart_after_fork()
@@ -258,6 +273,11 @@ class DurableStore(Store):
             return NEVER
 
     # -- the end ---------------------------------------------------------------------------
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread was interrupted in the middle of something that has to end first."""
+        return self.lock.is_mine() or self.log.busy_here or self.compactor.busy_here
 
     def close(self) -> None:
         """Write a last snapshot and let go of the directory."""

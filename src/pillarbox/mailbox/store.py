@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.turn import Turn
 
