@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "priority": {"priority": 5},
     "delay": {"delay_seconds": 1},
-    "group": {"group": "group 0", "deduplication_id": "once"},
+    "group": {"group": "group-0", "deduplication_id": "once"},
 }
 VERBS: dict[str, Callable[[Box, list[Any], dict[str, Any]], object]] = {
     "send": lambda box, held, how: box.send("new", **how),
@@ -47,7 +47,7 @@ def opened(how: dict[str, Any], *, dead_letters: bool) -> tuple[Box, FakeClock, 
     policy = DeadLetterPolicy(2) if dead_letters else None
     box = Box("orders", str, clock=clock, dead_letters=policy)
     for number in range(BEFORE):
-        own = {"group": f"group {number % 3}", "deduplication_id": None} if "group" in how else {}
+        own = {"group": f"group-{number % 3}", "deduplication_id": None} if "group" in how else {}
         box.send(f"old {number}", **(how | own))
     clock.advance(2)
     box.receive(visibility_timeout=3)  # runs out before the verb
