@@ -155,8 +155,13 @@ class GroupCommit:
 
     def refuse_if_engaged(self) -> None:
         """Raise if this is a signal handler in whose thread the log has work to do first."""
-        if get_ident() in self.engaged:
+        if self.is_busy_here():
             raise reentrant_call()
+
+    def is_busy_here(self) -> bool:
+        """Whether this thread leads or waits."""
+        me = get_ident()
+        return self.leader == me or me in self.engaged
 
     def wait(self, group: Group, timeout: float | None = None) -> None:
         """Return once the group is decided; lead it if nobody leads."""

@@ -13,7 +13,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -260,7 +259,7 @@ class Log(ReadableLog, Closing):
     @property
     def busy_here(self) -> bool:
         """Whether this thread leads or waits, in a frame that a signal handler interrupted."""
-        return get_ident() in self._writer.commit.engaged
+        return self._writer.commit.is_busy_here()
 
     @property
     def poisoned(self) -> LogPoisonedError | None:

@@ -87,8 +87,6 @@ class Writer(Room):
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
             raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
-        if self.commit.engaged:
-            self.commit.refuse_if_engaged()
         with self.lock:
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
@@ -108,6 +106,7 @@ class Writer(Room):
 
     def append(self, records: Sequence[bytes], *, urgent: bool = False) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
+        self.commit.refuse_if_engaged()
         first_index = self.lead_one(records[0]) if len(records) == 1 else self.lead(records)
         if first_index is None:
             return self.submit(records, lazy=False, urgent=urgent).wait()
@@ -123,8 +122,6 @@ class Writer(Room):
         """
         cost = cost_of(records)
         commit = self.commit
-        if commit.engaged:
-            commit.refuse_if_engaged()
         leads = False
         try:
             with self.lock:
@@ -161,8 +158,6 @@ class Writer(Room):
         """`lead` for one small record with nothing pending: this stands on the hot path."""
         cost = _SINGLE_BYTES + len(record)
         commit, segment = self.commit, self._active
-        if commit.engaged:
-            commit.refuse_if_engaged()
         someone_leads = commit.leader  # as seen without the lock; looked at again with it
         if someone_leads:
             return None

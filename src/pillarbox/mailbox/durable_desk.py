@@ -15,6 +15,7 @@ from pillarbox.core.queue import Lease, Queue, Record
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import location
 from pillarbox.mailbox.locked import Written
+from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
@@ -75,6 +76,8 @@ class DurableDesk(Desk):
         """Lease the next message, if that needs no more than a look at the line."""
         if self.dead is not None or self.queue.sources:
             return None
+        if self.store.confirms_here:
+            raise reentrant_call()
         return self._lock.run(self._receive_one, timeout)
 
     def acknowledge_one(self, lease: Lease) -> bool:
@@ -82,6 +85,8 @@ class DurableDesk(Desk):
 
     def _lead(self, step: Callable[[X], tuple[Written | None, R]], of: X) -> R:
         """Do a step that leads the log if it can, and confirm what it wrote."""
+        if self.store.confirms_here:
+            raise reentrant_call()
         try:
             written, answer = self._lock.run(step, of)
         finally:  # whatever happened, others wait for a leader to do its part

@@ -275,6 +275,11 @@ class DurableStore(Store):
     # -- the end ---------------------------------------------------------------------------
 
     @property
+    def confirms_here(self) -> bool:  # type: ignore[override]
+        """Whether this thread leads the log, or waits for it: a handler can't write meanwhile."""
+        return self.log.busy_here
+
+    @property
     def busy_here(self) -> bool:
         """Whether this thread was interrupted in the middle of something that has to end first."""
         return self.lock.is_mine() or self.log.busy_here or self.compactor.busy_here

@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from pillarbox.mutex import reentrant_call
+
 if TYPE_CHECKING:
     from pillarbox.mailbox.desk import Desk
 
@@ -28,6 +30,8 @@ def locked(
 
     @wraps(verb)
     def run(desk: D, *args: P.args, **options: P.kwargs) -> R:
+        if desk.store.confirms_here:  # a signal handler: nothing it writes could be confirmed
+            raise reentrant_call()
         written, answer = desk._lock.run(verb, desk, *args, **options)
         if written is not None:
             desk.store.confirm(written)

@@ -37,6 +37,7 @@ class Store:
     """Queues in memory."""
 
     waits = False  # whether anything has to be waited for before it is confirmed
+    confirms_here = False  # whether this thread, which a handler interrupted, waits for that
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
