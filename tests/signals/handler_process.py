@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from pillarbox import MailboxClosedError, ReentrantCallError, open_mailbox
+from pillarbox.turn import Turn
 
 THREADS = 8
 EVERY_SECONDS = 0.000_4
@@ -63,9 +64,6 @@ class Program:
             self.receive()
             self.served += 1
         except ReentrantCallError:
-                import traceback
-
-                traceback.print_exc()
             self.refused += 1
         tick()
 
@@ -180,9 +178,34 @@ def still() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def as_it_was(self: Turn, step: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """`Turn.run` as it was: who has the turn is taken for one that was kept from giving it back."""
+    me = threading.get_ident()
+    if self.holder != me:
+        self._take(me)
+    try:
+        return step(*args, **options)
+    finally:
+        self.holder = 0
+        self.token.append(None)
+
+
+def tokens(program: Program) -> int:
+    """How many threads may be at work at the same time; there should be one."""
+    return len(program.box._store.lock.token)  # type: ignore[attr-defined]
+
+
 if __name__ == "__main__":
     what, url, options, rounds, quick = sys.argv[1:]
+    if what == "control":
+        Turn.run = as_it_was  # type: ignore[method-assign]
     program = Program(url, json.loads(options), quick == "quick")
+    if what == "control":
+        ticking(program.handler)
+        program.work(int(rounds))
+        still()
+        print(tokens(program))
+        sys.exit()
     {"using": using, "closing": closing, "parked": parked}[what](program, int(rounds))
     program.box.close()
     program.report()

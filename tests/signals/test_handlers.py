@@ -82,3 +82,15 @@ def test_R111_a_handler_while_the_main_thread_waits_for_a_message(
     assert told["served"] > 0, "nothing is in its way while a receive is parked"
     assert Counter(told["received"]) == Counter(told["sent"])
     assert told["seconds"] < 20, "closing did not wake it"
+
+
+def test_R111_control_a_lock_that_does_not_know_its_owner_is_given_back_twice() -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.signals.handler_process",
+         "control", "memory:signals", "{}", "20000", "general"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )  # fmt: skip
+    assert process.returncode or int(process.stdout) > 1
