@@ -14,6 +14,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+LAST: list[object] = []  # where the last one was raised, for those who look for a fault
+
 
 class Interrupt(BaseException):
     """What the handler of a signal raises, as Ctrl-C does."""
@@ -43,7 +45,9 @@ def _points(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
-def interrupted(work: Callable[[], object], at: int, where: str = "pillarbox.") -> bool:
+def interrupted(
+    work: Callable[[], object], at: int, where: str | tuple[str, ...] = "pillarbox."
+) -> bool:
     """Do the work and raise `Interrupt` at this point of it; False if it has fewer points."""
     left = at
 
@@ -56,6 +60,7 @@ def interrupted(work: Callable[[], object], at: int, where: str = "pillarbox.") 
             left -= 1
             if left < 0:
                 sys.settrace(None)
+                LAST[:] = [frame.f_code.co_qualname, frame.f_lineno]
                 raise Interrupt
         return trace
 

@@ -86,6 +86,7 @@ class Log(ReadableLog, Closing):
         self.lead = self._writer.lead_one if durability != MEMORY else _never
         self.sync = self._writer.sync
         self.halt = self._writer.halt
+        self.abandon = self._writer.commit.abandon
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -250,6 +251,11 @@ class Log(ReadableLog, Closing):
     def last_time_ns(self) -> int:
         """The time of the newest frame; a clock that starts from it never goes back."""
         return self._writer.last_time_ns
+
+    @property
+    def halted(self) -> LogError | None:
+        """Why it takes nothing more, if it does not."""
+        return self._writer.stopped
 
     @property
     def leads(self) -> bool:

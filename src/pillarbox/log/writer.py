@@ -216,9 +216,10 @@ class Writer(Room):
             raise
 
     def halt(self, error: BaseException) -> None:
-        """Nothing more is written: nobody knows any more whether the log says what is true."""
-        self.poison(error)
-        self.commit.abandon(error)
+        """Take nothing more, because whoever writes has lost count; what was taken is kept."""
+        if self.stopped is None:
+            cause = f"interrupted by {type(error).__name__}: {error}"
+            self.stopped = LogPoisonedError(self.directory, cause)
 
     def _make_room(self, cost: int, *, urgent: bool) -> SegmentWriter:
         """Lock held: a segment with reserved room for `cost`, found or made."""

@@ -101,6 +101,8 @@ class Compactor:
         """Write the state to its file; the messages that are in it."""
         store = self._store
         with store.lock:
+            if store.log.halted is not None:  # then the state may know less than the log
+                raise store.log.halted
             store_time = store.clock.now()
             index = store.log.next_index
             queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]

@@ -88,9 +88,13 @@ class DurableDesk(Desk):
         if self.store.confirms_here:
             raise reentrant_call()
         try:
-            written, answer = self._lock.run(step, of)
-        finally:  # whatever happened, others wait for a leader to do its part
-            self.store.sync_if_leading()
+            try:
+                written, answer = self._lock.run(step, of)
+            finally:  # whatever happened, others wait for a leader to do its part
+                self.store.sync_if_leading()
+        except BaseException as error:
+            self.store.log.abandon(error)
+            raise
         if written is not None:
             self.store.confirm(written)
         return answer

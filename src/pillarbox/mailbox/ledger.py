@@ -290,7 +290,7 @@ class DurableStore(Store):
             return
         self.compactor.stop()
         with _translated(self.path):
-            if self.log.poisoned is None:
+            if self.log.halted is None:
                 self.compactor.take_snapshot()
             self.log.close()
 
