@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -113,6 +114,30 @@ EVENTS: dict[str, Callable[[World], e.Event]] = {
     "many removed": lambda w: e.Removed([1 + 10 * n for n in range(40)]),
     "purged": lambda w: e.Purged(),
 }
+
+
+def test_R111_a_failure_is_noted_only_where_something_may_die_of_it() -> None:
+    queue = Queue("orders")
+    apply.sent(queue, [message(1)])
+    (lease,) = leased(queue, 1)
+    finish(queue, e.Returned(lease, NOW, "nacked"))
+    (record,) = waiting(queue)
+    assert (record.deliveries, record.extra) == (1, None)
+
+
+def test_R111_lines_that_an_interrupt_left_behind_are_put_right() -> None:
+    world = World("original")
+    (lane,) = list(world.queue.returned)
+    world.queue.returned[7] = deque()  # its last message was taken, and nothing else was done
+    blue = world.queue.groups["blue"]
+    world.queue.lanes[blue.lane].append(blue)  # it stands there twice
+    world.queue.groups["gone"] = Group()  # all it had is done
+
+    finish(world.queue, e.Sent([message(9_001)]))
+
+    assert list(world.queue.returned) == [lane]
+    assert "gone" not in world.queue.groups
+    assert sum(item is blue for line in world.queue.lanes.values() for item in line) == 1
 
 
 def message_of(world: World, key: int) -> Record:

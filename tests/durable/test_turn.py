@@ -120,7 +120,7 @@ def interrupted(work: Callable[[], None], times: int) -> Iterator[None]:
         for number in range(times):
             try:
                 soon = 0.000_2 + number % 97 * 0.000_001
-                signal.setitimer(signal.ITIMER_REAL, soon, 0.05)  # one may meet what swallows it
+                signal.setitimer(signal.ITIMER_REAL, soon, 1)  # one may meet what swallows it
                 while True:
                     work()
             except Interrupt:

@@ -33,7 +33,7 @@ class Leases:
     index to keep. What stands in no line is `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_lines", "_timers", "lines", "stale", "unusual")
+    __slots__ = ("_by_key", "_found", "_lines", "_timers", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
@@ -42,6 +42,7 @@ class Leases:
         self.unusual: dict[int, Lease] = {}
         self._timers = Timers()  # of the unusual ones
         self._by_key: dict[int, Lease] | None = None
+        self._found: tuple[Lease, ...] = ()  # while all of it is made anew
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
@@ -121,11 +122,12 @@ class Leases:
 
     def rebuild(self, gone: Container[int]) -> None:
         """Make everything anew, without the leases on these: an interrupt left it unfinished."""
-        lines = (*self.lines.values(), *self._lines.values(), self.unusual.values())
+        lines = (*self.lines.values(), *self._lines.values(), self.unusual.values(), self._found)
         found = {lease.record.key: lease for line in lines for lease in line if lease.deadline}
         indexed = self._by_key is not None
         for lease in (self._by_key or {}).values():
             found[lease.record.key] = lease
+        self._found = tuple(found.values())  # for the next try, should this one be interrupted
         self.lines.clear()
         self._lines, self._by_key = self.lines, None
         self.stale, self.unusual, self._timers = 0, {}, Timers()
@@ -134,6 +136,7 @@ class Leases:
                 self.add(lease)
         if indexed:
             self.find(0)
+        self._found = ()
 
     def clear(self) -> None:
         """End all of them, and start anew."""

@@ -398,10 +398,17 @@ class Desk:
                 apply.apply(self.queue, event)
                 done += 1
         except BaseException:  # a signal handler raised: what is on record has to happen
-            for event in events[done:]:
-                finish(self.queue, event)
+            self._finish(events[done:])
             raise
         return written
+
+    def _finish(self, events: Sequence[Event]) -> None:
+        try:
+            for event in events:
+                finish(self.queue, event)
+        except BaseException:  # it raised once more
+            self._finish(events)
+            raise
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         """Put events on record before they are applied; in memory there is none. Needs the lock."""
