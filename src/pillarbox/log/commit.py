@@ -10,19 +10,16 @@ are led by a background thread, started on first need. Groups complete in index 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
 from pillarbox.log.errors import LogError
+from pillarbox.log.group import Group, decide, left, nothing, tell_all, wake_one
 from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
 from pillarbox.mutex import Mutex, reentrant_call
-
-_logger = logging.getLogger("pillarbox.log")
 
 #: How long records that nobody waits for may stay in memory.
 LAZY_SECONDS = 0.05
@@ -31,41 +28,6 @@ LAZY_SECONDS = 0.05
 GROUP_BYTES_MAX = 8 << 20
 #: At level memory, how much may be buffered before it is written without delay.
 BUFFER_BYTES = 1 << 20
-
-
-class Group:
-    """The records of one frame, and everyone who wants to know when it is confirmed."""
-
-    __slots__ = (
-        "callbacks",
-        "done",
-        "error",
-        "first_index",
-        "futures",
-        "payload_bytes",
-        "records",
-        "segment",
-        "waiters",
-    )
-
-    def __init__(self, first_index: int, segment: SegmentWriter | None) -> None:
-        self.first_index = first_index
-        self.segment = segment
-        self.records: list[bytes] = []
-        self.payload_bytes = 0
-        self.done = False
-        self.error: Exception | None = None
-        self.waiters: list[threading.Lock] = []
-        self.callbacks: list[Callable[[], object]] = []
-        self.futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-
-    def decided(self) -> bool:
-        """`done`, read afresh: another thread may have set it."""
-        return self.done
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self.waiters or self.callbacks or self.futures)
 
 
 _CONFIRMED = Group(0, None)
@@ -196,7 +158,7 @@ class GroupCommit:
         try:
             woken = parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:  # also if it was interrupted: it may have been given a part to play
-            if woken or not _left(group, parked):
+            if woken or not left(group, parked):
                 self._woken(group, me)
         if not (woken or group.decided()):
             raise TimeoutError("the records are not confirmed yet")
@@ -204,7 +166,7 @@ class GroupCommit:
     def _woken(self, group: Group, me: int) -> None:
         """Go on as the one that was woken: wake the next, or lead."""
         if group.decided():
-            _wake_one(group)
+            wake_one(group)
         else:
             self.leader = me
             self._lead(group)
@@ -254,7 +216,7 @@ class GroupCommit:
         with self._lock:
             group = ticket._group
             if group.payload_bytes > BUFFER_BYTES and not group.callbacks:
-                group.callbacks.append(_nothing)
+                group.callbacks.append(nothing)
                 self._call_thread()
             else:
                 self.arm()
@@ -311,20 +273,20 @@ class GroupCommit:
                 if error is not None:
                     decided = [*decided, *self.groups]
                     self.groups.clear()
-                _decide(decided, error)
+                decide(decided, error)
                 self.under_way = None
                 if release or error is not None:
                     self._hand_over()
                     self.engaged.pop(get_ident(), None)
         finally:
-            _tell_all(decided)
+            tell_all(decided)
 
     def _hand_over(self) -> None:
         """Lock held: make a waiter of the next groups the leader, or leave the place free."""
         for group in self.groups:
             if group.waiters:
                 self.leader = _APPOINTED
-                _wake_one(group)
+                wake_one(group)
                 return
         self.leader = _NOBODY
         if self.groups and any(group.wanted for group in self.groups):
@@ -378,68 +340,3 @@ class GroupCommit:
         if thread is not None and thread is not threading.current_thread():
             self._call.release()
             thread.join()
-
-
-def _decide(groups: list[Group], error: Exception | None) -> None:
-    for group in groups:
-        group.error = error
-        group.done = True
-        group.records = []
-
-
-def _nothing() -> None:
-    """A callback that only says that the group is wanted."""
-
-
-def _left(group: Group, parked: threading.Lock) -> bool:
-    """A waiter leaves unless it was woken just now; then it has to act as one that was."""
-    try:
-        group.waiters.remove(parked)
-    except ValueError:
-        return False
-    return True
-
-
-def _wake_one(group: Group) -> None:
-    """Wake one waiter of a group, who wakes the next if the group is decided."""
-    try:
-        parked = group.waiters[-1]
-        del group.waiters[-1]
-    except IndexError:
-        return
-    with suppress(RuntimeError):  # two have chosen the same one
-        parked.release()
-
-
-def _tell_all(groups: list[Group]) -> None:
-    """Let everyone know who asked about decided groups; again, if an interrupt came between."""
-    try:
-        for group in groups:
-            _tell(group)
-    except BaseException:
-        for group in groups:
-            _tell(group)
-        raise
-
-
-def _tell(group: Group) -> None:
-    _wake_one(group)
-    _wake_one(group)
-    while group.callbacks:
-        callback = group.callbacks[0]
-        del group.callbacks[0]
-        try:
-            callback()
-        except Exception:
-            _logger.exception("a done-callback of the log failed")
-    for loop, futures in group.futures.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, futures)
-        except RuntimeError:  # the loop was closed meanwhile; nobody is left to tell
-            _logger.debug("an event loop closed before its records were confirmed")
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)

@@ -17,7 +17,7 @@ from threading import get_ident
 import msgspec
 
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit import GROUP_BYTES_MAX, Group, GroupCommit, Ticket
+from pillarbox.log.commit import GROUP_BYTES_MAX, GroupCommit, Ticket
 from pillarbox.log.commits import Commit, encode_commit
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import (
@@ -28,6 +28,7 @@ from pillarbox.log.errors import (
     RecordTooLargeError,
 )
 from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
+from pillarbox.log.group import Group
 from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
 from pillarbox.log.room import Room
