@@ -69,7 +69,12 @@ class Turn:
         if self.holder == me:
             raise reentrant_call()
         try:
-            self._take(me)
+            try:
+                del self.token[0]
+            except IndexError:
+                self._take(me)
+            else:
+                self.holder = me
             return step(*args, **options)
         finally:
             if self.holder == me:  # it was not before: this call has taken it

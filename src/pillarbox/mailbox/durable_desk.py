@@ -39,7 +39,7 @@ class DurableDesk(Desk):
         return [self.store.body(record) for record in records]
 
     def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        index = self.store.log.next_index
+        index = self.store.writer.next_index
         try:
             return super()._happen(events, lazy=lazy)
         except BaseException as error:
@@ -109,7 +109,7 @@ class DurableDesk(Desk):
             key = store.last_key + 1
         store.last_key = key
         entry = journal.sent_entry(self.number, key, body)
-        before = store.log.next_index
+        before = store.writer.next_index
         try:
             index, ticket = store.write_one(entry, urgent=False)
             store.keep_one(index, body)
@@ -130,7 +130,7 @@ class DurableDesk(Desk):
             return None
         leases = decide.receive(queue, 1, timeout, now)
         entry = journal.leased_entry(self.number, leases[0])
-        before = store.log.next_index
+        before = store.writer.next_index
         try:
             if store.syncs:
                 store.write((entry,), lazy=True, urgent=True)
@@ -150,7 +150,7 @@ class DurableDesk(Desk):
         if lease.deadline <= now:
             return None, False
         entry = journal.acknowledged_entry(self.number, lease)
-        before = store.log.next_index
+        before = store.writer.next_index
         try:
             _, ticket = store.write_one(entry, urgent=True)
             store.forget((lease,))

@@ -97,6 +97,8 @@ class DurableStore(Store):
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
+        self.writer = self.log._writer  # for the hot path, as is the next one
+        self._commit = self.writer.commit
         self.compactor = Compactor(self, keeping.history, snapshot_index)
         self.compactor.grown(0)
 
@@ -141,7 +143,7 @@ class DurableStore(Store):
 
     def sync_if_leading(self) -> None:
         """Confirm what `write_one` wrote."""
-        if not self.log.leads:
+        if not self._commit.leader or not self.log.leads:
             return
         try:
             self.log.sync()
@@ -277,7 +279,8 @@ class DurableStore(Store):
     @property
     def confirms_here(self) -> bool:  # type: ignore[override]
         """Whether this thread leads the log, or waits for it: a handler can't write meanwhile."""
-        return self.log.busy_here
+        commit = self._commit
+        return bool(commit.leader or commit.engaged) and commit.is_busy_here()
 
     @property
     def busy_here(self) -> bool:
