@@ -22,6 +22,7 @@ from pillarbox.core.errors import (
     MailboxFullError,
     MailboxStorageError,
     ReceiptHandleExpiredError,
+    ReentrantCallError,
     SerializationError,
 )
 from pillarbox.log import Log, LogReader, Retention
@@ -73,6 +74,7 @@ __all__ = [
     "MessageBus",
     "Pipeline",
     "ReceiptHandleExpiredError",
+    "ReentrantCallError",
     "RequestClient",
     "Retention",
     "SerializationError",

@@ -16,6 +16,7 @@ WIRE = {
     "ReceiptHandleExpiredError": ("ReceiptHandleIsInvalid", 400, False),
     "MailboxFullError": ("OverLimit", 403, True),
     "MailboxClosedError": ("ServiceUnavailable", 503, False),
+    "ReentrantCallError": ("InternalFailure", 500, False),
     "MailboxStorageError": ("InternalFailure", 500, False),
     "MailboxConnectionError": ("ServiceUnavailable", 503, True),
 }

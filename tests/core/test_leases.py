@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pillarbox.core.leases import Leases
+from pillarbox.core.leases import STALE_MAX, Leases
 from pillarbox.core.queue import Lease, Record
 
 
@@ -158,10 +158,12 @@ def test_R50_the_hot_path_may_leave_an_ended_lease_where_it_stands() -> None:
 
     for count, each in enumerate(rest[:64], 1):
         each.deadline = 0
-        leases.pass_over()
+        leases.stale += 1
         assert (leases.stale, len(leases)) == (count, 66 - count)
     rest[64].deadline = 0
-    leases.pass_over()  # one too many: now it is worth a sweep
+    leases.stale += 1
+    assert leases.stale > STALE_MAX  # one too many: now it is worth a sweep
+    leases.tidy()
 
     assert (leases.stale, list(leases.lines[30])) == (0, [held])
 
@@ -257,7 +259,7 @@ def test_R50_a_line_whose_leases_have_all_ended_gives_its_place_too() -> None:
     for each in mine:
         leases.add(each)
     mine[3].deadline = 0
-    leases.pass_over()  # the hot path left it in its line
+    leases.stale += 1  # the hot path left it in its line
 
     leases.add(lease(20, timeout=500))
 

@@ -16,7 +16,7 @@ from types import FrameType
 
 import pytest
 
-from pillarbox import InMemoryMailbox
+from pillarbox import InMemoryMailbox, ReentrantCallError
 from pillarbox.turn import Turn
 
 THREADS = 8
@@ -37,19 +37,20 @@ def switching_often() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def lost_updates(guard: Callable[[], object], unguard: Callable[[], object]) -> int:
-    """How many of many threads' additions get lost under this guard."""
+def lost_updates(run: Callable[[Callable[[], None]], None]) -> int:
+    """How many of many threads' additions get lost if each is run like this."""
     box = [0]
 
     def add() -> None:
-        for _ in range(STEPS):
-            guard()
-            seen = box[0]
-            str(seen)  # long enough for another thread to come in between
-            box[0] = seen + 1
-            unguard()
+        seen = box[0]
+        str(seen)  # long enough for another thread to come in between
+        box[0] = seen + 1
 
-    threads = [threading.Thread(target=add) for _ in range(THREADS)]
+    def add_often() -> None:
+        for _ in range(STEPS):
+            run(add)
+
+    threads = [threading.Thread(target=add_often) for _ in range(THREADS)]
     with switching_often():
         for thread in threads:
             thread.start()
@@ -60,11 +61,11 @@ def lost_updates(guard: Callable[[], object], unguard: Callable[[], object]) -> 
 
 def test_R38_a_turn_has_one_holder() -> None:
     turn = Turn()
-    assert lost_updates(turn.acquire, turn.release) == 0
+    assert lost_updates(turn.run) == 0
 
 
 def test_R38_control_without_a_turn_updates_are_lost() -> None:
-    assert any(lost_updates(lambda: None, lambda: None) for _ in range(20))
+    assert any(lost_updates(lambda step: step()) for _ in range(20))
 
 
 def waiting_for(turn: Turn) -> tuple[threading.Thread, threading.Event]:
@@ -82,10 +83,9 @@ def waiting_for(turn: Turn) -> tuple[threading.Thread, threading.Event]:
 
 def test_R38_whoever_finds_it_taken_gets_it_when_it_is_given_back() -> None:
     turn = Turn()
-    turn.acquire()
-    thread, got = waiting_for(turn)
-    assert not got.wait(0.05)  # long past the yields: it waits by the clock now
-    turn.release()
+    with turn:
+        thread, got = waiting_for(turn)
+        assert not got.wait(0.05)  # long past the yields: it waits by the clock now
     assert got.wait(10)
     thread.join()
 
@@ -104,8 +104,8 @@ def test_R38_a_child_of_a_fork_starts_with_a_free_turn() -> None:
         child = os.fork()
         if child == 0:
             turn.restart_after_fork()
-            turn.acquire()
-            os._exit(7)
+            with turn:
+                os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
@@ -120,7 +120,7 @@ def interrupted(work: Callable[[], None], times: int) -> Iterator[None]:
         for number in range(times):
             try:
                 soon = 0.000_2 + number % 97 * 0.000_001
-                signal.setitimer(signal.ITIMER_REAL, soon, 0.05)  # one may meet what swallows it
+                signal.setitimer(signal.ITIMER_REAL, soon, 1)  # one may meet what swallows it
                 while True:
                     work()
             except Interrupt:
@@ -145,27 +145,50 @@ def test_R38_an_interrupt_never_leaves_a_mailbox_taken() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # swallowed ones
-def test_R38_an_interrupt_within_any_verb_does_not_keep_its_thread_out() -> None:
+def test_R38_an_interrupt_within_any_verb_gives_the_turn_back() -> None:
     box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
     turn = box._store.lock
     for _ in interrupted(lambda: box.send("a letter", delay_seconds=100), 2_000):
-        with turn:
-            assert turn.token == []
-        assert turn.token == [None]
+        assert (turn.token, turn.holder) == ([None], 0)
     assert box.approximate_count() > 0
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_R111_a_thread_that_has_the_turn_is_refused_and_keeps_it(quick: bool) -> None:
+    turn = Turn()
+
+    def take_again() -> None:
+        assert turn.is_mine()
+        with pytest.raises(ReentrantCallError, match="SimpleQueue"):
+            turn.run(str)
+        with pytest.raises(ReentrantCallError, match="interrupted"), turn:
+            pass
+        assert turn.token == []
+
+    def in_a_quick_verb() -> None:
+        del turn.token[0]
+        held = turn.token
+        try:
+            take_again()
+        finally:
+            del held
+            turn.give(None)
+
+    for _ in range(2):
+        in_a_quick_verb() if quick else turn.run(take_again)
+        assert (turn.token, turn.holder) == ([None], 0)
+        assert not turn.is_mine()
 
 
 def test_R38_those_who_hold_it_again_and_again_make_way_for_one_who_waits() -> None:
     turn = Turn()
     rounds = 0
-    turn.acquire()
-    thread, got = waiting_for(turn)
-    while not turn.line:
-        sleep(0.001)
-    turn.release()
+    with turn:
+        thread, got = waiting_for(turn)
+        while not turn.line:
+            sleep(0.001)
     while not got.is_set():
-        with turn:  # it gives up the interpreter only while it has the turn
-            sleep(0.000_1)
+        turn.run(sleep, 0.000_1)  # it gives up the interpreter only while it has the turn
         rounds += 1
         assert rounds < 1_000_000, "it starves"
     thread.join()

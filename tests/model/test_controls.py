@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox.core import apply, decide, leases, lines, queue, timers
+from pillarbox.core import apply, changes, decide, leases, lines, queue, timers
 from tests.model.driver import run
 
 STEPS_MAX = 6_000
@@ -22,8 +22,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "R15 a lease named twice counts twice": (decide.live, "lease not in seen", "lease not in ()"),
     "R16 redelivery goes to the front": (
         lines.give_back,
-        "_stand_last(queue, record)",
-        "_stand_first(queue, record)",
+        "stand_last(queue, record)",
+        "stand_first(queue, record)",
     ),
     "R16 redelivery never keeps its place": (
         lines.give_back,
@@ -37,8 +37,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R17 every message has priority 0": (
         lines.join,
-        "_stand_last(queue, record)",
-        "record.priority = 0; _stand_last(queue, record)",
+        "stand_last(queue, record)",
+        "record.priority = 0; stand_last(queue, record)",
     ),
     "R17 the lowest priority is first": (
         queue.in_order,
@@ -52,8 +52,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R39 one delivery too many": (decide._fail, "<= lease.number", "< lease.number"),
     "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
-    "R39 a death without history": (apply.died, "_note(", "str("),
-    "R39 a redriven message stays dead": (apply.redriven, "death=None, ", ""),
+    "R39 a death without history": (apply.died, "note(", "str("),
+    "R39 a redriven message stays dead": (changes.like_new, "death=None, ", ""),
     "R50 a purge leaves leases alive": (leases.Leases.clear, "lease.deadline = 0", "pass"),
     "R50 a full queue takes one more": (
         decide.send,
@@ -130,7 +130,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "known[1] <= now",
         "known[1] < now",
     ),
-    "R55 duplicates are never known": (apply._remember, "known[name] =", "_ ="),
+    "R55 duplicates are never known": (apply.remember, "known[name] =", "_ ="),
     "R55 the scope of a duplicate is the queue": (
         decide.duplicate_id,
         "queue.settings.deduplicate_by_group",

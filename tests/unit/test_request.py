@@ -183,7 +183,7 @@ def test_R21_one_receives_for_all_and_each_has_its_own_time(office: Office) -> N
     with pytest.raises(TimeoutError):
         others[3].result()
     assert office.client._asks == {}
-    assert office.client._led is False
+    assert office.client._leader == 0
 
 
 def test_R21_answers_in_any_order_find_who_asked(office: Office) -> None:
@@ -344,7 +344,7 @@ def test_R21_a_reply_mailbox_that_is_closed_lets_nobody_hang(office: Office) -> 
     for call in calls:
         with pytest.raises(MailboxClosedError, match="replies"):
             call.result()
-    assert office.client._led is False
+    assert office.client._leader == 0
 
 
 def test_R21_who_is_interrupted_lets_another_receive(office: Office) -> None:
@@ -359,7 +359,7 @@ def test_R21_who_is_interrupted_lets_another_receive(office: Office) -> None:
     first = start(lambda: office.client.ask("first", timeout=5))
 
     def ask_second() -> str:
-        while not office.client._led:
+        while not office.client._leader:
             assert not first.done
         return office.client.ask("second", timeout=5)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pillarbox.broker.http import Gate
 from pillarbox.broker.metrics import Metrics
-from pillarbox.mailbox.desk import Written
+from pillarbox.mailbox.locked import Written
 
 
 class Confirmations:

@@ -36,8 +36,9 @@ from pillarbox.broker.tokens import Tokens
 from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.store import Store
 
 _STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk

@@ -11,13 +11,11 @@ from typing import Any
 
 from pillarbox.core import decide, lines
 from pillarbox.core import events as e
-from pillarbox.core.lines import change
+from pillarbox.core.changes import change, like_new, note, place_anew
 from pillarbox.core.queue import (
     NEVER,
-    Attempt,
     Death,
     Lease,
-    Outcome,
     Queue,
     Record,
     extra_of,
@@ -25,7 +23,6 @@ from pillarbox.core.queue import (
     priority_of,
 )
 
-_ATTEMPTS_KEPT_MAX = 100
 _KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
 
 
@@ -58,7 +55,7 @@ def sent(queue: Queue, records: Sequence[Record]) -> None:
                 queue.mask |= 1 << record.priority
             lane.append(record)
         else:
-            _remember(queue, record)
+            remember(queue, record)
             lines.join(queue, record)
 
 
@@ -72,7 +69,7 @@ def lined_up(queue: Queue, records: Sequence[Record], priority: int) -> None:
 def scheduled(queue: Queue, records: list[Record], due: int) -> None:
     for record in records:
         if record.extra is not None:
-            _remember(queue, record)
+            remember(queue, record)
         queue.schedule.add(due, record)
     queue.wake_at = min(queue.wake_at, due)
 
@@ -110,7 +107,7 @@ def extended(queue: Queue, lease: Lease, deadline: int) -> None:
 def returned(queue: Queue, event: e.Returned) -> None:
     lease = event.lease
     if queue.settings.max_deliveries or queue.settings.dead_on_receive:
-        _note(lease, event.at, event.outcome)
+        note(lease, event.at, event.outcome)
     queue.leases.end((lease,))
     lease.record.deliveries = lease.number
     if event.due:
@@ -133,13 +130,12 @@ def came_due(queue: Queue, event: e.CameDue) -> None:
     if record.deliveries:  # it was given back with a delay
         lines.give_back(queue, record)
         return
-    if queue.settings.redelivery == "original" or record.extra is not None:
-        change(record, place=event.at >> 1)
+    place_anew(queue, event)
     lines.join(queue, record)
 
 
 def died(queue: Queue, event: e.Died) -> None:
-    _note(event.lease, event.at, event.outcome)
+    note(event.lease, event.at, event.outcome)
     acknowledged(queue, (event.lease,))
     event.lease.record.deliveries = event.lease.number
     bury(queue, event.lease.record, event.reason, event.at)
@@ -153,10 +149,7 @@ def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
 def redriven(queue: Queue, event: e.Redriven) -> None:
     removed(queue, [record.key for record in event.records])
     for record in event.records:
-        # Its count starts anew, so what was counted before must make its handles differ.
-        before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
-        record.deliveries = 0
-        change(record, death=None, place=event.at >> 1, releases=before)
+        like_new(record, event.at)
         lines.join(event.target, record)
 
 
@@ -213,15 +206,7 @@ def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
     lines.join(target, record)
 
 
-def _note(lease: Lease, at: int, outcome: Outcome) -> None:
-    """Keep the history of a message that may die of it."""
-    record = lease.record
-    attempt = Attempt(lease.leased_at, at, outcome)
-    before = record.extra.attempts if record.extra is not None else ()
-    change(record, attempts=(*before, attempt)[-_ATTEMPTS_KEPT_MAX:])
-
-
-def _remember(queue: Queue, record: Record) -> None:
+def remember(queue: Queue, record: Record) -> None:
     """Keep its deduplication id for a while, and forget those whose time is over."""
     if record.extra is None or record.extra.deduplication is None:
         return

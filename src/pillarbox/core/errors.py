@@ -6,6 +6,7 @@ MailboxError
 ├── ReceiptHandleExpiredError    the lease behind a receipt handle is over
 ├── MailboxFullError             the mailbox holds as much as it may
 ├── MailboxClosedError           the mailbox was closed
+├── ReentrantCallError           a signal handler interrupted the call that it needs
 ├── MailboxStorageError          the disk under the mailbox failed; it is read-only now
 └── MailboxConnectionError       the server behind the mailbox can't be reached
 """
@@ -66,6 +67,13 @@ class MailboxClosedError(MailboxError):
 
     sqs_code = "ServiceUnavailable"
     http_status = 503
+
+
+class ReentrantCallError(MailboxError):
+    """A signal handler needs what the call that it interrupted is using; nothing was changed.
+
+    Set a flag in the handler, put the work on a `queue.SimpleQueue`, or hand it to a thread.
+    """
 
 
 class MailboxStorageError(MailboxError):

@@ -10,7 +10,7 @@ heap. An index by key is made when it is first asked for: mailboxes in memory ne
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from functools import partial
 from heapq import merge, nsmallest
 from itertools import islice, takewhile
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
-_SLACK = 64  # ended leases that are never worth a sweep
+STALE_MAX = 64  # ended leases that are never worth a sweep
 _key_of = attrgetter("record.key")
 UNUSUAL = -1  # the timeout noted on a lease that stands in no line
 
@@ -32,11 +32,11 @@ class Leases:
     """Leases by deadline, and by the key of their message.
 
     `lines` (by timeout) is open to the hot path, which may append to a line and take an ended
-    lease from its head, and to nobody else. It is empty while there is an index to keep. What
-    stands in no line is `unusual`, by key.
+    lease from its head or count it as `stale`, and to nobody else. It is empty while there is an
+    index to keep. What stands in no line is `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_lines", "_tied", "_timers", "lines", "stale", "unusual")
+    __slots__ = ("_by_key", "_found", "_lines", "_tied", "_timers", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
@@ -46,6 +46,7 @@ class Leases:
         self._timers = Timers()  # of the unusual ones
         self._by_key: dict[int, Lease] | None = None
         self._tied = False  # whether leases that were not given together may end together
+        self._found: tuple[Lease, ...] = ()  # while all of it is made anew
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
@@ -96,12 +97,6 @@ class Leases:
                 del self._by_key[lease.record.key]
         self.tidy()
 
-    def pass_over(self, count: int = 1) -> None:
-        """So many more have ended and still stand in their line: the hot path says so."""
-        self.stale += count
-        if self.stale > _SLACK:
-            self.tidy()
-
     def extend(self, lease: Lease, deadline: int) -> None:
         """It runs out at another time, and so it leaves its line."""
         if lease.timeout == UNUSUAL:
@@ -113,21 +108,41 @@ class Leases:
         self.tidy()
 
     def tidy(self) -> None:
-        """Forget what has ended at the head of the lines, or anywhere if there is much of it."""
-        lines = self._lines.values()
-        living = sum(map(len, lines)) - self.stale
-        if not living or self.stale > _SLACK + living:
-            for line in lines:
-                standing = list(filter(_stands, line)) if living else ()
-                line.clear()
-                line.extend(standing)
-            self.stale = 0
+        """Forget what has ended at the head of the lines, or anywhere if there is much of it.
+
+        The hot path calls this, too: the count is right wherever a signal handler may raise.
+        """
+        lines = self._lines
+        living = sum(map(len, lines.values())) - self.stale
+        if not living or self.stale > STALE_MAX + living:
+            for timeout, line in list(lines.items()):
+                standing = deque(filter(_stands, line))
+                ended = len(line) - len(standing)
+                lines[timeout] = standing
+                self.stale -= ended
         elif self.stale:
-            for line in lines:
-                before = len(line)
+            for line in lines.values():
                 while line and (line[0].deadline == 0 or line[0].timeout == UNUSUAL):
+                    self.stale -= 1
                     line.popleft()
-                self.stale -= before - len(line)
+
+    def rebuild(self, gone: Container[int]) -> None:
+        """Make everything anew, without the leases on these: an interrupt left it unfinished."""
+        lines = (*self.lines.values(), *self._lines.values(), self.unusual.values(), self._found)
+        found = {lease.record.key: lease for line in lines for lease in line if lease.deadline}
+        indexed = self._by_key is not None
+        for lease in (self._by_key or {}).values():
+            found[lease.record.key] = lease
+        self._found = tuple(found.values())  # for the next try, should this one be interrupted
+        self.lines.clear()
+        self._lines, self._by_key = self.lines, None
+        self.stale, self.unusual, self._timers = 0, {}, Timers()
+        for lease in sorted(found.values(), key=attrgetter("deadline")):
+            if lease.record.key not in gone:
+                self.add(lease)
+        if indexed:
+            self.find(0)
+        self._found = ()
 
     def clear(self) -> None:
         """End all of them, and start anew."""
@@ -144,8 +159,9 @@ class Leases:
     def find(self, key: int) -> Lease | None:
         """The lease on this message; from now on there is an index."""
         if self._by_key is None:
-            self._by_key = {lease.record.key: lease for lease in self}
-            self._lines = dict(self.lines)
+            index = {lease.record.key: lease for lease in self}
+            lines = dict(self.lines)
+            self._lines, self._by_key = lines, index
             self.lines.clear()
         return self._by_key.get(key)
 

@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
-from pillarbox.core.queue import NO_LANE, Extra, Group, Lease, Queue, Record, place
+from pillarbox.core.changes import change
+from pillarbox.core.queue import NO_LANE, Group, Lease, Queue, Record, place
 
 Position = tuple[int, int]
 
@@ -92,11 +91,6 @@ def is_first(queue: Queue, record: Record) -> bool:
     return bool(returned and returned[0] is record) or bool(lane and lane[0] is record)
 
 
-def change(record: Record, **changes: Any) -> None:
-    """A new extra for a record: whoever looks at the old one sees no change."""
-    record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
-
-
 # -- joining -----------------------------------------------------------------------------------
 
 
@@ -107,7 +101,7 @@ def join(queue: Queue, record: Record) -> None:
         _wait_in_group(queue, group, record)
         line_up(queue, group)
         return
-    _stand_last(queue, record)
+    stand_last(queue, record)
 
 
 def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
@@ -121,9 +115,9 @@ def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
         insert(line, record)
         queue.mask |= 1 << record.priority
     elif to_front:
-        _stand_first(queue, record)
+        stand_first(queue, record)
     else:
-        _stand_last(queue, record)
+        stand_last(queue, record)
 
 
 def _wait_in_group(queue: Queue, group: Group, record: Record) -> None:
@@ -132,14 +126,16 @@ def _wait_in_group(queue: Queue, group: Group, record: Record) -> None:
     queue.grouped += 1
 
 
-def _stand_last(queue: Queue, record: Record) -> None:
+def stand_last(queue: Queue, record: Record) -> None:
+    """At the end of its lane."""
     lane = queue.lanes[record.priority]
     _reposition(queue, record, _behind(lane, record))
     lane.append(record)
     queue.mask |= 1 << record.priority
 
 
-def _stand_first(queue: Queue, record: Record) -> None:
+def stand_first(queue: Queue, record: Record) -> None:
+    """At the head of its lane."""
     lane = queue.lanes[record.priority]
     head = standing(lane[0]) if lane else None
     inverted = head is not None and _natural(record) >= head
@@ -190,18 +186,20 @@ def line_up(queue: Queue, group: Group) -> None:
 
 
 def sort_out(queue: Queue) -> None:
-    """Let everyone stand in order, and find the strays: for a queue read from a snapshot."""
-    for priority, items in queue.lanes.items():
-        lane = queue.lanes[priority] = deque()
-        for item in items:
+    """Let everyone stand in order, and find the strays, whatever was there before."""
+    queue.strays = {}
+    for lane in queue.lanes.values():
+        last = (0, 0)
+        for item in lane:
+            following = (last[0], last[1] + 1)
             if isinstance(item, Group):
-                first = item.waiting[0]
-                item.position = _behind(lane, first) or _natural(first)
-            elif lane and standing(item) <= standing(lane[-1]):  # as older versions left it
-                _reposition(queue, item, _behind(lane, item))
+                natural = _natural(item.waiting[0])
+                item.position = natural if natural > last else following
+            elif standing(item) <= last:  # as older versions left it
+                _reposition(queue, item, following)
             elif item.extra is not None and (item.extra.place or item.extra.position):
                 queue.strays[item.key] = item
-            lane.append(item)
+            last = standing(item)
     for group in queue.groups.values():
         queue.strays.update((record.key, record) for record in group.waiting)
     for line in queue.returned.values():
@@ -309,7 +307,9 @@ def remove(queue: Queue, keys: Iterable[int]) -> None:
         at = _at_place(queue, record)
         is_back = at is not None
         if at is None:
-            at = _search(queue.lanes[record.priority], standing(record), standing)
+            lane = queue.lanes[record.priority]
+            at = _search(lane, standing(record), standing)
+            assert lane[at] is record, "a lane is sorted"
         by_line.setdefault((is_back, record.priority), []).append(at)
     for (is_back, priority), places in by_line.items():
         _delete_at(queue.returned[priority] if is_back else queue.lanes[priority], places)

@@ -8,8 +8,8 @@ O(1) or O(log n). Times are nanoseconds since the epoch, and `now` never goes ba
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -126,6 +126,7 @@ class Queue:
         "mask",
         "name",
         "returned",
+        "rewriting",
         "schedule",
         "settings",
         "sources",
@@ -140,6 +141,7 @@ class Queue:
         self.sources: list[Queue] = []  # the queues whose dead letters come here
         self.lanes: defaultdict[int, deque[Record | Group]] = defaultdict(deque)
         self.leases = Leases()
+        self.rewriting: tuple[deque[Any], list[Any]] | None = None  # a line, and what is for it
         self.empty()
 
     def empty(self) -> None:
@@ -157,6 +159,13 @@ class Queue:
         # (group or None, deduplication id) -> (key of the first, when to forget it)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
         self.wake_at = NEVER  # no timer is due before this
+
+    def rewrite(self, line: deque[Any], items: list[Any]) -> None:
+        """Let a line consist of these; should an interrupt come between, `finish` knows them."""
+        self.rewriting = line, items
+        line.clear()
+        line.extend(items)
+        self.rewriting = None
 
     @property
     def in_flight(self) -> int:
@@ -213,6 +222,24 @@ def page(queue: Queue, skip: int, count: int) -> list[Record]:
         found += [lane[at] for at in range(skip, end)]
         skip = max(0, skip - len(lane))
     return found
+
+
+def new_records(
+    keys: range,
+    bodies: Sequence[Any],
+    priority: int,
+    attributes: dict[str, str] | None,
+    extra: Callable[[], Extra] | None,
+) -> list[Record]:
+    """New messages that differ in nothing but their bodies."""
+    if len(keys) == 1:
+        special = extra() if extra is not None else None
+        return [Record(keys[0], bodies[0], priority, 0, attributes, special)]
+    if extra is None and not priority and attributes is None:
+        return list(map(Record, keys, bodies))  # in C: a batch is no loop
+    extras = (extra() for _ in keys) if extra is not None else repeat(None)
+    alike = repeat(priority), repeat(0), repeat(attributes), extras
+    return list(map(Record, keys, bodies, *alike))
 
 
 def next_deadline(queue: Queue) -> int | None:

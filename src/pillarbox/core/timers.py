@@ -6,7 +6,7 @@ majority, so that removing is O(1) and the heap is never more than twice what li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
@@ -58,8 +58,17 @@ class Timers:
     def remove(self, key: int) -> None:
         del self._live[key]
         if len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = list(self._live.values())
-            heapify(self._heap)
+            heap = list(self._live.values())
+            heapify(heap)
+            self._heap = heap
+
+    def rebuild(self, gone: Container[int]) -> None:
+        """Make the heap anew, without these: an interrupt has left it unfinished."""
+        fresh = Timers()
+        for at, key, record in self:
+            if key not in gone:
+                fresh.add(at, record)
+        self._live, self._heap = fresh._live, fresh._heap
 
     def find(self, key: int) -> Record | None:
         entry = self._live.get(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from pillarbox.log.layout import (
     decode_segment_header,
     trailer_offset,
 )
+from pillarbox.mutex import Mutex
 
 #: A footer is at most 4,096 entries; anything that claims to be longer is not a footer.
 FOOTER_BYTES_MAX = 1 << 20
@@ -66,7 +66,7 @@ class Catalog:
     """The log's segments in order. Replaced lists, never changed ones: readers need no lock."""
 
     def __init__(self, segments: list[Segment]) -> None:
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self.replace(segments)
 
     def replace(self, segments: list[Segment]) -> None:

@@ -10,15 +10,16 @@ are led by a background thread, started on first need. Groups complete in index 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from threading import get_ident
 from typing import Any
 
+from pillarbox.log.errors import LogError
+from pillarbox.log.group import Group, decide, left, nothing, tell_all, wake_one
 from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
-
-_logger = logging.getLogger("pillarbox.log")
+from pillarbox.mutex import Mutex, reentrant_call
 
 #: How long records that nobody waits for may stay in memory.
 LAZY_SECONDS = 0.05
@@ -27,41 +28,6 @@ LAZY_SECONDS = 0.05
 GROUP_BYTES_MAX = 8 << 20
 #: At level memory, how much may be buffered before it is written without delay.
 BUFFER_BYTES = 1 << 20
-
-
-class Group:
-    """The records of one frame, and everyone who wants to know when it is confirmed."""
-
-    __slots__ = (
-        "callbacks",
-        "done",
-        "error",
-        "first_index",
-        "futures",
-        "payload_bytes",
-        "records",
-        "segment",
-        "waiters",
-    )
-
-    def __init__(self, first_index: int, segment: SegmentWriter | None) -> None:
-        self.first_index = first_index
-        self.segment = segment
-        self.records: list[bytes] = []
-        self.payload_bytes = 0
-        self.done = False
-        self.error: Exception | None = None
-        self.waiters: list[threading.Lock] = []
-        self.callbacks: list[Callable[[], object]] = []
-        self.futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-
-    def decided(self) -> bool:
-        """`done`, read afresh: another thread may have set it."""
-        return self.done
-
-    @property
-    def wanted(self) -> bool:
-        return bool(self.waiters or self.callbacks or self.futures)
 
 
 _CONFIRMED = Group(0, None)
@@ -116,14 +82,29 @@ def confirmed_ticket(commit: GroupCommit, first_index: int, count: int) -> Ticke
     return Ticket(commit, _CONFIRMED, first_index, count)
 
 
-class GroupCommit:
-    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets."""
+_NOBODY, _APPOINTED = 0, -1  # no thread's number
 
-    def __init__(self, lock: threading.Lock, write: Callable[[Group], None]) -> None:
+
+class GroupCommit:
+    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets.
+
+    A signal handler may raise anywhere in here. A leader that it stops has written who knows
+    what: `poison` says so to everyone. `engaged` are the threads that lead or wait: a handler
+    that interrupts one of them can't be served before that one goes on, so it is refused.
+    """
+
+    def __init__(
+        self,
+        lock: Mutex,
+        write: Callable[[Group], None],
+        poison: Callable[[BaseException], LogError],
+    ) -> None:
         self._lock = lock
         self._write = write
+        self._poison = poison
         self.groups: deque[Group] = deque()
-        self.leading = False
+        self.leader = _NOBODY
+        self.engaged: dict[int, None] = {}
         #: What the leader writes, if it is a group, or someone has asked for it.
         self.under_way: Group | None = None
         self._thread: threading.Thread | None = None
@@ -134,38 +115,60 @@ class GroupCommit:
 
     # -- waiting ---------------------------------------------------------------------------
 
+    def refuse_if_engaged(self) -> None:
+        """Raise if this is a signal handler in whose thread the log has work to do first."""
+        if self.is_busy_here():
+            raise reentrant_call()
+
+    def is_busy_here(self) -> bool:
+        """Whether this thread leads or waits."""
+        me = get_ident()
+        return self.leader == me or me in self.engaged
+
     def wait(self, group: Group, timeout: float | None = None) -> None:
         """Return once the group is decided; lead it if nobody leads."""
         if group.done:
             return
-        lock = self._lock
-        lock.acquire()
-        if group.decided():
-            lock.release()
-            return
-        if not self.leading:
-            self.leading = True
-            lock.release()
-            self._lead(group)
-            return
+        self.refuse_if_engaged()
+        me = get_ident()
+        try:
+            self.engaged[me] = None
+            self._lead_or_park(group, me, timeout)
+        except BaseException as failure:
+            self.abandon(failure)
+            raise
+        finally:
+            self.engaged.pop(me, None)
+
+    def _lead_or_park(self, group: Group, me: int, timeout: float | None) -> None:
         parked = threading.Lock()
         parked.acquire()
-        group.waiters.append(parked)
-        lock.release()
+        with self._lock:
+            if group.decided():
+                return
+            leads = not self.leader
+            if leads:
+                self.leader = me
+            else:
+                group.waiters.append(parked)
+        if leads:
+            self._lead(group)
+            return
         woken = False
         try:
             woken = parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         finally:  # also if it was interrupted: it may have been given a part to play
-            if woken or not _left(group, parked):
-                self._woken(group)
+            if woken or not left(group, parked):
+                self._woken(group, me)
         if not (woken or group.decided()):
             raise TimeoutError("the records are not confirmed yet")
 
-    def _woken(self, group: Group) -> None:
+    def _woken(self, group: Group, me: int) -> None:
         """Go on as the one that was woken: wake the next, or lead."""
         if group.decided():
-            _wake_one(group)
+            wake_one(group)
         else:
+            self.leader = me
             self._lead(group)
 
     def when_done(self, group: Group, callback: Callable[[], object]) -> None:
@@ -206,14 +209,14 @@ class GroupCommit:
     @property
     def idle(self) -> bool:
         """Lock held: nothing is pending and nobody leads."""
-        return not self.leading and not self.groups
+        return not self.leader and not self.groups
 
     def buffered(self, ticket: Ticket) -> None:
         """Level memory: write the buffer before long, or now if it is large."""
         with self._lock:
             group = ticket._group
             if group.payload_bytes > BUFFER_BYTES and not group.callbacks:
-                group.callbacks.append(_nothing)
+                group.callbacks.append(nothing)
                 self._call_thread()
             else:
                 self.arm()
@@ -226,31 +229,35 @@ class GroupCommit:
         small = group.payload_bytes + cost <= JOIN_BYTES_MAX
         if len(self.groups) > 1 or group.wanted or group.segment is not segment or not small:
             return False
-        self.under_way = self.groups.popleft()
+        self.under_way = group
+        self.groups.popleft()
         return True
 
-    def lead_is_over(self, error: Exception | None) -> None:
+    def lead_is_over(self) -> None:
         """End a lead that was taken for what never was in a group (see `Writer.lead`)."""
         with self._lock:
-            if error is None and self.under_way is None and not self.groups:
-                self.leading = False
+            if self.under_way is None and not self.groups:
+                self.leader = _NOBODY
+                self.engaged.pop(get_ident(), None)
                 return
-        self._finish(error, release=True)
+        self._finish(None, release=True)
+
+    def abandon(self, failure: BaseException) -> None:
+        """An error or an interrupt ended what this thread did: if it leads, it does no more."""
+        if self.leader == get_ident():
+            self._finish(self._poison(failure), release=True)
 
     def _lead(self, target: Group | None) -> None:
         """Write groups in order until `target` (or every one) is done, then hand over."""
         while True:
             with self._lock:
-                group = self.under_way = self.groups.popleft()
+                group = self.under_way = self.groups[0]
+                self.groups.popleft()
             error: Exception | None = None
             try:
                 self._write(group)
             except Exception as failure:  # noqa: BLE001 - whatever it is, every waiter gets it
-                error = failure
-            except BaseException as failure:
-                # An interrupt inside a write leaves a frame in an unknown state: it failed.
-                self._finish(RuntimeError(f"interrupted by {failure!r}"), release=True)
-                raise
+                error = self._poison(failure)
             last = group is target if target is not None else not self.groups
             self._finish(error, release=last)
             if last or error is not None:
@@ -258,25 +265,30 @@ class GroupCommit:
 
     def _finish(self, error: Exception | None, *, release: bool) -> None:
         """Decide what was under way, with all that shares its fate; pass the lead on first."""
-        with self._lock:
-            decided = [] if self.under_way is None else [self.under_way]
-            self.under_way = None
-            if error is not None:
-                decided.extend(self.groups)
-                self.groups.clear()
-            _decide(decided, error)
-            if release or error is not None:
-                self._hand_over()
-        for each in decided:
-            _tell(each)
+        decided: list[Group] = []
+        try:
+            with self._lock:
+                if self.under_way is not None:
+                    decided = [self.under_way]
+                if error is not None:
+                    decided = [*decided, *self.groups]
+                    self.groups.clear()
+                decide(decided, error)
+                self.under_way = None
+                if release or error is not None:
+                    self._hand_over()
+                    self.engaged.pop(get_ident(), None)
+        finally:
+            tell_all(decided)
 
     def _hand_over(self) -> None:
         """Lock held: make a waiter of the next groups the leader, or leave the place free."""
         for group in self.groups:
             if group.waiters:
-                group.waiters.pop().release()
+                self.leader = _APPOINTED
+                wake_one(group)
                 return
-        self.leading = False
+        self.leader = _NOBODY
         if self.groups and any(group.wanted for group in self.groups):
             self._call_thread()
 
@@ -285,7 +297,7 @@ class GroupCommit:
         with self._lock:
             if self.groups:
                 return self.groups[-1]
-            if self.leading and self.under_way is None:
+            if self.leader and self.under_way is None:
                 self.under_way = Group(0, None)
             return self.under_way or _CONFIRMED
 
@@ -315,8 +327,9 @@ class GroupCommit:
                 if due:
                     self._armed = False
                 wanted = any(group.wanted for group in self.groups)
-                lead = bool(self.groups) and not self.leading and (due or wanted)
-                self.leading = self.leading or lead
+                lead = bool(self.groups) and not self.leader and (due or wanted)
+                if lead:
+                    self.leader = get_ident()
             if lead:
                 self._lead(None)
 
@@ -327,54 +340,3 @@ class GroupCommit:
         if thread is not None and thread is not threading.current_thread():
             self._call.release()
             thread.join()
-
-
-def _decide(groups: list[Group], error: Exception | None) -> None:
-    for group in groups:
-        group.error = error
-        group.done = True
-        group.records = []
-
-
-def _nothing() -> None:
-    """A callback that only says that the group is wanted."""
-
-
-def _left(group: Group, parked: threading.Lock) -> bool:
-    """A waiter leaves unless it was woken just now; then it has to act as one that was."""
-    try:
-        group.waiters.remove(parked)
-    except ValueError:
-        return False
-    return True
-
-
-def _wake_one(group: Group) -> None:
-    """Wake one waiter of a decided group, who wakes the next."""
-    try:
-        parked = group.waiters.pop()
-    except IndexError:
-        return
-    parked.release()
-
-
-def _tell(group: Group) -> None:
-    """Let everyone know who asked about a decided group."""
-    _wake_one(group)
-    _wake_one(group)
-    for callback in group.callbacks:
-        try:
-            callback()
-        except Exception:
-            _logger.exception("a done-callback of the log failed")
-    for loop, futures in group.futures.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, futures)
-        except RuntimeError:  # the loop was closed meanwhile; nobody is left to tell
-            _logger.debug("an event loop closed before its records were confirmed")
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)

@@ -76,12 +76,16 @@ class LogFullError(LogError):
 
 
 class LogPoisonedError(LogError):
-    """A write or sync failed, so nothing more is confirmed; what was confirmed stays readable."""
+    """A write or sync failed, or a signal handler raised in it: nothing more is confirmed.
+
+    What was confirmed stays readable.
+    """
 
     def __init__(self, path: str, cause: str) -> None:
         super().__init__(
-            f"the log {path} is read-only because a write or sync failed ({cause}); what was"
-            " confirmed is safe, what was not may be lost: check the disk, then open the log again"
+            f"the log {path} is read-only because a write or sync failed or was interrupted"
+            f" ({cause}); what was confirmed is safe, what was not may be lost: check the disk if"
+            " it failed, then open the log again"
         )
         self.path = path
         self.cause = cause

@@ -7,8 +7,6 @@ writer died with the machine) it counts only what the frames themselves prove to
 
 from __future__ import annotations
 
-import threading
-
 from pillarbox.closing import Closing
 from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
 from pillarbox.log.confirmed import ConfirmedReader
@@ -19,6 +17,7 @@ from pillarbox.log.links import misfit
 from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
+from pillarbox.mutex import Mutex
 
 
 class LogReader(ReadableLog, Closing):
@@ -28,7 +27,7 @@ class LogReader(ReadableLog, Closing):
 
     def __init__(self, path: str, disk: Disk) -> None:
         super().__init__(disk, path, Catalog([]), indexing=True)
-        self._refresh_lock = threading.Lock()
+        self._refresh_lock = Mutex()
         self._word = ConfirmedReader(disk, path)
         self._end = 0
         try:

@@ -12,7 +12,6 @@ import itertools
 import logging
 import os
 import secrets
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from pillarbox.log.readable import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
 from pillarbox.log.retention import Retention, first_to_keep
 from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
+from pillarbox.mutex import Mutex
 
 _logger = logging.getLogger("pillarbox.log")
 
@@ -65,7 +65,7 @@ class Log(ReadableLog, Closing):
         self.recovery = recovered
         self.retention = retention
         self._lock_handle = lock_handle
-        self._drop_lock = threading.Lock()
+        self._drop_lock = Mutex()
         self._closed = False
         self._word = ConfirmedWriter(disk, path)
         self._new_id = secrets.token_bytes(16)
@@ -91,6 +91,8 @@ class Log(ReadableLog, Closing):
         self.lead = self._writer.lead_one if durability != MEMORY else _never
         self.sync = self._writer.sync
         _open_logs.add(self)
+        self.halt = self._writer.halt
+        self.abandon = self._writer.commit.abandon
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -190,7 +192,7 @@ class Log(ReadableLog, Closing):
     def leave_to_parent(self) -> None:
         """In a forked child: the log goes on in the parent, and nothing here may touch it."""
         self._foreign = True
-        self._writer.lock = threading.Lock()  # another thread may have held it
+        self._writer.lock = Mutex()  # another thread may have held it
         self._writer.stopped = LogError(
             f"the log {self.path} belongs to the process that this one was forked from; only that"
             " one may write to it"
@@ -286,6 +288,21 @@ class Log(ReadableLog, Closing):
     def last_time_ns(self) -> int:
         """The time of the newest frame; a clock that starts from it never goes back."""
         return self._writer.last_time_ns
+
+    @property
+    def halted(self) -> LogError | None:
+        """Why it takes nothing more, if it does not."""
+        return self._writer.stopped
+
+    @property
+    def leads(self) -> bool:
+        """Whether this thread has to `sync` what it wrote by `lead`."""
+        return self._writer.leads
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread leads or waits, in a frame that a signal handler interrupted."""
+        return self._writer.commit.is_busy_here()
 
     @property
     def poisoned(self) -> LogPoisonedError | None:

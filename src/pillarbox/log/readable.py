@@ -32,7 +32,7 @@ class Watchers:
     """Threads parked until a log grows. Waking costs nothing when nobody is parked."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in between
         self.parked: list[threading.Event] = []
 
     def add(self, event: threading.Event) -> None:

@@ -95,7 +95,7 @@ class FrameReader:
         self._directory = directory
         # Beside a writer in another process nobody else builds the index of the open segment.
         self._indexing = indexing
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may read, too
         self._files: OrderedDict[int, _File] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
@@ -190,10 +190,10 @@ class FrameReader:
         with self._lock:
             self._checked = None
             self._files.pop(segment.base_index, None)
-            for key in [key for key in self._blocks if key[0] == segment.base_index]:
-                del self._blocks[key]
-            for key in [key for key in self._windows if key[0] == segment.base_index]:
-                del self._windows[key]
+            for key in [key for key in list(self._blocks) if key[0] == segment.base_index]:
+                self._blocks.pop(key, None)
+            for key in [key for key in list(self._windows) if key[0] == segment.base_index]:
+                self._windows.pop(key, None)
 
     def close(self) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pillarbox.log.disk import Disk, sync, write_all
 from pillarbox.log.layout import BLOCK_BYTES, SPARE_PREFIX
 from pillarbox.log.segment import SegmentWriter, new_spare_name, zero_fill
+from pillarbox.mutex import Mutex
 
 SPARES_MAX = 2
 
@@ -28,10 +29,10 @@ class SpareFiles:
         self._disk, self._directory = disk, directory
         self._segment_bytes = segment_bytes
         self._prepare_ahead = prepare_ahead
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._threads: list[threading.Thread] = []
         self._preparing = False
-        self._sync_lock = threading.Lock()
+        self._sync_lock = Mutex()
         self._unsynced: deque[SegmentWriter] = deque()
         self._names = [n for n in disk.names(directory) if n.startswith(SPARE_PREFIX)]
 

@@ -9,14 +9,14 @@ At level fsync at most one frame is written and not yet synced at any time.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
 
 import msgspec
 
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit import GROUP_BYTES_MAX, Group, GroupCommit, Ticket
+from pillarbox.log.commit import GROUP_BYTES_MAX, GroupCommit, Ticket
 from pillarbox.log.commits import Commit, encode_commit
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import (
@@ -27,6 +27,7 @@ from pillarbox.log.errors import (
     RecordTooLargeError,
 )
 from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
+from pillarbox.log.group import Group
 from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
 from pillarbox.log.room import Room
@@ -36,6 +37,7 @@ from pillarbox.log.segment import (
     SegmentWriter,
     cost_of,
 )
+from pillarbox.mutex import Mutex
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
@@ -69,8 +71,8 @@ class Writer(Room):
         )
         self.syncs = durability == FSYNC
         self._confirmed, self._rolled = confirmed, rolled
-        self.lock = threading.Lock()
-        self.commit = GroupCommit(self.lock, self._write)
+        self.lock = Mutex()
+        self.commit = GroupCommit(self.lock, self._write, self.poison)
         self.end_index = self.next_index
         last = catalog.segments[-1] if catalog.segments else None
         self.last_time_ns = last.max_time_ns if last else 0
@@ -90,18 +92,22 @@ class Writer(Room):
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
                 segment = self._make_room(cost, urgent=urgent, leave=leave)
-            segment.planned += cost
-            first_index = self.next_index
-            self.next_index = first_index + len(records)
-            group = self.commit.group_for(segment, first_index, cost)
-            group.records.extend(records)
-            group.payload_bytes += cost
             if lazy:
                 self.commit.arm()
-        return Ticket(self.commit, group, first_index, len(records))
+            first_index = self.next_index
+            end_index = first_index + len(records)
+            group = self.commit.group_for(segment, first_index, cost)
+            ticket = Ticket(self.commit, group, first_index, len(records))
+            # No call from here on: a signal handler that raises finds all of this done, or none.
+            segment.planned += cost
+            group.payload_bytes += cost
+            group.records += records
+            self.next_index = end_index
+        return ticket
 
     def append(self, records: Sequence[bytes], *, urgent: bool = False, leave: int = 0) -> int:
         """Append and wait. A lone writer leads at once, with no group and no ticket."""
+        self.commit.refuse_if_engaged()
         first_index = self.lead_one(records[0]) if len(records) == 1 else self.lead(records)
         if first_index is None:
             return self.submit(records, lazy=False, urgent=urgent, leave=leave).wait()
@@ -116,83 +122,88 @@ class Writer(Room):
         from then on, and must call `sync`; else they are confirmed.
         """
         cost = cost_of(records)
-        commit, lock = self.commit, self.lock
+        commit = self.commit
         leads = False
-        lock.acquire()
         try:
-            segment, groups = self._active, commit.groups
-            if (
-                commit.leading
-                or segment is None
-                or segment is not self._filling
-                or self.stopped is not None
-                or cost > GROUP_BYTES_MAX
-                or not segment.fits(cost)
-                or (groups and not commit.take_unwanted(segment, cost))
-            ):
-                lock.release()
-                return None
-            lazy = commit.under_way
-            first_index = self.next_index
-            self.next_index = first_index + len(records)
-            segment.planned += cost
-            leads = commit.leading = True
-            self._write_frame(segment, records if lazy is None else [*lazy.records, *records])
-            leads = self.syncs or lazy is not None
-            commit.leading = leads
-        except BaseException:
-            lock.release()
-            if leads:
-                commit.lead_is_over(self.poisoned)
+            with self.lock:
+                segment, groups = self._active, commit.groups
+                if (
+                    commit.leader
+                    or segment is None
+                    or segment is not self._filling
+                    or self.stopped is not None
+                    or cost > GROUP_BYTES_MAX
+                    or not segment.fits(cost)
+                    or (groups and not commit.take_unwanted(segment, cost))
+                ):
+                    return None
+                lazy = commit.under_way
+                commit.leader = get_ident()
+                first_index = self.next_index
+                self.next_index = first_index + len(records)
+                segment.planned += cost
+                self._write_frame(segment, records if lazy is None else [*lazy.records, *records])
+                leads = self.syncs or lazy is not None
+                if leads:
+                    commit.engaged[commit.leader] = None
+                else:
+                    commit.leader = 0
+            if leads and not self.syncs:
+                commit.lead_is_over()
+        except BaseException as error:
+            commit.abandon(error)
             raise
-        lock.release()
-        if leads and not self.syncs:
-            commit.lead_is_over(None)
         return first_index
 
     def lead_one(self, record: bytes) -> int | None:
         """`lead` for one small record with nothing pending: this stands on the hot path."""
         cost = _SINGLE_BYTES + len(record)
-        commit, lock, segment = self.commit, self.lock, self._active
-        someone_leads = commit.leading  # as seen without the lock; looked at again with it
+        commit, segment = self.commit, self._active
+        someone_leads = commit.leader  # as seen without the lock; looked at again with it
         if someone_leads:
             return None
         if segment is None or cost > JOIN_BYTES_MAX:
             return self.lead((record,))
-        lock.acquire()
-        if (
-            commit.leading
-            or commit.groups
-            or segment is not self._filling
-            or self.stopped is not None
-            or segment.planned + cost > segment.plain_end
-        ):
-            lock.release()
-            return self.lead((record,))
-        segment.planned += cost
-        commit.leading = leads = True
         try:
-            now = time.time_ns()
-            if now < self.last_time_ns:
-                now = self.last_time_ns
-            end = segment.write_single(record, now, self.synced_index)
-            self.last_time_ns = now
-            self.next_index = end
-            leads = self.syncs
-            if not leads:
-                commit.leading = False
-                self.end_index = end
-                self._confirmed(end)
-            return end - 1
-        except OSError as error:
-            raise self.poison(error) from error
+            with self.lock:
+                if (
+                    not commit.leader
+                    and not commit.groups
+                    and segment is self._filling
+                    and self.stopped is None
+                    and segment.planned + cost <= segment.plain_end
+                ):
+                    return self._write_single(segment, record, cost)
         except BaseException as error:
-            self.poison(error)
+            commit.abandon(error)
+            if isinstance(error, OSError) and self.poisoned is not None:
+                raise self.poisoned from error
             raise
-        finally:
-            lock.release()
-            if self.poisoned is not None and leads:
-                commit.lead_is_over(self.poisoned)
+        return self.lead((record,))
+
+    def _write_single(self, segment: SegmentWriter, record: bytes, cost: int) -> int:
+        """Lock held: write it, and lead from then on if it has to be synced; its index."""
+        commit = self.commit
+        me = commit.leader = get_ident()
+        segment.planned += cost
+        now = time.time_ns()
+        if now < self.last_time_ns:
+            now = self.last_time_ns
+        end = segment.write_single(record, now, self.synced_index)
+        self.last_time_ns = now
+        self.next_index = end
+        if self.syncs:
+            commit.engaged[me] = None
+        else:
+            commit.leader = 0
+            self.end_index = end
+            self._confirmed(end)
+        return end - 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this thread has to `sync` what it wrote by `lead`."""
+        return self.commit.leader == get_ident()
 
     def sync(self) -> None:
         """Level fsync: confirm what `lead` wrote, and lead no more."""
@@ -200,8 +211,16 @@ class Writer(Room):
             segment = self._active
             assert segment is not None
             self._sync(segment)
-        finally:
-            self.commit.lead_is_over(self.poisoned)
+            self.commit.lead_is_over()
+        except BaseException as error:
+            self.commit.abandon(error)
+            raise
+
+    def halt(self, error: BaseException) -> None:
+        """Take nothing more, because whoever writes has lost count; what was taken is kept."""
+        if self.stopped is None:
+            cause = f"interrupted by {type(error).__name__}: {error}"
+            self.stopped = LogPoisonedError(self.directory, cause)
 
     def _make_room(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter:
         """Lock held: a segment with reserved room for `cost`, found or made."""

@@ -26,6 +26,7 @@ from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import bytes_of, index_of, location
+from pillarbox.mutex import Mutex
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
@@ -60,7 +61,7 @@ class Compactor:
         self._wake = threading.Event()
         self._asked = False  # for a compaction that is not done
         self._passed = threading.Condition()
-        self._busy = threading.Lock()
+        self._busy = Mutex()
 
     def grown(self, entries: int) -> None:
         """The log has grown; see to it when it has by much. The caller has the store's lock."""
@@ -107,6 +108,11 @@ class Compactor:
                 target=self._run, name="pillarbox-compactor", daemon=True
             )
             self._thread.start()
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread is compacting."""
+        return bool(self._busy._is_owned())
 
     def stop(self) -> None:
         self._stopping = True
@@ -166,6 +172,8 @@ class Compactor:
         """Write the state to its file; the messages that are in it."""
         store = self._store
         with store.lock:
+            if store.log.halted is not None:  # then the state may know less than the log
+                raise store.log.halted
             store.pay()
             store_time = store.clock.now()
             index = store.log.next_index

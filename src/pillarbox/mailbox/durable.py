@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, get_args, overload
@@ -24,6 +23,7 @@ from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm, State, Stats
+from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -126,7 +126,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
         if not self.closed:
             super().close()
-            self._shared.let_go()
+            now_or_soon(self._shared.let_go)
 
     def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
         desk = self._store.desk_for_answer(limits.queue_name(name, "reply_to"))
@@ -270,6 +270,8 @@ class _Shared:
         self.users = 0
 
     def let_go(self, users: int = 1) -> None:
+        if self.store.busy_here:
+            raise reentrant_call()
         with _lock:
             self.users -= users
             if self.users == 0:
@@ -281,7 +283,7 @@ class _Shared:
         self.let_go(self.users)
 
 
-_lock = threading.Lock()
+_lock = Mutex()
 _open_stores: dict[str, _Shared] = {}
 
 

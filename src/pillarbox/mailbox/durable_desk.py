@@ -6,8 +6,8 @@ same order, and tests hold them to it. A body stays in the log: a record has onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.core import apply, decide, journal
 from pillarbox.core.errors import MailboxFullError
@@ -23,11 +23,16 @@ from pillarbox.core.events import (
     Sent,
 )
 from pillarbox.core.queue import Lease, Queue, Record
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import location
+from pillarbox.mailbox.locked import Written
+from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.ledger import DurableStore
+
+R = TypeVar("R")
+X = TypeVar("X")
 
 _NEW = (Sent, Scheduled)
 _DEATHS = (Died, DiedInLine)
@@ -45,6 +50,15 @@ class DurableDesk(Desk):
 
     def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
         return [self.store.body(record, wait=wait) for record in records]
+
+    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+        store = self.store
+        index = store.writer.next_index if store.looked_at else store.begin()
+        try:
+            return super()._happen(events, lazy=lazy)
+        except BaseException as error:
+            store.halt_if_written(index, error)
+            raise
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
@@ -89,107 +103,98 @@ class DurableDesk(Desk):
     # not needed. Nobody else at work: what is written is not even put in a group.
 
     def send_one(self, body: bytes) -> int:
-        queue, store = self.queue, self.store
-        turn, leads, ticket = self._lock, False, None
-        try:
-            try:
-                del turn.token[0]
-            except IndexError:
-                turn.wait()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                key = now >> 1
-                if key <= store.last_key:
-                    key = store.last_key + 1
-                entry = journal.sent_entry(self.number, key, body)
-                index = store.lead(entry)
-                if index is None:
-                    ticket = store.write((entry,), lazy=False, urgent=False)
-                    index = ticket.first_index
-                else:
-                    leads = store.syncs
-                store.last_key = key
-                self.totals.sent += 1
-                record = Record(key, location(index, len(entry)))
-                store.keep_one(index, body)
-                apply.lined_up(queue, (record,), 0)
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                turn.give(None)
-                if turn.line:
-                    turn.make_way()
-        finally:  # whatever happened, others wait for a leader to do its part
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return key
+        return self._lead(self._send_one, body)
 
     def receive_one(self, timeout: int) -> Lease | None:
         """Lease the next message, if that needs no more than a look at the line."""
-        queue, turn = self.queue, self._lock
-        if self.dead is not None or queue.sources:
+        if self.dead is not None or self.queue.sources:
             return None
+        if self.store.confirms_here:
+            raise reentrant_call()
+        return self._lock.run(self._receive_one, timeout)
+
+    def acknowledge_one(self, lease: Lease) -> bool:
+        return self._lead(self._acknowledge_one, lease)
+
+    def _lead(self, step: Callable[[X], tuple[Written | None, R]], of: X) -> R:
+        """Do a step that leads the log if it can, and confirm what it wrote."""
+        if self.store.confirms_here:
+            raise reentrant_call()
         try:
-            del turn.token[0]
-        except IndexError:
-            turn.wait()
+            try:
+                written, answer = self._lock.run(step, of)
+            finally:  # whatever happened, others wait for a leader to do its part
+                self.store.sync_if_leading()
+        except BaseException as error:
+            self.store.log.abandon(error)
+            raise
+        if written is not None:
+            self.store.confirm(written)
+        return answer
+
+    def _send_one(self, body: bytes) -> tuple[Written | None, int]:
+        queue, store = self.queue, self.store
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        key = now >> 1
+        if key <= store.last_key:
+            key = store.last_key + 1
+        store.last_key = key
+        entry = journal.sent_entry(self.number, key, body)
+        before = store.begin()
         try:
-            now = self._now()
-            if now >= queue.wake_at:
-                self.settle(now)
-            if not queue.mask:
-                return None
-            leases = decide.receive(queue, 1, timeout, now)
-            entry = journal.leased_entry(self.number, leases[0])
-            store = self.store
+            index, ticket = store.write_one(entry, urgent=False)
+            self.totals.sent += 1
+            store.keep_one(index, body)
+            apply.lined_up(queue, (Record(key, location(index, len(entry))),), 0)
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        if self.waiters:
+            self.serve(now)
+        return ticket, key
+
+    def _receive_one(self, timeout: int) -> Lease | None:
+        queue, store = self.queue, self.store
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        if not queue.mask:
+            return None
+        leases = decide.receive(queue, 1, timeout, now)
+        entry = journal.leased_entry(self.number, leases[0])
+        before = store.begin()
+        try:
             if store.syncs or store.lead(entry) is None:
                 store.write_if_room((entry,))
             self.totals.received += 1
             apply.leased(queue, leases)
-            return leases[0]
-        finally:
-            turn.give(None)
-            if turn.line:
-                turn.make_way()
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        return leases[0]
 
-    def acknowledge_one(self, lease: Lease) -> bool:
+    def _acknowledge_one(self, lease: Lease) -> tuple[Written | None, bool]:
         queue, store = self.queue, self.store
-        turn, leads, ticket = self._lock, False, None
+        now = self._now()
+        if now >= queue.wake_at:
+            self.settle(now)
+        if lease.deadline <= now:
+            return None, False
+        entry = journal.acknowledged_entry(self.number, lease)
+        before = store.begin()
         try:
-            try:
-                del turn.token[0]
-            except IndexError:
-                turn.wait()
-            try:
-                now = self._now()
-                if now >= queue.wake_at:
-                    self.settle(now)
-                if lease.deadline <= now:
-                    return False
-                entry = journal.acknowledged_entry(self.number, lease)
-                if store.lead(entry) is None:
-                    ticket = store.write((entry,), lazy=False, urgent=True)
-                else:
-                    leads = store.syncs
-                store.forget((lease,))
-                self.totals.deleted += 1
-                apply.acknowledged(queue, (lease,))
-                if self.waiters:
-                    self.serve(now)
-            finally:
-                turn.give(None)
-                if turn.line:
-                    turn.make_way()
-        finally:
-            if leads:
-                store.sync()
-        if ticket is not None:
-            store.confirm(ticket)
-        return True
+            _, ticket = store.write_one(entry, urgent=True)
+            store.forget((lease,))
+            self.totals.deleted += 1
+            apply.acknowledged(queue, (lease,))
+        except BaseException as error:
+            store.halt_if_written(before, error)
+            raise
+        if self.waiters:
+            self.serve(now)
+        return ticket, True
 
     def configure(self, **changes: Any) -> None:
         super().configure(**changes)

@@ -41,10 +41,11 @@ from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.durable_desk import DurableDesk
 from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
 from pillarbox.mailbox.location import index_of, locations
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
 from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.store import Store
@@ -103,6 +104,8 @@ class DurableStore(Store):
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.lead
+        self.writer = self.log._writer  # for the hot path, as is the next one
+        self._commit = self.writer.commit
         self.compactor = Compactor(self, keeping.history, snapshot_index)
         self.compactor.look(0)
 
@@ -154,6 +157,13 @@ class DurableStore(Store):
                     raise
             del self._owed[0]
 
+    def begin(self) -> int:
+        """Pay what is owed, and say at which index a step that writes begins. Needs the lock."""
+        if self._owed:
+            with translated(self.path):
+                self.pay()
+        return self.writer.next_index
+
     def write_if_room(self, entries: Sequence[bytes]) -> None:
         """Put on record what nobody waits for, unless that takes room that others will need.
 
@@ -165,7 +175,10 @@ class DurableStore(Store):
             logger.debug("a full disk has no room for what nobody waits for", store=self.path)
 
     def lead(self, entry: bytes) -> int | None:
-        """`write`, with nobody else at work: its index, or None. Where `syncs`, `sync` it then."""
+        """`write`, with nobody else at work: its index, or None if somebody is. Needs the lock.
+
+        Where the store `syncs`, `sync_if_leading` must follow.
+        """
         if self._foreign:
             self._refuse_after_fork()
         if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
@@ -173,7 +186,6 @@ class DurableStore(Store):
         if len(entry) > self.compactor.budget.largest_bytes:
             self.compactor.expect((entry,))
         try:
-            self.pay()
             index = self._lead(entry)
         except (LogError, OSError) as error:
             raise in_words_of_mailboxes(error, self.path) from error
@@ -181,8 +193,18 @@ class DurableStore(Store):
             self.compactor.grown(1)
         return index
 
-    def sync(self) -> None:
-        """Confirm what `lead` wrote."""
+    def write_one(self, entry: bytes, *, urgent: bool) -> tuple[int, Ticket | None]:
+        """`lead`, or else `write`: its index, and a promise if it is not led. Needs the lock."""
+        index = self.lead(entry)
+        if index is not None:
+            return index, None
+        ticket = self.write((entry,), lazy=False, urgent=urgent)
+        return ticket.first_index, ticket
+
+    def sync_if_leading(self) -> None:
+        """Confirm what `write_one` wrote."""
+        if not self._commit.leader or not self.log.leads:
+            return
         try:
             self.log.sync()
         except (LogError, OSError) as error:
@@ -201,6 +223,11 @@ class DurableStore(Store):
         """See whether the time of day was set: a restart of the machine needs to know."""
         if self.time is not None:
             self.time.note()
+
+    def halt_if_written(self, index: int, error: BaseException) -> None:
+        """A handler raised within a step: if the log has grown past `index`, it knows too much."""
+        if self.log.next_index != index:
+            self.log.halt(error)
 
     def restart_after_fork(self) -> None:
         super().restart_after_fork()
@@ -335,6 +362,17 @@ class DurableStore(Store):
 
     # -- the end ---------------------------------------------------------------------------
 
+    @property
+    def confirms_here(self) -> bool:  # type: ignore[override]
+        """Whether this thread leads the log, or waits for it: a handler can't write meanwhile."""
+        commit = self._commit
+        return bool(commit.leader or commit.engaged) and commit.is_busy_here()
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread was interrupted in the middle of something that has to end first."""
+        return self.lock.is_mine() or self.log.busy_here or self.compactor.busy_here
+
     def close(self) -> None:
         """Write a last snapshot, if anything was written, and let go of the directory."""
         if self._foreign:  # what is open belongs to the process that this one was forked from
@@ -342,7 +380,7 @@ class DurableStore(Store):
         self.compactor.stop()
         with translated(self.path):
             try:
-                if self.log.poisoned is None:
+                if self.log.halted is None:
                     self.note_time()
                     if self.log.next_index > self.compactor.snapshot_index:
                         self.compactor.take_snapshot()

@@ -21,6 +21,7 @@ from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.reading import Reader
 from pillarbox.mailbox.store import Store, no_queue
+from pillarbox.mutex import now_or_soon
 
 T = TypeVar("T")
 
@@ -300,7 +301,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         self._closed = True
-        self._desk.wake_all(self)
+        now_or_soon(self._desk.wake_all, self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.approximate_count():,} messages)"

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS
 from pillarbox.core import apply, limits
+from pillarbox.core.events import Leased
+from pillarbox.core.finish import finish
+from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
@@ -41,25 +44,32 @@ _OPTIONS = tuple(MemoryOptions.__annotations__)
 def _acknowledge(message: Delivered[Any], strict: bool = False) -> bool:
     """The work is done: delete the message."""
     lease: Lease = message._delivery
-    token, take, give, clock, queue, lines, box = message._mailbox._settling
+    token, give, clock, queue, lines, _ = message._mailbox._settling
     try:
         del token[0]
     except IndexError:
-        take()
+        return _settle(message, strict)
+    held = token
     try:
-        if lease.deadline > clock() and not queue.groups:
+        if lease.deadline > clock() and lease.timeout in lines and not queue.groups:
             line = lines[lease.timeout]
             lease.deadline = 0
             if line[0] is lease:
                 line.popleft()
             else:
-                queue.leases.pass_over()
+                queue.leases.stale += 1
+                if queue.leases.stale > STALE_MAX:
+                    queue.leases.tidy()
             return True
-    except KeyError:  # it stands in no line
-        pass
     finally:
+        del held
         give(None)
-    answer: bool = box._acknowledge(lease)
+    return _settle(message, strict)
+
+
+def _settle(message: Delivered[Any], strict: bool) -> bool:
+    """The general way to acknowledge."""
+    answer: bool = message._mailbox._settling[-1]._acknowledge(message._delivery)
     return message._strictly(answer, "acknowledge") if strict else answer
 
 
@@ -120,18 +130,19 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def _equip(self) -> None:
         """What the quick verbs need, in one tuple each: that is quicker than as attributes."""
         desk, store, queue = self._desk, self._store, self._desk.queue
-        turn, clock = store.lock, store.clock.now
-        token, take, give = turn.token, turn.wait, turn.give
+        token, give, clock = store.lock.token, store.lock.give, store.clock.now
         lane, lines = queue.lanes[0], queue.leases.lines
-        self._tools = token, take, give, clock, queue, desk, store, lane, lines
-        self._settling = token, take, give, clock, queue, lines, self
+        self._tools = token, give, clock, queue, desk, store, lane, lines
+        self._settling = token, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for one plain message, in one
     # frame a verb (tests/unit/test_hot_path.py holds them to it). Plain means no option, no
-    # group, no policy. What is called is a local name first: CPython calls those much faster.
+    # group, no policy, and no other thread at work (see `Turn`). What is called is a local name
+    # first: CPython calls those much faster. A signal handler may raise after any call: what was
+    # begun then is finished.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        token, take, give, clock, queue, desk, store, lane, _ = self._tools
+        token, give, clock, queue, desk, store, lane, _ = self._tools
         if options or not desk.plain:
             return super().send(body, **options)
         try:
@@ -143,7 +154,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         try:
             del token[0]
         except IndexError:
-            take()
+            return super().send(body)
+        held = token
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -152,24 +164,30 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
-            if not lane:
-                queue.mask |= 1
             lane.append(Record(key, data))
+            queue.mask |= 1
             if desk.waiters:
                 desk.serve(now)
+        except BaseException:
+            if lane:
+                queue.mask |= 1
+            raise
         finally:
+            del held
             give(None)
         return store.prefix + str(key)
 
     def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        token, take, give, clock, queue, desk, store, lane, _ = self._tools
+        token, give, clock, queue, desk, store, lane, _ = self._tools
         if options or not desk.plain:
             return super().send_many(bodies, **options)
-        data = self._packed(list(bodies))
+        bodies = list(bodies)
+        data = self._packed(bodies)
         try:
             del token[0]
         except IndexError:
-            take()
+            return super().send_many(bodies)
+        held = token
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -184,11 +202,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 queue.mask |= 1
             if desk.waiters:
                 desk.serve(now)
+        except BaseException:
+            if lane:
+                queue.mask |= 1
+            raise
         finally:
+            del held
             give(None)
         return store.message_ids(keys)
 
-    def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+    def _quick_receive(  # noqa: PLR0915 - another frame would cost more than it tidies
+        self, **options: Unpack[ReceiveOptions]
+    ) -> Sequence[Message[T]]:
         count, timeout, wait = 1, _VISIBILITY_NS, 0
         if options:
             seconds: Any = options.get("wait_time_seconds")
@@ -196,13 +221,15 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 wait = seconds * limits.SECOND_NS
             else:
                 count, timeout, wait = self._receive_options(**options)
-        token, take, give, clock, queue, desk, _, lane, lines = self._tools
+        token, give, clock, queue, desk, _, lane, lines = self._tools
         if count == 1 and desk.plain:
-            lease = None
             try:
                 del token[0]
             except IndexError:
-                take()
+                self._refuse_if_closed()
+                return self._receive(1, timeout, wait)
+            held = token
+            lease = None
             try:
                 now = clock()
                 if now >= queue.wake_at:
@@ -211,16 +238,22 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 if mask and line is not None and not queue.groups:
                     if mask != 1:
                         lane = queue.lanes[mask.bit_length() - 1]
-                    record: Record = lane.popleft()  # type: ignore[assignment]
-                    queue.strays.pop(record.key, None)
-                    if not lane:
-                        queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
+                    record: Record = lane[0]  # type: ignore[assignment]
                     deadline, number = now + timeout, record.deliveries + 1
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
                     line.append(lease)
+                    lane.popleft()
+                    queue.strays.pop(record.key, None)
+                    if not lane:
+                        queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
                     if deadline < queue.wake_at:
                         queue.wake_at = deadline
+            except BaseException:
+                if lease is not None:
+                    finish(queue, Leased([lease]))
+                raise
             finally:
+                del held
                 give(None)
             if lease is not None:
                 try:
@@ -245,11 +278,13 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     def _quick_batch(self, count: int, timeout: int) -> list[Message[T]]:
         """New messages of the only priority in use; none if that is not all there is to it."""
-        token, take, give, clock, queue, desk, _, lane, _ = self._tools
+        token, give, clock, queue, desk, _, lane, _ = self._tools
         try:
             del token[0]
         except IndexError:
-            take()
+            return []
+        held = token
+        leases: list[Lease] = []
         try:
             now = clock()
             if now >= queue.wake_at:
@@ -267,7 +302,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             terms = repeat(1), repeat(now), repeat(now + timeout), repeat(timeout)
             leases = list(map(Lease, records, *terms))
             apply.leased(queue, leases)
+        except BaseException:
+            if leases:
+                finish(queue, Leased(leases))
+            raise
         finally:
+            del held
             give(None)
         try:
             faces = repeat(self._face)
@@ -277,22 +317,28 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     def _quick_acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
         leases = self._leases(messages)
-        token, take, give, clock, queue, lines, _ = self._settling
+        token, give, clock, queue, lines, _ = self._settling
         done = 0
         try:
             del token[0]
         except IndexError:
-            take()
+            return self._desk.acknowledge(leases)
+        held = token
         try:
             now = clock()
-            if lines and now < queue.wake_at and not queue.groups and not queue.leases.unusual:
-                for lease in leases:
+            usual = lines and not queue.groups and not queue.leases.unusual
+            try:
+                for lease in leases if usual and now < queue.wake_at else ():
                     if lease.deadline <= now:
                         break
                     lease.deadline = 0  # so one that is named twice counts once
                     done += 1
-                queue.leases.pass_over(done)
+            finally:
+                queue.leases.stale += done
+            if queue.leases.stale > STALE_MAX:
+                queue.leases.tidy()
         finally:
+            del held
             give(None)
         answers = [True] * done
         return answers if done == len(leases) else answers + self._desk.acknowledge(leases[done:])
@@ -300,7 +346,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         super().close()
-        self._tools = [], self._refuse, *self._tools[2:]  # an open mailbox need not ask
+        self._tools = [], *self._tools[1:]  # no token: an open mailbox need not ask
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)

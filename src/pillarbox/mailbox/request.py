@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import count
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
 from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
@@ -39,12 +41,13 @@ _PAUSE_DOUBLINGS_MAX = 10
 class _Ask:
     """One caller that waits. `answer` and `leads` are set before its gate is opened."""
 
-    __slots__ = ("acknowledged", "answer", "gate", "leads")
+    __slots__ = ("acknowledged", "answer", "gate", "leads", "thread")
 
     def __init__(self) -> None:
         self.answer: Message[Any] | None = None
         self.acknowledged = False
         self.leads = False  # it receives for all
+        self.thread = get_ident()
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -86,9 +89,9 @@ class RequestClient(Closing, Generic[Req, Rep]):
         self._reply_to = replies.name if reply_to is None else limits.text("reply_to", reply_to)
         self._shared = shared
         self._clock: Clock = clock or SystemClock()
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._asks: dict[str, _Ask] = {}  # by the id of the request
-        self._led = False  # someone receives for all
+        self._leader = 0  # the thread that receives for all, or the one that was told to
         self._tickets = count()
         self._sending: dict[int, None] = {}  # tickets of sends that have not answered yet
         # Answers that came before `send` told the id of their request, and the first ticket
@@ -124,6 +127,9 @@ class RequestClient(Closing, Generic[Req, Rep]):
 
     def close(self) -> None:
         """Close what `open` opened, and delete the mailbox for answers with what is in it."""
+        now_or_soon(self._close)
+
+    def _close(self) -> None:
         replies: Any = self._replies
         if self._opened and not replies.closed:
             try:
@@ -156,6 +162,8 @@ class RequestClient(Closing, Generic[Req, Rep]):
 
         `TimeoutError` if none came in time; the request is not taken back then.
         """
+        if self._leader == get_ident():  # a signal handler, in whose thread all answers come
+            raise reentrant_call()
         until = self._clock.now() + limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
         self._keep()
         ask = _Ask()
@@ -206,8 +214,8 @@ class RequestClient(Closing, Generic[Req, Rep]):
         _note(self._own, request_id)
         if request_id in self._early:
             _, ask.answer = self._early.pop(request_id)
-        elif not self._led:
-            self._led = ask.leads = True
+        elif not self._leader:
+            self._leader, ask.leads = get_ident(), True
 
     def _wait(self, ask: _Ask, until: int) -> None:
         while ask.answer is None:
@@ -226,10 +234,10 @@ class RequestClient(Closing, Generic[Req, Rep]):
                 return
             for other in self._asks.values():
                 if other.answer is None:
-                    other.leads = True
+                    self._leader, other.leads = other.thread, True
                     open_gate(other.gate)
                     return
-            self._led = False
+            self._leader = 0
 
     def _lead(self, ask: _Ask, until: int) -> None:
         """Receive for all, until this one has its answer or its time is up."""

@@ -23,7 +23,8 @@ from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
-from pillarbox.mailbox.desk import Desk, Written
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.turn import Turn
 
@@ -42,6 +43,7 @@ class Store:
     settles_all = True  # whether an operation settles all that it needs, however much that is
     waits = False  # whether anything has to be waited for before it is confirmed
     looked_at = False  # what happens now, happens because time has passed and someone looks
+    confirms_here = False  # whether this thread, which a handler interrupted, waits for that
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()

@@ -42,7 +42,7 @@ class Parked:
         self.gate = threading.Lock()  # opened to cut a pause short
         self.gate.acquire()
         self._channel: Channel | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the mailbox
 
     def use(self, channel: Channel | None) -> None:
         """From now on it waits on this channel; on none once it has its answer."""
@@ -254,7 +254,7 @@ def _close_all(idle: list[Channel]) -> None:
         idle.pop().close()
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may open or close a mailbox
 _known: weakref.WeakValueDictionary[Address, Channels] = weakref.WeakValueDictionary()
 
 

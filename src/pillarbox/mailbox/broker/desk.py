@@ -138,7 +138,7 @@ class ThreadDesk(RemoteDesk):
         self.declaration = Declare()
         self.declared_at = ""  # the instance of the broker
         self._parked: set[Parked] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may receive or close, too
 
     def outcome(self, command: Command, *, again: bool = True, **how: Any) -> Any:
         """What comes of this command; `again` if the queue may be made again for it."""
@@ -174,12 +174,12 @@ class ThreadDesk(RemoteDesk):
         """Lease what is there; else wait until something is, or the time is up."""
         parked = Parked(owner)
         with self._lock:
-            if owner.closed:
-                return []
             self._parked.add(parked)
         command = Receive(count, microseconds(timeout), microseconds(wait))
         seconds = wait / limits.SECOND_NS + ANSWER_SECONDS_MAX
         try:
+            if owner.closed:  # asked only now: a signal handler may have closed it just before
+                return []
             deliveries: list[Delivery] = self.outcome(command, seconds=seconds, parked=parked)
             return deliveries
         except WokenError:
@@ -191,7 +191,7 @@ class ThreadDesk(RemoteDesk):
     def wake_all(self, owner: object) -> None:
         """Every receive parked by this owner ends empty-handed."""
         with self._lock:
-            for parked in self._parked:
+            for parked in list(self._parked):
                 if parked.owner is owner:
                     parked.wake()
 

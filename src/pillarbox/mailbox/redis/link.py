@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from threading import get_ident
 from typing import Any, TypeVar
 
 from redis import exceptions as e
@@ -18,6 +19,7 @@ from pillarbox.mailbox.redis.plan import Call, Plan
 from pillarbox.mailbox.redis.retry import Attempts
 from pillarbox.mailbox.redis.site import Address, Site
 from pillarbox.mailbox.redis.trip import Trip
+from pillarbox.mutex import reentrant_call
 
 R = TypeVar("R")
 
@@ -47,8 +49,8 @@ class Link:
         self._retry_seconds = retry_seconds
         self._idle: dict[Address, list[_Wire]] = {}
         self._pid = os.getpid()
-        self._asking = threading.Lock()
-        self._parked: dict[_Wire, str] = {}  # and the queue that it sleeps on
+        self._asking = threading.RLock()  # a signal handler may ask, too
+        self._parked: dict[_Wire, tuple[str, int]] = {}  # and the queue, and the thread that waits
         self._closed = False
 
     def run(self, plan: Plan[R]) -> R:
@@ -69,9 +71,12 @@ class Link:
     def unblock(self, queue: str) -> None:
         """Wake every receiver that is parked on this queue through this link."""
         while True:
-            parked = [wire for wire, where in list(self._parked.items()) if where == queue]
+            waits = list(self._parked.items())
+            parked = [wire for wire, (where, _) in waits if where == queue]
             if not parked:
                 return
+            if any(thread == get_ident() for _, (_, thread) in waits):
+                raise reentrant_call()  # it can't leave before this handler returns
             for wire in parked:
                 if wire.client_id is not None:
                     self._unblock(wire)
@@ -145,7 +150,7 @@ class Link:
         call = trip.call
         if wire.client_id is None:
             wire.client_id = int(wire.ask("CLIENT", "ID"))
-        self._parked[wire] = call.queue
+        self._parked[wire] = call.queue, get_ident()
         try:
             if call.stop is not None and call.stop():
                 return None

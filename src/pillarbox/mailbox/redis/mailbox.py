@@ -14,6 +14,7 @@ from pillarbox.mailbox.redis.face import Face
 from pillarbox.mailbox.redis.link import Link
 from pillarbox.mailbox.redis.opening import Opening, RedisOptions
 from pillarbox.mailbox.redis.queues import delete
+from pillarbox.mutex import now_or_soon
 
 T = TypeVar("T")
 
@@ -146,6 +147,9 @@ class RedisMailbox(Face[T, Link], Closing, Generic[T]):
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
         self._verbs.closed = True
+        now_or_soon(self._let_go)
+
+    def _let_go(self) -> None:
         self._link.unblock(self.name)
         if self._owns_link:
             self._link.close()

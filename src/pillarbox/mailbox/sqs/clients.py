@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import boto3
 from botocore import UNSIGNED
@@ -25,13 +26,48 @@ from botocore.awsrequest import (
 from botocore.config import Config
 from botocore.session import get_session
 
+from pillarbox.mutex import Mutex, reentrant_call
+
+R = TypeVar("R")
+X = TypeVar("X")
+
 CONNECTIONS_MAX = 64  # kept open; more are opened when needed
 CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 45  # more than twice the longest poll
+_DEPTH_MAX = 2
 REGION_OF_OTHERS = "us-east-1"  # what servers other than Amazon's are signed for
 
 _current: ContextVar[Poll | None] = ContextVar("poll", default=None)
-_making = threading.Lock()
+_making = Mutex()
+
+
+class _Depth(threading.local):
+    """How many calls this thread is in: more than one in a signal handler that interrupts one."""
+
+    now = 0
+
+
+_depth = _Depth()
+
+
+def is_inside() -> bool:
+    """Whether this thread is in a call to SQS, or between two of them."""
+    return _depth.now > 0
+
+
+def one_deeper(call: Callable[[X], R], of: X) -> R:
+    """Make a call. One that interrupts another has a client of its own: they share no lock."""
+    depth = _depth.now
+    if depth >= _DEPTH_MAX:
+        raise reentrant_call()
+    outer = _current.get()
+    try:
+        _depth.now = depth + 1
+        _current.set(None)  # what was interrupted is none of this one's business
+        return call(of)
+    finally:
+        _depth.now = depth
+        _current.set(outer)
 
 
 class Poll:
@@ -117,12 +153,16 @@ def shared_client(session: boto3.Session | None, region: str | None, endpoint: s
 
     So it is to be asked for before each call: two processes can't share connections.
     """
-    return client_of(os.getpid(), session, region, endpoint)
+    return client_of(os.getpid(), session, region, endpoint, max(_depth.now, 1))
 
 
 @lru_cache(maxsize=128)
 def client_of(
-    process: int, session: boto3.Session | None, region: str | None, endpoint: str | None
+    process: int,
+    session: boto3.Session | None,
+    region: str | None,
+    endpoint: str | None,
+    depth: int = 1,
 ) -> Any:
     """The client of a process for these."""
     with _making:  # boto3 sessions are not to be used by two threads at once

@@ -10,12 +10,13 @@ from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import SpecialForm, State, Stats
-from pillarbox.mailbox.sqs.clients import Poll, shared_client
+from pillarbox.mailbox.sqs.clients import Poll, is_inside, one_deeper, shared_client
 from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mailbox.sqs.face import Face
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.steps import Call, Interrupted, Step, Verb, run
 from pillarbox.mailbox.sqs.verbs import SQSOptions, Verbs, verbs_for
+from pillarbox.mutex import now_or_soon, reentrant_call
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,7 +49,7 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
     def _set_up(self, verbs: Verbs[T], where: tuple[Any, str | None, str | None]) -> None:
         self._verbs = verbs
         self._where = where
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may receive, too
         self._polls: set[Poll] = set()
         self._closing = threading.Event()
 
@@ -174,8 +175,13 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
 
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
+        self._verbs.closed = True
+        now_or_soon(self._hang_up)
+
+    def _hang_up(self) -> None:
+        if is_inside():
+            raise reentrant_call()
         with self._lock:
-            self._verbs.closed = True
             polls = list(self._polls)
         self._closing.set()
         for poll in polls:
@@ -216,6 +222,9 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
         return run(verb, self._do)
 
     def _do(self, step: Step) -> Any:
+        return one_deeper(self._step, step)
+
+    def _step(self, step: Step) -> Any:
         if not isinstance(step, Call):
             self._closing.wait(step.seconds)
             return None
@@ -223,10 +232,10 @@ class SQSMailbox(Face[T], Closing, Generic[T]):
             return self._call(step)
         poll = Poll()
         with self._lock:
-            if self._verbs.closed:
-                raise Interrupted
             self._polls.add(poll)
         try:
+            if self._verbs.closed:
+                raise Interrupted
             with poll:
                 return self._call(step)
         except MailboxError:

@@ -19,7 +19,7 @@ from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX, Verb, pause
 from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, Entry
 
-_settling = threading.Lock()  # held for a few instructions, never while SQS is asked
+_settling = threading.RLock()  # held for a few instructions, none of which is a call
 
 
 class Delivery:
@@ -53,9 +53,9 @@ class Delivery:
     def claim(self, now: int) -> bool:
         """True for the one that may settle it."""
         with _settling:
-            alive = self.alive(now)
+            alive = not self._over and now < self._deadline
             self._over = self._over or alive
-            return alive
+        return alive
 
     def reopen(self) -> None:
         """It could not be settled: it may be tried again."""

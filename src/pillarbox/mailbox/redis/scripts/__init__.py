@@ -38,7 +38,7 @@ class Scripts(dict[str, Script]):
     def __init__(self, **pieces: str) -> None:
         super().__init__()
         self._pieces = pieces
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in between
 
     def __missing__(self, name: str) -> Script:
         with self._lock:

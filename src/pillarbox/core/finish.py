@@ -1,0 +1,238 @@
+"""finish(queue, event): what `apply` does, after an interrupt has stopped it half way.
+
+A signal handler may raise while an event is applied, Ctrl-C's among them. The event is decided,
+and on disk if there is one; so it must happen, whole. Its messages are taken out of wherever
+they are by now, put where the event puts them, and everything that counts messages is counted
+again. That visits every message of the queue, which is no matter: interrupts are rare.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+from pillarbox.core import apply, lines
+from pillarbox.core import events as e
+from pillarbox.core.changes import change, like_new, note, place_anew
+from pillarbox.core.queue import (
+    NEVER,
+    NO_LANE,
+    Attempt,
+    Death,
+    Extra,
+    Group,
+    Lease,
+    Outcome,
+    Queue,
+    Record,
+    next_deadline,
+)
+
+
+def finish(queue: Queue, event: e.Event) -> None:
+    """Let the event happen that was being applied, however much of it has happened."""
+    if isinstance(event, e.Purged):
+        apply.purged(queue)
+        return
+    keys = {record.key for record in _records(event)}
+    if isinstance(event, e.Removed):
+        keys.update(event.keys)
+        for lease in queue.leases.among(keys).values():
+            _ended(lease)
+    queues = {queue, queue.dead_letters, getattr(event, "target", None)}
+    touched = [each for each in queues if each is not None]
+    for each in touched:
+        _take_out(each, keys)
+    for record in _records(event):
+        _forget_position(record)
+    _PUT[type(event)](queue, event)
+    for each in touched:
+        _count_again(each)
+
+
+def _records(event: Any) -> Iterable[Record]:
+    """The messages that an event touches."""
+    for name in ("records", "leases"):
+        for each in getattr(event, name, ()):
+            yield each if isinstance(each, Record) else each.record
+    if hasattr(event, "lease"):
+        yield event.lease.record
+    if hasattr(event, "record"):
+        yield event.record
+
+
+def _forget_position(record: Record) -> None:
+    """It gets another; without it, it may have nothing that only some messages have."""
+    if record.extra is not None and record.extra.position is not None:
+        change(record, position=None)
+        if record.extra == Extra():
+            record.extra = None
+
+
+def _take_out(queue: Queue, keys: Container[int]) -> None:
+    if queue.rewriting is not None:
+        queue.rewrite(*queue.rewriting)
+    all_lines: list[deque[Any]] = [*queue.lanes.values(), *queue.returned.values()]
+    all_lines += [group.waiting for group in queue.groups.values()]
+    for line in all_lines:
+        kept = [item for item in line if isinstance(item, Group) or item.key not in keys]
+        if len(kept) < len(line):
+            queue.rewrite(line, kept)
+    for lane in queue.lanes.values():  # a removal turns a lane, and may not have turned it back
+        queue.rewrite(lane, sorted(lane, key=lines.standing))
+    queue.schedule.rebuild(keys)
+    queue.leases.rebuild(keys)
+
+
+def _put(queue: Queue, record: Record, *, back: bool = False, to_front: bool = False) -> None:
+    """Into its line; what was delivered before comes `back`."""
+    if record.extra is not None and record.extra.group is not None:
+        group = queue.groups.setdefault(record.extra.group, Group())
+        lines.insert(group.waiting, record)
+    elif back and queue.settings.redelivery == "original":
+        lines.insert(queue.returned.setdefault(record.priority, deque()), record)
+    elif to_front:
+        lines.stand_first(queue, record)
+    else:
+        lines.stand_last(queue, record)
+
+
+def _sent(queue: Queue, event: e.Sent) -> None:
+    for record in event.records:
+        apply.remember(queue, record)
+        _put(queue, record)
+
+
+def _scheduled(queue: Queue, event: e.Scheduled) -> None:
+    for record in event.records:
+        apply.remember(queue, record)
+        queue.schedule.add(event.due, record)
+
+
+def _came_due(queue: Queue, event: e.CameDue) -> None:
+    place_anew(queue, event)
+    _put(queue, event.record, back=event.record.deliveries > 0)
+
+
+def _returned(queue: Queue, event: e.Returned) -> None:
+    if queue.settings.max_deliveries or queue.settings.dead_on_receive:
+        _note(event.lease, event.at, event.outcome)
+    record = _ended(event.lease)
+    record.deliveries = event.lease.number
+    if event.due:
+        queue.schedule.add(event.due, record)
+    else:
+        _put(queue, record, back=True)
+
+
+def _released(queue: Queue, event: e.Released) -> None:
+    record, before = _ended(event.lease), event.lease.extra
+    change(record, releases=before.releases + 1 if before is not None else 1)
+    _put(queue, record, back=True, to_front=event.to_front)
+
+
+def _extended(queue: Queue, event: e.Extended) -> None:
+    queue.leases.add(event.lease)
+    queue.leases.extend(event.lease, event.deadline)
+
+
+def _died(queue: Queue, event: e.Died) -> None:
+    _note(event.lease, event.at, event.outcome)
+    record = _ended(event.lease)
+    record.deliveries = event.lease.number
+    _bury(queue, record, event.reason, event.at)
+
+
+def _redriven(queue: Queue, event: e.Redriven) -> None:
+    for record in event.records:
+        like_new(record, event.at)
+        _put(event.target, record)
+
+
+def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
+    assert queue.dead_letters is not None, "decide lets nothing die without a dead-letter queue"
+    change(record, death=Death(queue.name, reason, at), place=at >> 1)
+    _put(queue.dead_letters, record)
+
+
+def _acknowledged(queue: Queue, event: e.Acknowledged) -> None:
+    for lease in event.leases:
+        _ended(lease)
+
+
+def _ended(lease: Lease) -> Record:
+    lease.deadline = 0
+    return lease.record
+
+
+def _note(lease: Lease, at: int, outcome: Outcome) -> None:
+    """Keep this failure in the message's history, unless that was done."""
+    extra = lease.record.extra
+    attempt = Attempt(lease.leased_at, at, outcome)
+    if extra is None or attempt not in extra.attempts:
+        note(lease, at, outcome)
+
+
+_PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
+    e.Sent: _sent,
+    e.Scheduled: _scheduled,
+    e.CameDue: _came_due,
+    e.Rescheduled: lambda queue, event: queue.schedule.add(event.due, event.record),
+    e.Leased: lambda queue, event: queue.leases.add_all(event.leases),
+    e.Acknowledged: _acknowledged,
+    e.Returned: _returned,
+    e.Released: _released,
+    e.Extended: _extended,
+    e.Died: _died,
+    e.DiedInLine: lambda queue, event: _bury(queue, event.record, event.reason, event.at),
+    e.Redriven: _redriven,
+    e.Removed: lambda queue, event: None,
+}
+
+
+def _count_again(queue: Queue) -> None:
+    """Who is held, which groups stand in line, and everything else that follows from the rest."""
+    timed = [record for _, _, record in queue.schedule if record.deliveries]
+    held = Counter(
+        record.extra.group
+        for record in (*timed, *(lease.record for lease in queue.leases))
+        if record.extra is not None and record.extra.group is not None
+    )
+    for name in held:
+        queue.groups.setdefault(name, Group())
+    for name, group in list(queue.groups.items()):
+        group.held, group.lane = held[name], NO_LANE
+        if not group.waiting and not group.held:
+            del queue.groups[name]
+    _line_up(queue)
+    for priority, line in list(queue.returned.items()):
+        if not line:
+            del queue.returned[priority]
+    queue.grouped = sum(len(group.waiting) for group in queue.groups.values())
+    queue.mask = sum(
+        1 << priority
+        for priority in queue.lanes.keys() | queue.returned.keys()
+        if queue.lanes.get(priority) or priority in queue.returned
+    )
+    lines.sort_out(queue)
+    queue.wake_at = next_deadline(queue) or NEVER
+
+
+def _line_up(queue: Queue) -> None:
+    """Groups that have something to deliver stand in line once, where they stood if they did."""
+    ready = {id(g): g for g in queue.groups.values() if g.waiting and not g.held}
+    queue.lined_up = len(ready)
+    for priority, lane in list(queue.lanes.items()):
+        items = []
+        for item in lane:
+            if isinstance(item, Group):
+                if ready.pop(id(item), None) is None:
+                    continue
+                item.lane = priority
+            items.append(item)
+        if len(items) < len(lane):
+            queue.rewrite(lane, items)
+    for group in ready.values():
+        group.lane = group.waiting[0].priority
+        queue.lanes[group.lane].append(group)

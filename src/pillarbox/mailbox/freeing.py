@@ -1,0 +1,28 @@
+"""Gives the memory of very many messages back bit by bit: all at once would hold others up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from threading import Thread
+from time import sleep
+from typing import Any
+
+_AT_ONCE_MAX = 10_000
+_SLICE = 50
+_PAUSE_SECONDS = 0.000_1
+
+
+def free_slowly(lines: Iterable[deque[Any]]) -> None:
+    """Keep what is in long lines, which are about to be cleared, and let go of it bit by bit."""
+    kept = [deque(line) for line in lines if len(line) > _AT_ONCE_MAX]
+    if kept:
+        Thread(target=_free, args=[kept], name="pillarbox-free", daemon=True).start()
+
+
+def _free(kept: list[deque[Any]]) -> None:
+    for each in kept:
+        while each:
+            for _ in range(min(len(each), _SLICE)):
+                each.popleft()
+            sleep(_PAUSE_SECONDS)

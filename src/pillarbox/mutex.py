@@ -1,0 +1,52 @@
+"""A lock that a thread can't take twice: where it would wait for itself, it is told so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from pillarbox.core.errors import ReentrantCallError
+
+P = ParamSpec("P")
+
+_RLock: Any = type(threading.RLock())
+
+
+class Mutex(_RLock):  # type: ignore[misc]
+    """`with mutex:`; a signal handler that needs what it interrupted gets `ReentrantCallError`.
+
+    It is released by C code, which no handler can keep from it.
+    """
+
+    def __enter__(self) -> bool:
+        if self._is_owned():
+            raise reentrant_call()
+        try:
+            return bool(self.acquire())
+        except BaseException:  # a signal handler raised, perhaps when it was ours already
+            if self._is_owned():
+                self.release()
+            raise
+
+
+def reentrant_call() -> ReentrantCallError:
+    """What a handler gets to read."""
+    return ReentrantCallError(
+        "this thread was interrupted in the middle of another call to the same mailbox or store, "
+        "which can't go on before the signal handler returns: let the handler set a flag, put "
+        "the work on a queue.SimpleQueue, or hand it to another thread"
+    )
+
+
+def now_or_soon(work: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
+    """Do this now; or in another thread, where it is a call that this one interrupted.
+
+    For closing: that must work in any signal handler. The program waits for it before it ends.
+    """
+    try:
+        work(*args, **options)
+    except ReentrantCallError:
+        threading.Thread(
+            target=work, args=args, kwargs=options, name="pillarbox-close", daemon=False
+        ).start()
