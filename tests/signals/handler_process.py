@@ -108,7 +108,7 @@ def closing(program: Program, rounds: int) -> None:
         other = program.box
         try:
             while not other.closed:
-                for message in other.receive(wait_time_seconds=20):
+                for message in other.receive(wait_time_seconds=20, visibility_timeout=2):
                     program.received.append(message.body)
                     message.acknowledge()
         except MailboxClosedError:
@@ -135,7 +135,7 @@ def closing(program: Program, rounds: int) -> None:
     thread.join(60)
     waiting.woken = bool(woken)
     program.box = program.open()
-    while program.receive(0.5):
+    while program.receive(3):  # what a server gave to a poll that was closed comes back
         pass
 
 

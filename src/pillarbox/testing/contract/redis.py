@@ -70,8 +70,9 @@ class RedisBackend(Backend):
     def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
         url = f"{self.url}/-"
         mailbox = self.mailbox_class(name, body_type, url=url, scripts=self.scripts, **options)
-        self._opened.append(mailbox)
-        return self._face(mailbox)
+        face = self._face(mailbox)
+        self._opened.append(face)
+        return face
 
     def pass_time(self, seconds: float) -> None:
         self._now += round(seconds * 1_000_000)
@@ -90,8 +91,8 @@ class RedisBackend(Backend):
         return shared_server()
 
     def close(self) -> None:
-        for mailbox in self._opened:
-            self._face(mailbox).close()
+        for face in self._opened:
+            face.close()
         for server in self.servers():
             server.ask("FLUSHALL")
             if self._now != _START:  # scripts with a time of their own: nobody needs them again
