@@ -1,4 +1,4 @@
-"""What has an end, and comes to it with the `with` block that it was opened in."""
+"""Context-manager mixins that call `close()` on exit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,23 @@ class Closing(ABC):
 
 
 class AsyncClosing(ABC):
-    """Closed at the end of an `async with` block."""
+    """Opened by an `async with` block, and closed at its end."""
 
     __slots__ = ()
+
+    async def open(self) -> Self:
+        """Do what has to be awaited before it can be used; by default nothing."""
+        return self
 
     @abstractmethod
     async def close(self) -> None: ...
 
     async def __aenter__(self) -> Self:
-        return self
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()

@@ -46,9 +46,6 @@ class AsyncLocalMailbox(AsyncClosing, Generic[T]):
         """Nothing has to be waited for."""
         return self
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
     async def send(
         self,
         body: T,

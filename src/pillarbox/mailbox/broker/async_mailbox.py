@@ -121,9 +121,6 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
             self._to_declare = None
         return self
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
     async def send(
         self,
         body: T,

@@ -165,9 +165,6 @@ class AsyncRedisMailbox(Face[T, AsyncLink], AsyncClosing, Generic[T]):
         if self._owns_link:
             await self._link.close()
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
     async def _run(self, plan: Plan[R]) -> R:
         if not self._opened:
             await self.open()

@@ -189,9 +189,6 @@ class AsyncSQSMailbox(Face[T], AsyncClosing, Generic[T]):
             poll.cancel()
         await self._line.close()
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
     # What messages ask of the mailbox that delivered them.
 
     async def _acknowledge(self, delivery: Delivery) -> bool:

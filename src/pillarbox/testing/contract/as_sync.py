@@ -97,7 +97,7 @@ class SyncFace:
     def __init__(self, mailbox: AsyncMailbox[Any], loop: EventLoopThread) -> None:
         self._mailbox = mailbox
         self._loop = loop
-        loop.call(mailbox.open())
+        loop.call(mailbox.__aenter__())
 
     @property
     def name(self) -> str:
