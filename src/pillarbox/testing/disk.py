@@ -145,7 +145,6 @@ class SimDisk:
                 disk._words[path] = [versions[survivor - 1]]
         return disk
 
-    @_one_step
     def used_bytes(self) -> int:
         directories = list(self._directories.values())  # copies: other threads are at work, too
         inodes = {id(i): i for d in directories for i in list(d.entries.values())}
