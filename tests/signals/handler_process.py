@@ -171,11 +171,16 @@ def ticking(handler: Callable[[int, FrameType | None], None]) -> None:
 
 def tick() -> None:
     """Once more; a handler asks for it when it is done."""
-    signal.setitimer(signal.ITIMER_REAL, EVERY_SECONDS)
+    if not _still.is_set():
+        signal.setitimer(signal.ITIMER_REAL, EVERY_SECONDS)
 
 
 def still() -> None:
+    _still.set()  # first: a handler that is about to run must not ask for the next
     signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+_still = threading.Event()
 
 
 def as_it_was(self: Turn, step: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -1,0 +1,81 @@
+"""Who stands where in line, and how few looks it takes to find out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from pillarbox.core import apply, decide, lines
+from pillarbox.core import commands as c
+from pillarbox.core import events as e
+from pillarbox.core.finish import finish
+from pillarbox.core.queue import Lease, Queue, Record, waiting
+from tests.core.scene import S, Scene
+
+
+class CountedLine(deque[Any]):
+    """A line that counts the looks at it."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        CountedLine.looks += 1
+        return super().__getitem__(at)
+
+
+def test_R51_a_message_is_found_by_a_few_looks_at_a_long_line() -> None:
+    queue = Queue("long")
+    queue.lanes[0] = CountedLine(Record(1_000 + 7 * number, b"") for number in range(100_000))
+    queue.mask = 1
+    for key in (1_000, 1_000 + 7 * 50_000, 1_000 + 7 * 99_999):
+        CountedLine.looks = 0
+        found = lines.find(queue, key)
+        assert found is not None
+        assert found.key == key
+        assert CountedLine.looks < 40
+    assert lines.find(queue, 1_001) is None
+
+
+def test_R51_lines_that_an_older_version_left_unsorted_are_sorted_out() -> None:
+    scene = Scene()
+    scene.send("a", "b", "c")
+    lane = scene.queue.lanes[0]
+    lane.append(lane.popleft())  # "a" went to the end, and nothing was noted
+
+    lines.sort_out(scene.queue)
+
+    assert [record.body for record in waiting(scene.queue)] == ["b", "c", "a"]
+    for name in "abc":
+        assert lines.find(scene.queue, scene.records[name].key) is scene.records[name]
+
+
+def test_R51_of_leases_that_end_together_the_oldest_messages_come_back_first() -> None:
+    scene = Scene()
+    scene.send("a", "b", "c", "d")
+    first = scene.receive(2)
+    scene.do(c.Release(first))  # the line is now c, d, a, b
+    scene.receive(2)
+    scene.receive(2)  # a and b, at the same time
+    due = decide.tick(scene.queue, scene.now + 3_600 * S, 3)
+    names = [event.lease.record.body for event in due if isinstance(event, e.Returned)]
+    assert names == ["a", "b", "c"]
+
+
+def test_R51_the_keys_of_what_is_scheduled_can_be_had_in_no_order() -> None:
+    queue = Queue("later")
+    apply.scheduled(queue, [Record(1, b""), Record(2, b"")], 5)
+    assert sorted(queue.schedule.keys()) == [1, 2]
+
+
+def test_R111_a_line_that_was_being_rewritten_is_written() -> None:
+    scene = Scene()
+    scene.send("a", "b")
+    lane = scene.queue.lanes[0]
+    scene.queue.rewriting = (lane, list(lane))
+    lane.clear()  # and then a handler raised
+
+    finish(scene.queue, e.Sent([scene.record("c")]))
+
+    assert [record.body for record in waiting(scene.queue)] == ["a", "b", "c"]
+    leases: list[Lease] = decide.receive(scene.queue, 3, S, scene.now)
+    assert len(leases) == 3
