@@ -72,9 +72,8 @@ class Leases:
         if line is None and timeout != UNUSUAL:
             line = self._open_line(timeout)
         if line is not None:
-            keys = [lease.record.key for lease in leases]
             self._tied = self._tied or bool(line and line[-1].deadline == leases[0].deadline)
-            line.extend(leases if keys == sorted(keys) else sorted(leases, key=_key_of))
+            line.extend(leases if len(leases) == 1 else sorted(leases, key=_key_of))
         else:
             for lease in leases:
                 self._add_unusual(lease)

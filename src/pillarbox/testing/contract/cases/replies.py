@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.testing.contract.cases.case import Case
 
 
@@ -121,30 +122,28 @@ class Replies(Case):
         self.one(requests).reply(body)
         assert self.one(answers).body == body
 
+    def _answered(self, requests: Mailbox[Any], answers: Mailbox[Any], body: Any) -> None:
+        """One request, whose answer arrives as it was given."""
+        requests.send("a", reply_to=answers.name)
+        request = self.one(requests)
+        request.reply(body)
+        request.acknowledge()
+        answer = self.one(answers)
+        assert answer.body == body
+        assert answer.acknowledge()
+
     @pytest.mark.parametrize("kind", [bytes, str, Any, Sum])
     def test_R110_a_mailbox_object_of_another_type_changes_no_answer(self, kind: Any) -> None:
         requests, answers = self.open(), self.open(int)
         self.backend.again(answers, kind)
         for body in (5, 6):
-            requests.send("a", reply_to=answers.name)
-            request = self.one(requests)
-            request.reply(body)
-            request.acknowledge()
-            answer = self.one(answers)
-            assert answer.body == body
-            assert answer.acknowledge()
+            self._answered(requests, answers, body)
 
     def test_R110_whoever_opened_the_queue_first_decides_nothing(self) -> None:
         first = self.open(bytes)
         answers, requests = self.backend.again(first, Any), self.open()
         for body in (5, "text", "5", None):
-            requests.send("a", reply_to=answers.name)
-            request = self.one(requests)
-            request.reply(body)
-            request.acknowledge()
-            answer = self.one(answers)
-            assert answer.body == body
-            assert answer.acknowledge()
+            self._answered(requests, answers, body)
 
     @pytest.mark.parametrize("reply_to", ["", 7, b"answers", "\ud800"], ids=repr)
     def test_R22_a_bad_reply_to_is_refused_and_nothing_is_sent(self, reply_to: Any) -> None:
