@@ -14,7 +14,7 @@ def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
     """What an error of the log of the store at `path` is to a mailbox."""
     if isinstance(error, LogFullError):
         return MailboxFullError(
-            f"{error}. Messages can still be received and acknowledged, and that makes room, too"
+            f"{error}. You can still receive and acknowledge messages, which frees space"
         )
     if isinstance(error, LogClosedError):
         return MailboxClosedError(f"the store {path} was closed: open it again")
