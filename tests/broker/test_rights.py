@@ -216,6 +216,7 @@ NATIVE_NAMES_NO_QUEUE = {
     "Reject": "handles reason",
     "Peek": "state count skip",
     "Delete": "ids",  # of this queue's messages
+    "Redrive": "limit skip",
     "Declare": "content_type redelivery capacity immortal create",
     "Survey": "queue",  # see what a list shows, below
     "Hello": "queue",

@@ -140,7 +140,10 @@ class Native:
                 return await asyncio.to_thread(self._peek, command, name)
             if isinstance(command, _BY_HANDLES):
                 return await self._settle_all(command, name)
-            steps = _STEPS[type(command)](self, command, name, principal)
+            if isinstance(command, wire.Redrive):
+                return await self._redrive(command, name, principal)
+            assert isinstance(command, wire.Delete)
+            steps = self._box(name).delete_steps(command.ids)
             return wire.Done(await self._broker.in_slices(steps))
         except (MailboxError, SqsError) as error:
             return self._failed(error)
@@ -352,14 +355,27 @@ class Native:
             told.append(self._told(desk, looked_at, body))
         return wire.Delivered(told)
 
-    def _delete(self, command: wire.Delete, name: str, _: Principal) -> Iterator[int]:
-        return self._box(name).delete_steps(command.ids)
-
-    def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> Iterator[int]:
+    async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
         def allow(targets: Iterable[str]) -> None:
             self._broker.rights.check_move(principal, targets)
 
-        return self._box(name).redrive_steps(command.ids, to=command.to, allow=allow)
+        box, looked = self._box(name), 0
+        left = box.stats().ready - command.skip
+
+        def steps() -> Iterator[int]:
+            nonlocal looked
+            limit, skip = command.limit, command.skip
+            parts = box.redrive_steps(
+                command.ids, to=command.to, allow=allow, limit=limit, skip=skip
+            )
+            for seen, moved in parts:
+                looked += seen
+                yield moved
+
+        moved = await self._broker.in_slices(steps())
+        if command.limit is None:
+            return wire.Done(moved)
+        return wire.Moved(moved, looked - moved, max(0, left - looked))
 
     def _box(self, name: str) -> LocalMailbox[bytes]:
         """A mailbox on the desk, for what is asked too seldom to be quick."""
@@ -449,10 +465,6 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Receive: lambda n, c, q: _not_alone(),
     wire.Outline: lambda n, c, q: _not_alone(),
     wire.Recall: lambda n, c, q: _not_alone(),
-}
-_STEPS: dict[type[wire.Command], Callable[[Native, Any, str, Principal], Iterator[int]]] = {
-    wire.Delete: Native._delete,
-    wire.Redrive: Native._redrive,
 }
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
 _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))

@@ -245,7 +245,8 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         to: str | None = None,
     ) -> int:
         """Send waiting dead letters back where they came from, or `to` another mailbox."""
-        return self._store.confirmed_once(lambda: sum(self.redrive_steps(ids, where=where, to=to)))
+        steps = self.redrive_steps(ids, where=where, to=to)
+        return self._store.confirmed_once(lambda: sum(moved for _, moved in steps))
 
     def redrive_steps(
         self,
@@ -254,28 +255,32 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
         allow: Callable[[Iterable[str]], None] | None = None,
-    ) -> Iterator[int]:
-        """`redrive`, a few messages at a time: how many each step moved. Others go on between.
+        limit: int | None = None,
+        skip: int = 0,
+    ) -> Iterator[tuple[int, int]]:
+        """`redrive`, a few messages at a time: how many each step looked at, and how many it moved.
 
-        Without `ids`: those that are ready when it begins, not what comes later. `allow` raises
-        if messages may not go to one of these queues; then nothing of its step has moved.
+        Without `ids`: those that are ready when it begins, not what comes later; with a `limit`
+        no more than so many of them, after the first `skip`. `allow` raises if messages may not
+        go to one of these queues; then nothing of its step has moved.
         """
         self._refuse_if_closed()
         if to is not None and limits.queue_name(to, "to") == self.name:
             raise InvalidParameterError("to", to, "the name of another mailbox")
         keys = None if ids is None else iter(self._keys(ids))
-        left, skip = self._desk.counts()[0] if keys is None else 0, 0
+        left = self._desk.counts()[0] - skip if keys is None else 0
+        left = left if limit is None else min(left, limit)
         while True:
             if keys is not None:
                 seen = self._desk.pick(list(islice(keys, SLICE)))
             else:
-                seen = self._desk.look("ready", min(SLICE, left), skip)
+                seen = self._desk.look("ready", min(SLICE, left), skip) if left > 0 else []
             if not seen:
                 return
             moved = self._redrive(seen, where, to, allow)
             left -= len(seen)
             skip += len(seen) - moved
-            yield moved
+            yield len(seen), moved
 
     def _redrive(
         self,

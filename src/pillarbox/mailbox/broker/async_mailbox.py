@@ -26,6 +26,7 @@ from pillarbox.mailbox.broker.mailbox import (
     answer_to,
     broker_of,
     declaration_of,
+    deletes,
     redrives,
     remember,
     reply_queue,
@@ -259,8 +260,9 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Delete messages by id, whatever their state; how many there were."""
-        noted: Any = self._notes.delete(ids)
-        return int(await self._outcome(*noted))
+        self._notes._refuse_if_closed()
+        parts = deletes(list(self._notes._keys(ids)))
+        return sum([await self._outcome(part) for part in parts])
 
     async def redrive(
         self,
@@ -279,7 +281,13 @@ class AsyncBrokerMailbox(AsyncClosing, Generic[T]):
                     if (chosen is None or message.id in chosen) and where(message):
                         matching.append(message.id)
             chosen = matching
-        return sum([await self._outcome(move) for move in redrives(chosen, to)])
+        moves = redrives(chosen, to)
+        try:
+            part = next(moves)
+            while True:
+                part = moves.send(await self._outcome(part))
+        except StopIteration as done:
+            return int(done.value)
 
     async def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""

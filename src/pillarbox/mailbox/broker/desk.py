@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pillarbox.clock import WallClock
@@ -25,7 +25,6 @@ from pillarbox.mailbox.broker.wire import (
     Command,
     Declare,
     Declared,
-    Delete,
     Delivery,
     Extend,
     Nack,
@@ -115,9 +114,6 @@ class RemoteDesk:
 
     def purge(self) -> Any:
         return self.ask(Purge())
-
-    def remove(self, ids: Collection[str]) -> Any:
-        return self.ask(Delete(list(ids)))
 
     def counts(self) -> Any:
         return self.ask(Tally())

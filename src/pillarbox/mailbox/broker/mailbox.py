@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pillarbox.core import limits
@@ -16,7 +16,9 @@ from pillarbox.mailbox.broker.desk import ThreadDesk
 from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.mailbox.broker.wire import (
     Declare,
+    Delete,
     Drop,
+    Moved,
     Peek,
     Policy,
     Redrive,
@@ -29,6 +31,7 @@ from pillarbox.mailbox.protocol import DeadLetterPolicy, SpecialForm
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:9324"
+PART = 10_000  # messages that are moved or deleted in one request
 _PAGE = 1_000  # messages that are looked at in one step
 _REPLIES_MAX = 100
 _PATIENCE_SECONDS_MAX = 3_600
@@ -105,8 +108,7 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
     def delete(self, ids: Iterable[str]) -> int:
         """Delete messages by id, whatever their state; how many there were."""
         self._refuse_if_closed()
-        deleted: int = self._desk.remove(self._keys(ids))
-        return deleted
+        return sum(self._desk.outcome(part) for part in deletes(list(self._keys(ids))))
 
     def redrive(
         self,
@@ -126,7 +128,13 @@ class BrokerMailbox(LocalMailbox[T], Generic[T]):
                     if (chosen is None or message.id in chosen) and where(message):
                         matching.append(message.id)
             chosen = matching
-        return sum(self._desk.outcome(move) for move in redrives(chosen, to))
+        moves = redrives(chosen, to)
+        try:
+            part = next(moves)
+            while True:
+                part = moves.send(self._desk.outcome(part))
+        except StopIteration as done:
+            return int(done.value)
 
     def _to_redrive(self, ids: Iterable[str] | None, to: str | None) -> list[str] | None:
         self._refuse_if_closed()
@@ -233,12 +241,37 @@ def broker_of(options: BrokerOptions) -> Any:
     return address
 
 
-def redrives(chosen: Sequence[str] | None, to: str | None) -> list[Redrive]:
-    """The commands that move these, as many as a command may name in each."""
-    if chosen is None:
-        return [Redrive(None, to)]
-    most = limits.MESSAGES_MAX
-    return [Redrive(list(chosen[i : i + most]), to) for i in range(0, len(chosen), most)]
+def redrives(chosen: Sequence[str] | None, to: str | None) -> Generator[Redrive, Any, int]:
+    """Move these in parts, each of which the broker answers in time; how many were moved.
+
+    All of them are those that are ready when it begins. What comes later, or comes back, stays.
+    """
+    total = skip = 0
+    if chosen is not None:
+        for some in batched(chosen):
+            total += yield Redrive(some, to)
+        return total
+    left: int | None = None
+    while left is None or left > 0:
+        part: Moved = yield Redrive(None, to, PART if left is None else min(PART, left), skip)
+        looked = part.moved + part.stay
+        left = part.left if left is None else left - looked
+        total += part.moved
+        skip += part.stay
+        if not looked:  # others took the rest
+            break
+    return total
+
+
+def deletes(ids: Sequence[Any]) -> list[Delete]:
+    """The commands that delete these messages."""
+    return [Delete(some) for some in batched(ids)]
+
+
+def batched(ids: Sequence[str]) -> Iterator[list[str]]:
+    """These ids, as many as the broker works off in time in each part."""
+    for first in range(0, len(ids), PART):
+        yield list(ids[first : first + PART])
 
 
 def reply_queue(reply_to: str, desk: ThreadDesk) -> str:

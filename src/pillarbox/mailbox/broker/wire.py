@@ -102,10 +102,16 @@ class Delete(Struct, array_like=True, tag="delete", frozen=True):
 
 
 class Redrive(Struct, array_like=True, tag="redrive", frozen=True):
-    """Move dead letters back; all of them without `ids`, each to its source without `to`."""
+    """Move dead letters back; all of them without `ids`, each to its source without `to`.
+
+    With a `limit` the broker looks at this many of those that are ready, after the first `skip`,
+    and answers `Moved`.
+    """
 
     ids: _Ids | None = None
     to: _Text | None = None
+    limit: _Count | None = None
+    skip: Annotated[int, Meta(ge=0)] = 0
 
 
 class Policy(Struct, array_like=True, frozen=True):
@@ -273,6 +279,18 @@ class Done(Struct, array_like=True, tag="done", frozen=True):
     value: int
 
 
+class Moved(Struct, array_like=True, tag="moved", frozen=True):
+    """A part of a redrive: how many it moved, how many stay, and how many are behind those."""
+
+    moved: int
+    stay: int
+    left: int
+
+    @property
+    def value(self) -> Moved:
+        return self
+
+
 class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
     """Ready, scheduled, in flight, dead, and the age of the oldest in nanoseconds."""
 
@@ -358,6 +376,7 @@ Result = (
     | Delivered
     | Settled
     | Done
+    | Moved
     | Tallied
     | Declared
     | Surveyed
