@@ -69,7 +69,8 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
 
 lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
-	$(COMPILE) pyproject.toml --extra broker --constraint requirements/dev.lock --output-file requirements/broker.lock
+	$(COMPILE) pyproject.toml --extra broker --extra cli --constraint requirements/dev.lock --output-file requirements/broker.lock
+	$(COMPILE) pyproject.toml --extra broker --extra cli --extra spark --constraint requirements/dev.lock --output-file requirements/run.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) requirements/interop.in --output-file requirements/interop.lock

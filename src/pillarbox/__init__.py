@@ -14,38 +14,37 @@ Examples:
 import importlib
 import typing
 
-from pillarbox.core.errors import (
-    InvalidParameterError,
-    MailboxClosedError,
-    MailboxConnectionError,
-    MailboxError,
-    MailboxFullError,
-    MailboxStorageError,
-    ReceiptHandleExpiredError,
-    ReentrantCallError,
-    SerializationError,
-)
-from pillarbox.log import Log, LogReader, Retention
-from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
-from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
-from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
-from pillarbox.mailbox.message import (
-    AsyncMessage,
-    DeadLetter,
-    FailedDelivery,
-    Message,
-    Undecodable,
-)
-from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
-from pillarbox.mailbox.request import RequestClient
-from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
-
 if typing.TYPE_CHECKING:
     from pillarbox.bus import MessageBus
+    from pillarbox.core.errors import (
+        InvalidParameterError,
+        MailboxClosedError,
+        MailboxConnectionError,
+        MailboxError,
+        MailboxFullError,
+        MailboxStorageError,
+        ReceiptHandleExpiredError,
+        ReentrantCallError,
+        SerializationError,
+    )
+    from pillarbox.log import Log, LogReader, Retention
+    from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
+    from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
+    from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
+    from pillarbox.mailbox.message import (
+        AsyncMessage,
+        DeadLetter,
+        FailedDelivery,
+        Message,
+        Undecodable,
+    )
+    from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
+    from pillarbox.mailbox.request import RequestClient
+    from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
     from pillarbox.pipeline import Pipeline
     from pillarbox.worker import Dispatcher, MainLoop, Worker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AsyncBrokerMailbox",
@@ -85,19 +84,50 @@ __all__ = [
     "open_mailbox",
 ]
 
-# Imported when first asked for, so that a plain mailbox stays cheap to import. The decorator
-# `worker` has the name of its package, and so stays there: `from pillarbox.worker import worker`.
-_LATER = {
+# Each name is imported when it is first used: `import pillarbox` takes milliseconds, and a program
+# pays only for what it uses. The decorator `worker` has the name of its package and stays there:
+# `from pillarbox.worker import worker`.
+_HOMES = {
+    "AsyncBrokerMailbox": "pillarbox.mailbox.broker",
+    "AsyncDurableMailbox": "pillarbox.mailbox.durable",
+    "AsyncInMemoryMailbox": "pillarbox.mailbox.memory",
+    "AsyncMailbox": "pillarbox.mailbox.protocol",
+    "AsyncMessage": "pillarbox.mailbox.message",
+    "BrokerMailbox": "pillarbox.mailbox.broker",
+    "DeadLetter": "pillarbox.mailbox.message",
+    "DeadLetterPolicy": "pillarbox.mailbox.protocol",
     "Dispatcher": "pillarbox.worker",
+    "DurableMailbox": "pillarbox.mailbox.durable",
+    "FailedDelivery": "pillarbox.mailbox.message",
+    "InMemoryMailbox": "pillarbox.mailbox.memory",
+    "InvalidParameterError": "pillarbox.core.errors",
+    "Log": "pillarbox.log",
+    "LogReader": "pillarbox.log",
+    "Mailbox": "pillarbox.mailbox.protocol",
+    "MailboxClosedError": "pillarbox.core.errors",
+    "MailboxConnectionError": "pillarbox.core.errors",
+    "MailboxError": "pillarbox.core.errors",
+    "MailboxFullError": "pillarbox.core.errors",
+    "MailboxStorageError": "pillarbox.core.errors",
     "MainLoop": "pillarbox.worker",
+    "Message": "pillarbox.mailbox.message",
     "MessageBus": "pillarbox.bus",
     "Pipeline": "pillarbox.pipeline",
+    "ReceiptHandleExpiredError": "pillarbox.core.errors",
+    "ReentrantCallError": "pillarbox.core.errors",
+    "RequestClient": "pillarbox.mailbox.request",
+    "Retention": "pillarbox.log",
+    "SerializationError": "pillarbox.core.errors",
+    "Stats": "pillarbox.mailbox.protocol",
+    "Undecodable": "pillarbox.mailbox.message",
     "Worker": "pillarbox.worker",
+    "open_async_mailbox": "pillarbox.mailbox.url",
+    "open_mailbox": "pillarbox.mailbox.url",
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _LATER.get(name)
+    home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pillarbox' has no attribute {name!r}")
     found: object = getattr(importlib.import_module(home), name)

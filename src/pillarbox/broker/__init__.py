@@ -1,14 +1,11 @@
 """The broker: queues behind the real SQS protocol, in one process on one port."""
 
-try:
-    import httptools as _httptools
-    import uvloop as _uvloop
-except ImportError as error:
-    raise ImportError("the broker needs more packages: pip install 'pillarbox[broker]'") from error
+from pillarbox.extras import extra as _extra
 
-from pillarbox.broker.config import Config, DeclaredQueue, Key
-from pillarbox.broker.http import Handler, Request, Response, StreamingResponse
-from pillarbox.broker.server import Broker
+with _extra("broker", "the broker"):
+    from pillarbox.broker.config import Config, DeclaredQueue, Key
+    from pillarbox.broker.http import Handler, Request, Response, StreamingResponse
+    from pillarbox.broker.server import Broker
 
 __all__ = [
     "Broker",
@@ -20,5 +17,3 @@ __all__ = [
     "Response",
     "StreamingResponse",
 ]
-
-del _httptools, _uvloop

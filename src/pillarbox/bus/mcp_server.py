@@ -17,19 +17,14 @@ import msgspec
 
 from pillarbox import AsyncMailbox, AsyncMessage, MailboxError, __version__, open_async_mailbox
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.extras import extra
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.protocol import State
 
-try:
+with extra("mcp", "the MCP server"):
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
     from pydantic import Field
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"the MCP server needs {error.name}, which is not installed; "
-        "install it with: pip install 'pillarbox[mcp]'",
-        name=error.name,
-    ) from error
 
 _HELD_MAX = 10_000  # deliveries that can be acknowledged; the oldest are forgotten first
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from cyclopts import App, Parameter
+from rich.text import Text
 
 from pillarbox import __version__
 from pillarbox.cli import output
@@ -33,11 +34,13 @@ _SLOW_SYNC_MS = 20.0
 _FREE_BYTES_MIN = 1 << 30
 _SKEW_SECONDS_MAX = 1.0
 _REDIS_MIN = 7
+_COLOURS = {"good": "green", "absent": "yellow", "bad": "bold red"}
 _EXTRAS = {
     "broker": ("uvloop", "httptools", "jinja2", "prometheus-client"),
     "redis": ("redis",),
     "sqs": ("boto3", "aiobotocore"),
     "spark": ("pyspark", "pyarrow"),
+    "delta": ("deltalake",),
     "mcp": ("mcp",),
     "telemetry": ("opentelemetry-api",),
 }
@@ -76,14 +79,11 @@ def doctor(
     else:
         table = output.columns("check", "state", "found", "what to do")
         for finding in findings:
-            table.add_row(finding.what, _painted(finding.state), finding.found, finding.advice)
+            state = Text(finding.state, style=_COLOURS[finding.state])
+            # As text, since rich would take [broker] for markup.
+            table.add_row(finding.what, state, Text(finding.found), Text(finding.advice))
         output.console().print(table)
     return FAILED if any(finding.state == "bad" for finding in findings) else OK
-
-
-def _painted(state: str) -> str:
-    colours = {"good": "green", "absent": "yellow", "bad": "bold red"}
-    return f"[{colours[state]}]{state}[/]"
 
 
 def _existing(path: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from pillarbox.cli.output import OK, UsageError
+from pillarbox.extras import MissingExtraError
 
 app = App(
     name="mcp",
@@ -30,9 +31,7 @@ def serve(
         raise UsageError("Name at least one mailbox by its URL.")
     try:
         server = import_module("pillarbox.bus.mcp_server")
-    except ModuleNotFoundError as error:
-        if "pip install" not in str(error):
-            raise
+    except MissingExtraError as error:
         raise UsageError(f"{error}.") from error
     try:
         server.build_server(urls).run()

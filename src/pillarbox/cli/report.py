@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from pillarbox.cli import output
 from pillarbox.cli.output import FAILED, OK
 from pillarbox.cli.pipeline import QUIET
+from pillarbox.extras import extra
 from pillarbox.pipeline import PipelineError
 from pillarbox.spark import session
 from pillarbox.spark.errors import SparkError
@@ -43,11 +44,12 @@ def report(
 ) -> int:
     """Write Parquet tables and one HTML page with charts."""
     try:
-        from pillarbox.pipeline.report import (  # noqa: PLC0415 - behind an extra
-            check_history,
-            make_report,
-            page,
-        )
+        with extra("spark", "a report"):
+            from pillarbox.pipeline.report import (  # noqa: PLC0415 - behind an extra
+                check_history,
+                make_report,
+                page,
+            )
 
         check_history(url)  # before Spark is started
         spark = session(master, app_name="pillarbox report", conf=QUIET)

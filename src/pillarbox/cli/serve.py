@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from pillarbox.cli import output
 from pillarbox.cli.output import FAILED, OK
+from pillarbox.extras import extra
 
 if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
@@ -83,9 +84,10 @@ def serve(
     json: Annotated[bool, _flag("Tell where it is as JSON.", "JSON")] = False,
 ) -> int:
     """Run the broker until SIGTERM or Ctrl-C."""
-    import uvloop  # noqa: PLC0415 - with the broker, behind an extra
+    with extra("broker", "the broker"):
+        import uvloop  # noqa: PLC0415 - behind an extra
 
-    from pillarbox.broker.config import load  # noqa: PLC0415 - behind an extra
+        from pillarbox.broker.config import load  # noqa: PLC0415 - behind an extra
 
     flags = {
         "host": host,

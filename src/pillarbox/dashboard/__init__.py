@@ -4,8 +4,11 @@ Server-rendered pages that keep themselves up to date with server-sent events. T
 serves it at `/`; `pillarbox dashboard URL...` serves it for stores, Redis and SQS.
 """
 
-from pillarbox.dashboard.boxes import BrokerBoxes, UrlBoxes
-from pillarbox.dashboard.dashboard import Dashboard, mount
-from pillarbox.dashboard.pipelines import Pipelines
+from pillarbox.extras import extra as _extra
+
+with _extra("broker", "the dashboard"):
+    from pillarbox.dashboard.boxes import BrokerBoxes, UrlBoxes
+    from pillarbox.dashboard.dashboard import Dashboard, mount
+    from pillarbox.dashboard.pipelines import Pipelines
 
 __all__ = ["BrokerBoxes", "Dashboard", "Pipelines", "UrlBoxes", "mount"]

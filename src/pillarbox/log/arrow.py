@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+from pillarbox.extras import extra
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.disk import Disk, Mapping
 from pillarbox.log.errors import LogCorruptError, LogIndexError
@@ -28,13 +29,9 @@ from pillarbox.log.frame import (
 )
 from pillarbox.log.layout import BLOCK_BYTES
 
-try:
+with extra("arrow", "reading a log as Arrow"):
     import pyarrow as pa
     import pyarrow.compute as pc
-except ImportError as error:  # pragma: no cover
-    raise ImportError(
-        "reading a log as Arrow needs pyarrow; install it with: pip install 'pillarbox[arrow]'"
-    ) from error
 
 _FIELDS: list[Any] = [
     pa.field("index", pa.int64(), nullable=False),

@@ -19,11 +19,10 @@ T = TypeVar("T")
 
 
 class _Backend(NamedTuple):
-    """Where a scheme is opened, how its URLs look, and which extra it needs."""
+    """Where a scheme is opened, and how its URLs look."""
 
     opener: Any
     form: str
-    extra: str | None = None
 
 
 class _Memory:
@@ -53,8 +52,8 @@ class _File:
 
 
 _BROKER = _Backend("pillarbox.mailbox.broker", "http://host:9324/name")
-_REDIS = _Backend("pillarbox.mailbox.redis", "redis://host/name", "redis")
-_SQS = _Backend("pillarbox.mailbox.sqs", "sqs://region/name", "sqs")
+_REDIS = _Backend("pillarbox.mailbox.redis", "redis://host/name")
+_SQS = _Backend("pillarbox.mailbox.sqs", "sqs://region/name")
 
 _SCHEMES = {
     "memory": _Backend(_Memory, "memory:name"),
@@ -109,16 +108,7 @@ def opener_of(url: str) -> Any:
         raise InvalidParameterError("url", url, f"of the form {forms}")
     if not isinstance(backend.opener, str):
         return backend.opener
-    try:
-        return import_module(backend.opener)
-    except ModuleNotFoundError as error:
-        if backend.extra is None or (error.name or "").startswith("pillarbox"):
-            raise
-        raise ModuleNotFoundError(
-            f"{scheme}: mailboxes need {error.name}, which is not installed; "
-            f"install it with: pip install 'pillarbox[{backend.extra}]'",
-            name=error.name,
-        ) from error
+    return import_module(backend.opener)
 
 
 def _place(url: str) -> str:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pillarbox.extras import extra
 from pillarbox.pipeline import checks, drawing
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import Failure
@@ -156,7 +157,8 @@ class Pipeline:
     def run(self, spark: SparkSession | None = None, **options: Any) -> Run:
         """Check it and start it; the answer stops it, or waits for it. Options are those of
         `pillarbox.pipeline.runner.start`."""
-        from pillarbox.pipeline.runner import start  # noqa: PLC0415 - behind an extra
+        with extra("spark", "a pipeline"):
+            from pillarbox.pipeline.runner import start  # noqa: PLC0415 - behind an extra
 
         return start(self, spark, **options)
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from pillarbox.extras import extra
 from pillarbox.spark.java import find_java
 from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed
 from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
@@ -136,10 +137,6 @@ def _check_connect() -> None:
 
 
 def _pyspark_session() -> Any:
-    try:
+    with extra("spark", "a pipeline"):
         from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
-    except ImportError as error:
-        raise ImportError(
-            "pipelines need PySpark; install it with: pip install 'pillarbox[spark]'"
-        ) from error
     return SparkSession

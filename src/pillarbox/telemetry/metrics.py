@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pillarbox.telemetry.extra import needed
+from pillarbox.extras import extra
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import LeaseLost, ReceiveFailed, TaskEnded, TaskStarted
 
-with needed():
+with extra("telemetry", "telemetry"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pillarbox.telemetry.extra import needed
+from pillarbox.extras import extra
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import LeaseLost, TaskEnded, TaskStarted
 from pillarbox.worker.job import Job
 
-with needed():
+with extra("telemetry", "telemetry"):
     from opentelemetry import context as otel
     from opentelemetry import trace as api
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

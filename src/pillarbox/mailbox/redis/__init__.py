@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
+from pillarbox.extras import extra
+
+with extra("redis", "a mailbox on Redis"):
     import redis as _redis
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "mailboxes on Redis need the package redis: pip install 'pillarbox[redis]'"
-    ) from error
 
 from pillarbox.mailbox.redis.async_mailbox import AsyncRedisMailbox
 from pillarbox.mailbox.redis.errors import NotReplicatedError, OutcomeUnknownError, RefusedError

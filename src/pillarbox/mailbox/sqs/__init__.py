@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
+from pillarbox.extras import extra
+
+with extra("sqs", "a mailbox on SQS"):
     from pillarbox.mailbox.sqs.aio import AsyncSQSMailbox
     from pillarbox.mailbox.sqs.errors import (
         BatchError,
@@ -20,14 +22,6 @@ try:
     )
     from pillarbox.mailbox.sqs.mailbox import SQSMailbox
     from pillarbox.mailbox.sqs.queues import delete_queue, list_queues
-except ModuleNotFoundError as error:
-    if (error.name or "").startswith("pillarbox"):
-        raise
-    raise ModuleNotFoundError(
-        f"mailboxes on SQS need {error.name}, which is not installed; "
-        "install it with: pip install 'pillarbox[sqs]'",
-        name=error.name,
-    ) from error
 
 __all__ = [
     "AsyncSQSMailbox",

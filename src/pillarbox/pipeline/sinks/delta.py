@@ -12,12 +12,14 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pyarrow import parquet
-
+from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink, sync, sync_all
 from pillarbox.pipeline.step import Step
 from pillarbox.spark.place import local_directory
+
+with extra("spark", "a sink into Delta tables"):
+    from pyarrow import parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,10 +100,6 @@ def _writer(step: Step) -> str:
 
 
 def _deltalake() -> Any:
-    try:
+    with extra("delta", "a Delta table"):
         import deltalake  # noqa: PLC0415 - behind an extra
-    except ImportError as error:
-        raise ImportError(
-            "a Delta table needs deltalake; install it with: pip install 'pillarbox[delta]'"
-        ) from error
     return deltalake

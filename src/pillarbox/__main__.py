@@ -1,0 +1,21 @@
+"""The `pillarbox` command, also `python -m pillarbox`. Says what to install where it must."""
+
+from __future__ import annotations
+
+import sys
+
+from pillarbox.extras import MissingExtraError, extra
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        with extra("cli", "the pillarbox command"):
+            from pillarbox.cli import main as run  # noqa: PLC0415 - behind an extra
+    except MissingExtraError as error:
+        sys.exit(f"pillarbox: {error}")
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What happens where an optional package is missing: the error names the pip command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A feature needs a package that only an extra of Pillarbox installs."""
+
+
+@contextmanager
+def extra(name: str, feature: str) -> Iterator[None]:
+    """Around the imports of what `pillarbox[name]` installs.
+
+    Examples:
+        >>> with extra("redis", "a mailbox on Redis"):
+        ...     import no_such_package
+        Traceback (most recent call last):
+        ...
+        pillarbox.extras.MissingExtraError: a mailbox on Redis needs no_such_package, which is \
+not installed; install it with: pip install 'pillarbox[redis]'
+    """
+    try:
+        yield
+    except MissingExtraError:
+        raise
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "pillarbox":
+            raise
+        raise MissingExtraError(
+            f"{feature} needs {error.name}, which is not installed; "
+            f"install it with: pip install 'pillarbox[{name}]'",
+            name=error.name,
+        ) from error

@@ -1,0 +1,88 @@
+"""Without an extra, whatever needs it says which pip command installs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.install.support import run
+
+PIPELINE = """
+from pillarbox import Pipeline
+pipeline = Pipeline("shop", path="./shop")
+"""
+
+
+def advice(extra: str) -> str:
+    return f"install it with: pip install 'pillarbox[{extra}]'"
+
+
+@pytest.mark.parametrize("words", [["-m", "pillarbox"], ["-m", "pillarbox", "doctor"]])
+def test_R22_the_command_without_its_extra_names_it(
+    bare: Path, tmp_path: Path, words: list[str]
+) -> None:
+    code, out, err = run(bare, *words, cwd=tmp_path)
+    told = "pillarbox: the pillarbox command needs cyclopts, which is not installed; "
+    assert (code, out, err) == (1, "", f"{told}{advice('cli')}\n")
+
+
+def test_R22_the_script_says_the_same_as_the_module(bare: Path, tmp_path: Path) -> None:
+    script = run(bare, str(bare.with_name("pillarbox")), "--help", cwd=tmp_path)
+    assert script == run(bare, "-m", "pillarbox", "--help", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "extra", "package"),
+    [
+        (["serve"], "broker", "uvloop"),
+        (["dashboard", "file:./data"], "broker", "prometheus_client"),
+        (["send", "redis://127.0.0.1/orders", "1"], "redis", "redis"),
+        (["receive", "redis+cluster://127.0.0.1/orders"], "redis", "redis"),
+        (["send", "sqs://eu-west-1/orders", "1"], "sqs", "aiobotocore"),
+        (["mcp", "file:./data/orders"], "mcp", "mcp"),
+        (["pipeline", "run", "shop:pipeline", "--now"], "spark", "pyspark"),
+        (["report", "file:./data/orders"], "spark", "pyspark"),
+    ],
+    ids=str,
+)
+def test_R22_a_command_names_the_extra_that_it_needs(
+    with_cli: Path, tmp_path: Path, words: list[str], extra: str, package: str
+) -> None:
+    (tmp_path / "shop.py").write_text(PIPELINE)
+    code, out, err = run(with_cli, "-m", "pillarbox", *words, cwd=tmp_path)
+    assert (code in (1, 2), out) == (True, "")
+    assert f"needs {package}" in err
+    assert advice(extra) in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "extra"),
+    [
+        ("import pillarbox.broker", "broker"),
+        ("import pillarbox.dashboard", "broker"),
+        ("pillarbox.open_mailbox('rediss://127.0.0.1/orders')", "redis"),
+        ("pillarbox.open_async_mailbox('sqs://eu-west-1/orders')", "sqs"),
+        ("from pillarbox.telemetry import trace", "telemetry"),
+        ("import pillarbox.bus.mcp_server", "mcp"),
+        ("import pillarbox.log.arrow", "arrow"),
+        ("from pillarbox.spark import session; session()", "spark"),
+        ("pillarbox.Pipeline('shop', path='shop').run()", "spark"),
+        ("from pillarbox.pipeline import sinks; sinks.delta('shop')", "spark"),
+    ],
+)
+def test_R22_a_program_gets_an_error_that_names_the_extra(
+    bare: Path, tmp_path: Path, statement: str, extra: str
+) -> None:
+    code, _, err = run(bare, "-c", f"import pillarbox\n{statement}", cwd=tmp_path)
+    last = err.splitlines()[-1]
+    assert code == 1
+    assert last.startswith("pillarbox.extras.MissingExtraError: ")
+    assert last.endswith(advice(extra))
+
+
+def test_R59_doctor_names_every_extra_whole(with_cli: Path, tmp_path: Path) -> None:
+    _, out, _ = run(with_cli, "-m", "pillarbox", "doctor", cwd=tmp_path)
+    for extra in ("broker", "redis", "sqs", "spark", "delta", "mcp", "telemetry"):
+        assert f"pip install 'pillarbox[{extra}]'" in out
