@@ -15,6 +15,7 @@ import pytest
 
 from pillarbox.spark.python import choose_python
 from pillarbox.spark.session import WORKER_DEFAULTS, quick_workers
+from tests.spark.pipeline.support import write
 
 DAEMON = b"pillarbox.spark.daemon"
 
@@ -68,3 +69,42 @@ def test_R81_a_worker_that_spark_hangs_up_on_ends_without_a_word() -> None:
     with TemporaryDirectory() as place:  # a short name: sockets have no long ones
         assert complaints(DAEMON.decode(), place) == ""
         assert "BrokenPipeError" in complaints("pyspark.daemon", place)
+
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+from pillarbox import spark as on_spark
+from pillarbox.spark import java
+java.find_java()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+on_spark.register(spark)
+rows = spark.read.format("pillarbox").load(sys.argv[1])
+assert [bytes(row.body) for row in rows.collect()] == [b"one", b"two"]
+stream = spark.readStream.format("pillarbox").schema("body BINARY").load(sys.argv[1])
+written = stream.writeStream.format("memory").queryName("seen").trigger(availableNow=True)
+written.option("checkpointLocation", sys.argv[2]).start().awaitTermination()
+assert spark.table("seen").count() == 2
+"""
+
+
+def test_R86_a_session_of_the_users_own_needs_no_activated_environment(tmp_path: Path) -> None:
+    """The `python3` on PATH knows neither PySpark nor Pillarbox."""
+    write(tmp_path / "words", [b"one", b"two"])
+    (tmp_path / "job.py").write_text(JOB)
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    (bare / "python3").chmod(0o755)
+    chosen = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
+    variables = {k: v for k, v in os.environ.items() if k not in chosen}
+    done = subprocess.run(
+        [sys.executable, "job.py", "words", str(tmp_path / "checkpoint")],
+        cwd=tmp_path,
+        env=variables | {"PATH": f"{bare}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

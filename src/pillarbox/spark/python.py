@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 import shlex
 import sys
+from typing import Any
 
 from pillarbox.spark.scripts import script
 from pillarbox.spark.shipping import OWN
@@ -54,6 +55,19 @@ def choose_python(*, local: bool) -> bool:
         if os.environ.get(name) in (None, quick):
             os.environ[name] = chosen
     return os.environ[_VARIABLES[0]] in (chosen, sys.executable)
+
+
+def runs_our_python(context: Any) -> bool:
+    """Whether the JVM of a context was told to run what the driver runs.
+
+    If nobody chose a Python before the context was created, Spark runs the `python3` on PATH,
+    which may know neither PySpark nor Pillarbox; what is sent to workers from now on names ours.
+    """
+    chosen = os.environ.get(_VARIABLES[0])
+    if chosen is None:
+        context.pythonExec = sys.executable
+        return False
+    return chosen in (sys.executable, _quick() if os.name == "posix" else None)
 
 
 def _quick() -> str:

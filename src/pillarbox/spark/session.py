@@ -12,7 +12,7 @@ from typing import Any
 
 from pillarbox.extras import extra
 from pillarbox.spark.java import find_java
-from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed
+from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed, runs_our_python
 from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
 
 #: Settings for any session.
@@ -123,8 +123,11 @@ def _found_by_spark(spark: Any) -> bool:
 
     On a cluster it would run what it finds with the driver's Python, not with the executors'.
     """
-    here = not is_remote(spark) and is_local(spark.sparkContext.master)
-    return here and importlib.util.find_spec("pyspark_pillarbox") is not None
+    if is_remote(spark) or not is_local(spark.sparkContext.master):
+        return False
+    if not runs_our_python(spark.sparkContext):
+        return False
+    return importlib.util.find_spec("pyspark_pillarbox") is not None
 
 
 def _check_connect() -> None:
