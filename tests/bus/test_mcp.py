@@ -113,7 +113,7 @@ def test_R96_without_the_extra_the_command_says_what_to_install(
 
     monkeypatch.delitem(sys.modules, "pillarbox.bus.mcp_server", raising=False)
     monkeypatch.setattr(builtins, "__import__", missing)
-    assert run_cli(["mcp", "memory:x"]) == 2
+    assert run_cli(["mcp", "memory:x"]) == 1
     assert "pip install 'pillarbox[mcp]'" in capsys.readouterr().err
 
 

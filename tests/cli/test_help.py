@@ -55,7 +55,7 @@ def test_R36_every_example_in_a_help_is_a_command_that_is_understood(
 
 def test_R36_the_exit_codes_are_listed_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
     shown = pillarbox("--help").stdout
-    for code in ("0 done", "1 it failed", "2 the command line is wrong", "130 Ctrl-C"):
+    for code in ("0 success", "1 failure", "2 wrong usage", "130 Ctrl-C"):
         assert code in " ".join(shown.split())
     assert run(["nonsense"]) == 2
     assert run(["log", "info", "/nowhere/at/all"]) == 1

@@ -125,7 +125,7 @@ def test_R70_the_logs_own_directory_means_its_store(made: Path) -> None:
 def test_R72_verify_of_a_whole_store_is_quiet_about_damage(made: Path) -> None:
     done = pillarbox("log", "verify", made)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "is whole" in done.stdout
+    assert "is intact" in done.stdout
     assert as_json(pillarbox("log", "verify", made, "--json"))["healthy"]
 
 

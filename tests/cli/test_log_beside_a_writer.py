@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.cli.damage import BesideWriter
+from pillarbox.cli.repair import SharedDisk
 from pillarbox.log import Log, verify
 from tests.cli.support import as_json, pillarbox
 
@@ -81,7 +81,7 @@ def test_R75_verify_survives_a_segment_that_is_sealed_under_it(tmp_path: Path) -
     log = Log.open(tmp_path / "log", segment_bytes=1 << 20)
     log.append(b"x")
 
-    class SealedJustNow(BesideWriter):
+    class SealedJustNow(SharedDisk):
         def map(self, handle: int, size: int) -> bytes:  # type: ignore[override]
             image = super().map(handle, size)
             log.close()

@@ -104,4 +104,4 @@ def test_R72_repair_of_a_whole_log_does_nothing(tmp_path: Path) -> None:
         log.append(b"x")
     done = pillarbox("log", "repair", tmp_path / "plain")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "is whole" in done.stdout
+    assert "is intact" in done.stdout

@@ -34,7 +34,7 @@ def names(done: Done) -> list[str]:
 def test_R35_create_makes_a_queue_and_ls_lists_it(broker: RunningBroker) -> None:
     made = pillarbox("queue", "create", f"{broker}/orders")
     assert made.returncode == 0
-    assert "orders is made" in made.stdout
+    assert "orders was created" in made.stdout
     assert "orders_dlq after 5 deliveries" in made.stdout
     assert names(pillarbox("queue", "ls", broker, "--json")) == ["orders", "orders_dlq"]
     listed = pillarbox("queue", "ls", broker).stdout
@@ -117,7 +117,7 @@ def test_R3_purge_empties_and_rm_deletes(broker: RunningBroker) -> None:
     purged = as_json(pillarbox("queue", "purge", *urls, "--yes", "--json"))
     assert purged == {"purged": [{"name": "a", "messages": 2}, {"name": "b", "messages": 2}]}
     removed = pillarbox("queue", "rm", *urls, "-y")
-    assert removed.stdout == "a is deleted: 0 messages\nb is deleted: 0 messages\n"
+    assert removed.stdout == "a was deleted: 0 messages\nb was deleted: 0 messages\n"
     assert names(pillarbox("queue", "ls", broker, "--json")) == ["a_dlq", "b_dlq"]
 
 

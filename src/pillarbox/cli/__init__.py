@@ -1,7 +1,7 @@
 """The `pillarbox` command: one file per noun, joined here.
 
-Commands print for people, or JSON with `--json`; nothing else in Pillarbox imports this package.
-A command returns its exit code, or raises: what is raised becomes one line on stderr.
+Commands print for people, or JSON with `--json`. Nothing else in Pillarbox imports this package.
+A command returns its exit code, or raises: every exception becomes one line on stderr.
 """
 
 from __future__ import annotations
@@ -11,55 +11,49 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import CycloptsError
 from rich.console import Console
 
 from pillarbox import __version__
-from pillarbox.cli import messages
-from pillarbox.cli.bench import app as bench_app
-from pillarbox.cli.completion import app as completion_app
-from pillarbox.cli.dashboard import app as dashboard_app
-from pillarbox.cli.doctor import app as doctor_app
-from pillarbox.cli.log import app as log_app
-from pillarbox.cli.mcp import app as mcp_app
+from pillarbox.cli import (
+    bench,
+    completion,
+    dashboard,
+    doctor,
+    log,
+    mcp,
+    messages,
+    pipeline,
+    queue,
+    report,
+    serve,
+    top,
+    worker,
+)
+from pillarbox.cli.options import command
 from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
-from pillarbox.cli.pipeline import app as pipeline_app
-from pillarbox.cli.queue import app as queue_app
-from pillarbox.cli.report import app as report_app
-from pillarbox.cli.serve import app as serve_app
-from pillarbox.cli.top import app as top_app
-from pillarbox.cli.worker import app as worker_app
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
+from pillarbox.pipeline import PipelineError
+from pillarbox.spark.errors import SparkError
 
-app = App(
-    name="pillarbox",
-    help="Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
-    help_epilogue=(
-        "Exit codes: 0 done; 1 it failed, or damage was found; 2 the command line is wrong; "
-        "130 Ctrl-C.\nNO_COLOR=1 turns colours off; they are off where output is no terminal.\n\n"
-        "Example: pillarbox log info ./data"
-    ),
-    help_format="plaintext",
-    version=f"pillarbox {__version__}",
+app = command(
+    "pillarbox",
+    "Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
+    "Exit codes: 0 success; 1 failure, or damage was found; 2 wrong usage; 130 Ctrl-C.\n"
+    "Colours are used on terminals only; NO_COLOR=1 turns them off.\n\n"
+    "Example: pillarbox log info ./data",
 )
-app.command(queue_app)
+app.version = f"pillarbox {__version__}"
 messages.register(app)
-app.command(top_app)
-app.command(log_app)
-app.command(serve_app)
-app.command(worker_app)
-app.command(mcp_app)
-app.command(pipeline_app)
-app.command(report_app)
-app.command(dashboard_app)
-app.command(doctor_app)
-app.command(bench_app)
-app.command(completion_app)
+for module in (
+    queue, top, log, serve, worker, mcp, pipeline, report, dashboard, doctor, bench, completion
+):  # fmt: skip
+    app.command(module.app)
 
 
 def run(tokens: Sequence[str]) -> int:
-    """Run one command; its exit code. Whatever goes wrong is told in one line on stderr."""
+    """Run one command and return its exit code. Errors are printed to stderr, a line each."""
     try:
         result = app(
             tokens,
@@ -69,26 +63,26 @@ def run(tokens: Sequence[str]) -> int:
             result_action="return_value",
         )
     except (CycloptsError, UsageError) as error:
-        complain(f"{_one_line(error)} See 'pillarbox --help'.")
+        complain(f"{error} See 'pillarbox --help'.")
         return USAGE
     except BrokenPipeError:
-        # Whoever read us has seen enough; the interpreter must not fail on its last flush.
+        # The reader of our output has closed it; the interpreter must not fail on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (LogError, MailboxError, OSError, ModuleNotFoundError) as error:
-        complain(_one_line(error))
+    except PipelineError as error:
+        for problem in error.problems:
+            complain(problem)
+        return FAILED
+    except (LogError, MailboxError, SparkError, OSError, ImportError) as error:
+        complain(str(error))
         return FAILED
     return result if isinstance(result, int) else OK
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
 def main() -> None:
     """Run the command line; the entry point of the `pillarbox` script."""
-    # Commands say what went wrong themselves, and stdout is for their results only.
+    # Commands report errors themselves, and stdout is for their results only.
     logging.getLogger("pillarbox").setLevel(logging.CRITICAL)
     sys.exit(run(sys.argv[1:]))

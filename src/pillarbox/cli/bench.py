@@ -1,4 +1,4 @@
-"""`pillarbox bench`: how fast mailboxes are on this machine, in some seconds."""
+"""`pillarbox bench`: how fast mailboxes are on this machine, in a few seconds."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Annotated, NamedTuple
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
+from pillarbox.cli.options import Json, command
 from pillarbox.cli.output import OK
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
 
-app = App(
-    name="bench",
-    help=(
-        "Measure send + receive + acknowledge on this machine: in memory, on disk at each "
-        "durability, and at a URL if you give one."
-    ),
-    help_epilogue="Example: pillarbox bench redis://localhost/bench",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "bench",
+    "Measure send + receive + acknowledge on this machine: in memory, on disk at each durability "
+    "level, and at a URL if given.",
+    "Example: pillarbox bench redis://localhost/bench",
 )
 
 _BATCH = 100
@@ -41,26 +38,26 @@ class Result(NamedTuple):
 
 @app.default
 def bench(
-    url: Annotated[str | None, Parameter(help="A mailbox to measure too; it is purged.")] = None,
+    url: Annotated[str | None, Parameter(help="Another mailbox to measure. It is purged!")] = None,
     /,
     *,
-    seconds: Annotated[float, Parameter(help="For each figure (1).")] = 1.0,
-    data: Annotated[str | None, Parameter(help="Directory on the disk to try.")] = None,
-    json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+    seconds: Annotated[float, Parameter(help="Seconds per measurement (default: 1).")] = 1.0,
+    data: Annotated[str | None, Parameter(help="Directory on the disk to measure.")] = None,
+    json: Json = False,
 ) -> int:
-    """Bodies are 200 characters; batches are of 100."""
+    """Measure with bodies of 200 characters and batches of 100 messages."""
     results = []
     with (
         tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder,
         output.progress("measuring") as advance,
-        ExitStack() as opened,
+        ExitStack() as stack,
     ):
         boxes: list[tuple[str, Mailbox[str]]] = [("memory", open_mailbox("memory:bench", str))]
         for level in ("memory", "os", "fsync"):
             store = DurableMailbox("bench", str, path=f"{folder}/{level}", durability=level)
-            boxes.append((f"disk, {level}", opened.enter_context(store)))
+            boxes.append((f"disk, {level}", stack.enter_context(store)))
         if url is not None:
-            boxes.append((url, opened.enter_context(open_mailbox(url, str))))
+            boxes.append((url, stack.enter_context(open_mailbox(url, str))))
         for number, (name, box) in enumerate(boxes):
             advance(number, len(boxes))
             results.append(_measured(name, box, seconds))

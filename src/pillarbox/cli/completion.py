@@ -1,33 +1,30 @@
-"""`pillarbox completion`: what a shell needs to complete commands and flags."""
+"""`pillarbox completion`: shell completion of commands and flags."""
 
 from __future__ import annotations
 
 import sys
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
+from pillarbox.cli.options import command
 from pillarbox.cli.output import OK
 
-app = App(
-    name="completion",
-    help=(
-        "Print the script that completes commands and flags in bash, zsh or fish.\n\n"
-        "bash: put it in ~/.local/share/bash-completion/completions/pillarbox. zsh: in a file "
-        "_pillarbox of a directory in $fpath. fish: in ~/.config/fish/completions/pillarbox.fish."
-    ),
-    help_epilogue="Example: source <(pillarbox completion bash)",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "completion",
+    "Print a completion script for bash, zsh or fish.\n\n"
+    "bash: save it as ~/.local/share/bash-completion/completions/pillarbox. zsh: as _pillarbox in "
+    "a directory of $fpath. fish: as ~/.config/fish/completions/pillarbox.fish.",
+    "Example: source <(pillarbox completion bash)",
 )
 
 
 @app.default
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Whose script.")], /
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /
 ) -> int:
-    """Print the script."""
-    from pillarbox.cli import app as pillarbox  # noqa: PLC0415 - it knows us
+    """Print a completion script."""
+    from pillarbox.cli import app as pillarbox  # noqa: PLC0415 - it imports this module
 
     sys.stdout.write(pillarbox.generate_completion(prog_name="pillarbox", shell=shell))
     return OK

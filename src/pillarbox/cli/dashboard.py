@@ -1,4 +1,4 @@
-"""`pillarbox dashboard URL...`: the dashboard for mailboxes that no broker of ours serves."""
+"""`pillarbox dashboard URL...`: the dashboard for mailboxes without a Pillarbox broker."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from pillarbox.cli import output
+from pillarbox.cli.options import command
 from pillarbox.cli.output import FAILED, OK, UsageError
 
 if TYPE_CHECKING:
     from pillarbox.dashboard import UrlBoxes
 
-app = App(
-    name="dashboard",
-    help=(
-        "Serve the dashboard for mailboxes by their URLs: Redis, SQS, a store on disk.\n\n"
-        "A broker has its own at its root. This one has no keys, so it listens to this machine "
-        "only, and it opens a store on disk as its one process."
-    ),
-    help_epilogue="Example: pillarbox dashboard redis://localhost/orders redis://localhost/mail",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "dashboard",
+    "Serve the dashboard for mailboxes by URL: Redis, SQS, a store on disk.\n\n"
+    "A broker serves its own dashboard at its root. This one has no access keys, so it listens on "
+    "127.0.0.1 only. A store on disk is opened for writing, so no other process may have it open.",
+    "Example: pillarbox dashboard redis://localhost/orders redis://localhost/mail",
 )
 
 
 @app.default
 def dashboard(
     *urls: Annotated[str, Parameter(help="URLs of mailboxes.")],
-    port: Annotated[int, Parameter(help="Port to listen at (9325; 0: any).")] = 9325,
-    read_only: Annotated[bool, Parameter(help="Look, and change nothing.")] = False,
-    json: Annotated[bool, Parameter(name="--json", help="Tell where it is as JSON.")] = False,
+    port: Annotated[int, Parameter(help="Port (default: 9325; 0: any free port).")] = 9325,
+    read_only: Annotated[bool, Parameter(help="Disable all changes.")] = False,
+    json: Annotated[bool, Parameter(name="--json", help="Print the address as JSON.")] = False,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     from pillarbox.dashboard import UrlBoxes  # noqa: PLC0415 - behind an extra
@@ -65,7 +62,7 @@ async def _serve(boxes: UrlBoxes, port: int, *, read_only: bool, json: bool) -> 
     try:
         bound = await site.listen("127.0.0.1", port, None)
     except OSError as error:
-        output.complain(f"can't listen at 127.0.0.1:{port}: {error}; try another --port")
+        output.complain(f"can't listen on 127.0.0.1:{port}: {error}; try another --port")
         return FAILED
     url = f"http://127.0.0.1:{bound}/"
     if json:

@@ -1,4 +1,4 @@
-"""`pillarbox doctor`: is this machine fit, and what to do where it is not."""
+"""`pillarbox doctor`: check that this machine can run Pillarbox, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from rich.text import Text
 
 from pillarbox import __version__
 from pillarbox.cli import output
+from pillarbox.cli.options import Json, command
 from pillarbox.cli.output import FAILED, OK
 
-app = App(
-    name="doctor",
-    help="Check Python, the extras, Java, Redis, the disk, the clock, and say what to do.",
-    help_epilogue="Example: pillarbox doctor --data ./data",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "doctor",
+    "Check Python, the extras, Java, Redis, the disk and the clock, and suggest fixes.",
+    "Example: pillarbox doctor --data ./data",
 )
 
 _SYNCS = 50
@@ -47,7 +46,7 @@ _EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """What was looked at, how it is, and what to do about it."""
+    """The result of one check."""
 
     what: str
     state: Literal["good", "absent", "bad"]
@@ -58,19 +57,23 @@ class Finding(NamedTuple):
 @app.default
 def doctor(
     *,
-    data: Annotated[str, Parameter(help="Directory whose disk is tried (./data).")] = "./data",
-    redis: Annotated[str, Parameter(help="host:port to look for Redis at.")] = "127.0.0.1:6379",
-    json: Annotated[bool, Parameter(name="--json", help="Print JSON.")] = False,
+    data: Annotated[
+        str, Parameter(help="Directory on the disk to check (default: ./data).")
+    ] = "./data",
+    redis: Annotated[
+        str, Parameter(help="host:port of Redis (default: 127.0.0.1:6379).")
+    ] = "127.0.0.1:6379",
+    json: Json = False,
 ) -> int:
-    """Exit code 1 if something is bad; what is merely absent is fine."""
-    place = _existing(Path(data).absolute())
+    """Run all checks; the exit code is 1 if something is bad. Absent extras are fine."""
+    directory = _existing(Path(data).absolute())
     checks: list[Callable[[], Finding]] = [
         _python,
         *(partial(_extra, extra) for extra in _EXTRAS),
         _java,
         lambda: _redis(redis),
-        lambda: _sync_speed(place),
-        lambda: _space(place),
+        lambda: _sync_speed(directory),
+        lambda: _space(directory),
         _clock,
     ]
     findings = [check() for check in checks]
@@ -91,7 +94,7 @@ def _existing(path: Path) -> Path:
 
 
 def _python() -> Finding:
-    """A Python that is too old does not get as far as here."""
+    # A Python that is too old does not get this far.
     return Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
 
 
@@ -101,7 +104,7 @@ def _extra(extra: str) -> Finding:
         try:
             versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            advice = f"if you want it: pip install 'pillarbox[{extra}]'"
+            advice = f"optional: pip install 'pillarbox[{extra}]'"
             return Finding(f"extra {extra}", "absent", f"no {package}", advice)
     return Finding(f"extra {extra}", "good", ", ".join(versions))
 
@@ -112,8 +115,8 @@ def _java() -> Finding:
 
         home = find_java()
     except ImportError:
-        return Finding("Java", "absent", "not looked for", "pip install 'pillarbox[spark]'")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return Finding("Java", "absent", "not checked", "pip install 'pillarbox[spark]'")
+    except Exception as error:  # noqa: BLE001 - any error is the result
         return Finding("Java", "absent", str(error), "apt install openjdk-17-jre-headless")
     return Finding("Java", "good", str(home))
 
@@ -126,8 +129,8 @@ def _redis(address: str) -> Finding:
             reply = link.recv(4096).decode("ascii", "replace")
     except (OSError, ValueError):
         program = shutil.which("redis-server")
-        found = f"nobody answers at {address}" + (f"; {program} is here" if program else "")
-        return Finding("Redis", "absent", found, "if you want it: redis-server, or --redis")
+        found = f"no answer at {address}" + (f"; {program} is installed" if program else "")
+        return Finding("Redis", "absent", found, "optional: start redis-server, or give --redis")
     version = next(
         (line[14:] for line in reply.splitlines() if line.startswith("redis_version:")), "?"
     )
@@ -137,10 +140,10 @@ def _redis(address: str) -> Finding:
     return Finding("Redis", "good", f"{version} at {address}")
 
 
-def _sync_speed(place: Path) -> Finding:
-    """How long a confirmed send must wait for the disk, at the least."""
+def _sync_speed(directory: Path) -> Finding:
+    """The shortest time that a confirmed send waits for the disk."""
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=directory) as file:
             handle = file.fileno()
             os.pwrite(handle, b"\0" * 4096 * _SYNCS, 0)
             os.fsync(handle)
@@ -151,27 +154,27 @@ def _sync_speed(place: Path) -> Finding:
                 os.fdatasync(handle)
                 times.append((time.perf_counter() - started) * 1_000)
     except OSError as error:
-        return Finding("disk sync", "bad", str(error), f"make {place} writable, or name --data")
+        return Finding("disk sync", "bad", str(error), f"make {directory} writable, or give --data")
     median = sorted(times)[_SYNCS // 2]
-    found = f"{median:.2f} ms, about {1_000 / median:,.0f} lone confirmed sends a second"
+    found = f"{median:.2f} ms, about {1_000 / median:,.0f} single confirmed sends per second"
     if median > _SLOW_SYNC_MS:
         return Finding("disk sync", "bad", found, "use another disk, batches, or durability=os")
     return Finding("disk sync", "good", found)
 
 
-def _space(place: Path) -> Finding:
-    free = shutil.disk_usage(place).free
-    found = f"{free / (1 << 30):,.1f} GiB free at {place}"
+def _space(directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    found = f"{free / (1 << 30):,.1f} GiB free in {directory}"
     if free < _FREE_BYTES_MIN:
-        return Finding("free space", "bad", found, "make room: a store needs 1 GiB to breathe")
+        return Finding("free space", "bad", found, "free some space: a store needs at least 1 GiB")
     return Finding("free space", "good", found)
 
 
 def _clock() -> Finding:
-    """Both clocks must go at the same pace; a leap between them shows a clock being set."""
+    """Compare the wall clock with the monotonic one: a jump shows that it is being set."""
     wall, steady = time.time(), time.monotonic()
     time.sleep(0.1)
     drift = abs((time.time() - wall) - (time.monotonic() - steady))
     if drift > _SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
-        return Finding("clock", "bad", time.ctime(), "set the time of day, and let NTP keep it")
+        return Finding("clock", "bad", time.ctime(), "set the clock, and keep it with NTP")
     return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")

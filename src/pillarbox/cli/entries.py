@@ -1,4 +1,4 @@
-"""One entry of a log as people and programs read it."""
+"""One entry of a log as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FIRST = ("index", "time", "kind", "queue", "id", "body", "body_format")
 
 
 def body_fields(body: bytes) -> dict[str, Any]:
-    """A body as JSON if it is an object or a list, else as text if it is that, else in hex."""
+    """A body as JSON if it is an object or a list, else as text if printable, else in hex."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -63,7 +63,7 @@ def body_fields(body: bytes) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """What JSON can't say in turn is left as text."""
+    """A float that JSON can represent; ValueError for the others."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -71,7 +71,7 @@ def _finite(text: str) -> float:
 
 
 def describe(index: int, time_ns: int, entry: journal.Entry, names: Names) -> dict[str, Any]:
-    """The entry of a store as a JSON object. What does not apply is left out."""
+    """An entry of a store as a JSON object."""
     known: dict[str, Any] = {
         "index": index,
         "time": iso(time_ns),
@@ -89,7 +89,7 @@ def describe(index: int, time_ns: int, entry: journal.Entry, names: Names) -> di
 
 
 def describe_raw(index: int, time_ns: int, data: bytes) -> dict[str, Any]:
-    """The record of a plain log as a JSON object."""
+    """A record of a plain log as a JSON object."""
     return {"index": index, "time": iso(time_ns), "bytes": len(data)} | body_fields(data)
 
 
@@ -132,7 +132,7 @@ _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
     journal.DIED_IN_LINE: lambda x, _: {"reason": x.details},
     journal.REDRIVEN: _redriven,
     journal.REMOVED: lambda x, names: {"ids": [names.message_id(key) for key in x.details]},
-    # The secret that receipt handles are signed with is nobody's business.
+    # Not the second detail: it is the secret that signs receipt handles.
     journal.IDENTITY: lambda x, _: {"prefix": x.details[0]},
     journal.DECLARED: _declared,
     journal.NOTED: lambda x, _: {"notes": x.details},
@@ -140,9 +140,9 @@ _DETAILS: dict[int, Callable[[journal.Entry, Names], dict[str, Any]]] = {
 
 
 def line(known: dict[str, Any], width: int | None) -> Text:
-    """An entry for people. `width` is the terminal's, or None where nothing may be cut.
+    """An entry for people. `width` is the terminal's, or None if nothing may be truncated.
 
-    A narrow terminal gets what was written in a line of its own.
+    A narrow terminal gets the body on a line of its own.
     """
     kind, when = known.get("kind", ""), known["time"]
     text = Text(f"{known['index']:>6}", style="bold")
@@ -189,7 +189,7 @@ def _body(known: dict[str, Any]) -> str:
 
 
 def safe(text: str) -> str:
-    """Nothing that a sender wrote may break the line or speak to the terminal."""
+    """Escape what could break the line or control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""`pillarbox log`: look at the log of a store, check it, mend it, make it smaller."""
+"""`pillarbox log`: inspect, check, repair and compact the log of a store."""
 
 from __future__ import annotations
 
@@ -9,49 +9,45 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
-from rich.console import Console
-from rich.prompt import Confirm
+from cyclopts import Parameter
 from rich.text import Text
 
-from pillarbox.cli import damage, findings, output
+from pillarbox.cli import output, repair, repair_output
+from pillarbox.cli.backends import QueueInfo, stored_queues
 from pillarbox.cli.entries import line
+from pillarbox.cli.log_filter import LogFilter, index_of, kinds_of, seconds_of
+from pillarbox.cli.options import Json, JsonLines, Limit, Yes, check_limit, command, confirmed
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.place import bytes_on_disk, place_of
-from pillarbox.cli.replica import replica_of
+from pillarbox.cli.paths import bytes_on_disk, find_log
+from pillarbox.cli.queue import dead_letter_target, queue_table
+from pillarbox.cli.replica import read_replica
 from pillarbox.cli.segments import durability_of, identity_of, list_segments
-from pillarbox.cli.selection import Selection, index_of, kinds_of, seconds_of
 from pillarbox.core.errors import MailboxError
-from pillarbox.core.queue import Queue
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.place import Place
 
-app = App(
-    name="log",
-    help=(
-        "Look at the log of a store, check it, mend it, make it smaller.\n\n"
-        "PATH is the directory of a store, of its log or of any other log, or the URL of a "
-        "mailbox (file:./data/orders). All but repair and compact work beside a running writer."
-    ),
-    help_epilogue="Example: pillarbox log cat ./data --queue orders --follow",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "log",
+    "Inspect, check, repair and compact the log of a store.\n\n"
+    "PATH is the directory of a store, of its log or of any other log, or the URL of a mailbox "
+    "(file:./data/orders). All commands but repair and compact work while another process "
+    "writes to the log.",
+    "Example: pillarbox log cat ./data --queue orders --follow",
 )
 
 PathText = Annotated[
-    str, Parameter(help="A store, its log, or a mailbox's URL (file:./data/orders).")
+    str, Parameter(help="A store, its log, or the URL of a mailbox (file:./data/orders).")
 ]
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
 _WIDTH_FOR_YEARS = 100
 
 
 @app.command(help_epilogue="Example: pillarbox log ls ./data")
 def ls(path: PathText, /, *, json: Json = False) -> int:
     """List the segment files: first index, records, bytes, times."""
-    place = place_of(path)
+    place = find_log(path)
     found = list_segments(place.log, place.segment_files())
     if json:
         output.print_json({"log": place.log, "segments": [each.as_json() for each in found]})
@@ -76,20 +72,24 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
 
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
 def info(path: PathText, /, *, json: Json = False) -> int:
-    """Tell what it holds: indices, bytes, durability, queues, pins, tailers."""
-    place = place_of(path)
-    known = _info(place)
+    """Show the range of indices, size, durability, queues, pins and tailers."""
+    place = find_log(path)
+    known, queues, misfits = _info(place), [], 0
     if place.store is not None:
         with output.progress("replaying") as advance:
-            replica = replica_of(place.store, place.log, advance)
-        queues = [each for each in replica.queues.values() if place.queue in (None, each.name)]
-        known["queues"] = [_queue_info(each) for each in queues]
+            replica = read_replica(place.store, place.log, advance)
+        queues, misfits = stored_queues(replica, place.queue), len(replica.misfits)
+        known["queues"] = [each.as_json() for each in queues]
         known["message_id_prefix"] = replica.names.prefix
-        known["entries_that_do_not_fit"] = len(replica.misfits)
+        known["entries_that_do_not_fit"] = misfits
     if json:
         output.print_json(known)
-    else:
-        _show_info(known)
+        return OK
+    _print_info(known, queues)
+    if misfits:
+        output.complain(
+            f"{misfits} entries do not fit: records before them are lost; counts may be wrong"
+        )
     return OK
 
 
@@ -116,22 +116,11 @@ def _info(place: Place) -> dict[str, Any]:
     return known
 
 
-def _queue_info(queue: Queue) -> dict[str, Any]:
-    return {
-        "name": queue.name,
-        "ready": queue.ready,
-        "scheduled": queue.scheduled,
-        "in_flight": queue.in_flight,
-        "dead_letters": queue.dead_letters.name if queue.dead_letters is not None else None,
-        "max_deliveries": queue.settings.max_deliveries or None,
-    }
-
-
-def _show_info(known: dict[str, Any]) -> None:
+def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
     console = output.console()
     pid = known["in_use_by_pid"]
     rows = [
-        ("store", known["store"] or "none: a plain log"),
+        ("store", known["store"] or "none (a plain log)"),
         ("log", f"{known['log_id'] or 'unknown'} (format {known['format']})"),
         ("in use", f"by process {pid}" if pid else "no"),
         ("records", f"{known['first_index']} up to {known['end_index']}"),
@@ -145,19 +134,9 @@ def _show_info(known: dict[str, Any]) -> None:
     held = [f"{name} at {index}" for name, index in sorted(known["pins"].items())]
     rows.append(("held back by", ", ".join(held) or "nothing"))
     console.print(output.facts(rows))
-    if known.get("queues"):
-        right = ("ready", "scheduled", "in flight")
-        table = output.columns("queue", *right, "dead letters go to", right=right)
-        for each in known["queues"]:
-            counts = (str(each[name]) for name in ("ready", "scheduled", "in_flight"))
-            dead = each["dead_letters"]
-            after = f"{dead} after {each['max_deliveries']} deliveries" if dead else "-"
-            table.add_row(Text(each["name"]), *counts, Text(after))
+    if queues:
         console.print()
-        console.print(table)
-    if known.get("entries_that_do_not_fit"):
-        count = known["entries_that_do_not_fit"]
-        output.complain(f"{count} entries do not fit: records before them are lost; counts may err")
+        console.print(queue_table(queues, "dead letters go to", dead_letter_target))
 
 
 @app.command(help_epilogue="Example: pillarbox log cat ./data --kind sent,died --from 10m")
@@ -170,22 +149,21 @@ def cat(
         Parameter(name="--from", help="First index, time (UTC), or how long ago (90s, 10m, 2h)."),
     ] = None,
     stop: Annotated[
-        str | None, Parameter(name="--to", help="Where to end: likewise, not included.")
+        str | None, Parameter(name="--to", help="End, exclusive, in the same forms.")
     ] = None,
-    queue: Annotated[str | None, Parameter(help="Entries of this queue only.")] = None,
+    queue: Annotated[str | None, Parameter(help="Only entries of this queue.")] = None,
     kind: Annotated[
-        list[str] | None, Parameter(help="Entries of these kinds only, as sent,leased.")
+        list[str] | None, Parameter(help="Only entries of these kinds, such as sent,leased.")
     ] = None,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Wait for more.")] = False,
-    limit: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
-    json: Annotated[bool, Parameter(name="--json", help="Print a JSON object a line.")] = False,
+    limit: Limit = None,
+    json: JsonLines = False,
 ) -> int:
-    """Print the entries, decoded. A terminal cuts long lines, a pipe gets all."""
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit must be 1 or more; got {limit}.")
-    place = place_of(path)
+    """Print the decoded entries. Long lines are truncated on a terminal, never in a pipe."""
+    check_limit(limit)
+    place = find_log(path)
     with LogReader(place.log, RealDisk()) as reader, contextlib.suppress(KeyboardInterrupt):
-        chosen = Selection(place, reader, queue or place.queue, kinds_of(kind or ()))
+        chosen = LogFilter(place, reader, queue or place.queue, kinds_of(kind or ()))
         first = reader.first_index if start is None else index_of(reader, "--from", start)
         end = None if stop is None else index_of(reader, "--to", stop)
         write = output.print_json if json else _line_writer()
@@ -198,7 +176,7 @@ def cat(
 
 
 def _line_writer() -> Callable[[dict[str, Any]], object]:
-    """Prints entries for people: in colour and cut to the width on a terminal only."""
+    """Prints entries for people; on a terminal in colour and truncated to its width."""
     console = output.console()
     if not console.is_terminal:
         return lambda known: sys.stdout.write(line(known, None).plain + "\n")
@@ -213,16 +191,16 @@ def _line_writer() -> Callable[[dict[str, Any]], object]:
     return write
 
 
-@app.command(help_epilogue="Example: pillarbox log verify ./data && echo whole")
+@app.command(help_epilogue="Example: pillarbox log verify ./data && echo intact")
 def verify(path: PathText, /, *, json: Json = False) -> int:
-    """Read and check everything; list damage, and exit with 1 if there is any."""
-    place = place_of(path)
+    """Check every record. List the damage and exit with code 1 if there is any."""
+    place = find_log(path)
     with output.progress("checking") as advance:
-        checked = damage.check(place, advance)
+        checked = repair.check(place, advance)
     if json:
-        output.print_json(findings.as_json(place, checked))
+        output.print_json(repair_output.as_json(place, checked))
     else:
-        findings.show(place, checked)
+        repair_output.show(place, checked)
     return OK if checked.healthy else FAILED
 
 
@@ -231,42 +209,41 @@ def repair_(
     path: PathText,
     /,
     *,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask.")] = False,
-    dry_run: Annotated[bool, Parameter(help="List what is lost, and change nothing.")] = False,
+    yes: Yes = False,
+    dry_run: Annotated[bool, Parameter(help="List the losses but change nothing.")] = False,
     json: Json = False,
 ) -> int:
-    """List what damage took, then rewrite the log without it.
+    """List the records and messages lost to damage, then rewrite the log without them.
 
-    Nothing is deleted: damaged files are kept in the log's directory 'aside'.
+    Nothing is deleted: damaged files move to the directory 'aside' of the log.
     """
-    place = place_of(path)
+    place = find_log(path)
     if not dry_run:
         _refuse_if_in_use(place, place.writer())
     with output.progress("checking") as advance:
-        checked = damage.check(place, advance)
+        checked = repair.check(place, advance)
     with output.progress("looking for lost messages") as advance:
-        lost = None if checked.healthy else damage.losses_of(place, checked, advance)
+        lost = None if checked.healthy else repair.losses_of(place, checked, advance)
     if not json:
-        findings.show(place, checked)
-        findings.show_losses(lost)
-    refused = damage.not_mendable(checked)
+        repair_output.show(place, checked)
+        repair_output.show_losses(lost)
+    refused = repair.why_not_repairable(checked)
     repaired = False
-    if refused is None and not checked.healthy and not dry_run and (yes or _agreed(json=json)):
-        with output.progress("repairing") as advance, _in_use_is_told(place):
-            checked.report.kept_aside = damage.mend(place, checked, advance)
+    if not (refused or checked.healthy or dry_run) and (yes or _repair_confirmed(json=json)):
+        with output.progress("repairing") as advance, _explaining_lock(place):
+            checked.report.kept_aside = repair.repair_store(place, checked, advance)
         repaired = True
     if json:
-        known = findings.as_json(place, checked) | {"lost": lost.as_json() if lost else None}
+        known = repair_output.as_json(place, checked) | {"lost": lost.as_json() if lost else None}
         output.print_json(known | {"repaired": repaired, "not_repairable": refused})
     else:
-        findings.show_end(place, checked, repaired=repaired, refused=refused)
+        repair_output.show_end(place, checked, repaired=repaired, refused=refused)
     return OK if repaired or checked.healthy else FAILED
 
 
-def _agreed(*, json: bool) -> bool:
-    if json or not sys.stdin.isatty():
-        raise UsageError("repair asks before it changes anything; give --yes or --dry-run.")
-    return Confirm.ask("Repair?", default=False, console=Console(stderr=True))
+def _repair_confirmed(*, json: bool) -> bool:
+    refusal = "repair asks before it changes anything; give --yes or --dry-run."
+    return confirmed("Repair?", json=json, refusal=refusal)
 
 
 @app.command(help_epilogue="Example: pillarbox log compact ./data --keep 7d")
@@ -275,23 +252,24 @@ def compact(
     /,
     *,
     keep: Annotated[
-        str | None, Parameter(help="Keep history this long (12h, 7d); default as the store does.")
+        str | None, Parameter(help="Keep history this long, such as 7d (default: as configured).")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Take a snapshot, and drop the history that nothing holds back.
+    """Take a snapshot, then delete the history that nothing needs.
 
-    Messages, pins, named tailers and --keep hold it back. A store in use compacts itself.
+    Messages, pins, named tailers and --keep retain history. A running store compacts itself.
     """
-    place = place_of(path)
+    place = find_log(path)
     if place.store is None:
-        raise UsageError(f"{place.log} is the log of no store; only a store can be compacted.")
+        raise UsageError(f"{place.log} is a plain log; only a store can be compacted.")
     age = None if keep is None else seconds_of(keep)
     if keep is not None and age is None:
-        raise UsageError(f"--keep must be a time as 12h or 7d; got {keep!r}.")
+        raise UsageError(f"--keep must be a duration such as 12h or 7d; got {keep!r}.")
     _refuse_if_in_use(place, place.writer())
     before, started = bytes_on_disk(place.store), time.monotonic()
-    store = _open(place)
+    with _explaining_lock(place):
+        store = DurableStore(place.store)
     try:
         if age is not None:
             store.compactor.history = Retention(age_seconds=age)
@@ -308,21 +286,14 @@ def compact(
     return OK
 
 
-def _open(place: Place) -> DurableStore:
-    """The store, with this process as its writer."""
-    assert place.store is not None
-    with _in_use_is_told(place):
-        return DurableStore(place.store)
-
-
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:
     if pid is not None:
         raise LogError(f"{place.name} is in use by {holder_of_lock(pid)}; stop that process first")
 
 
 @contextlib.contextmanager
-def _in_use_is_told(place: Place) -> Iterator[None]:
-    """The same words, should a writer have come between."""
+def _explaining_lock(place: Place) -> Iterator[None]:
+    """Give the same error if a writer has opened the log since it was checked."""
     try:
         yield
     except (LogLockedError, MailboxError) as error:

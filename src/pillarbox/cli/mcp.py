@@ -1,47 +1,39 @@
-"""`pillarbox mcp`: serve mailboxes to agents by the Model Context Protocol."""
+"""`pillarbox mcp`: serve mailboxes to agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
+from pillarbox.cli.options import command
 from pillarbox.cli.output import OK, UsageError
-from pillarbox.extras import MissingExtraError
 
-app = App(
-    name="mcp",
-    help=(
-        "Serve mailboxes to agents by the Model Context Protocol, over stdin and stdout.\n\n"
-        "The tools are send, receive, acknowledge, peek and stats. A mailbox on disk (file:) can "
-        "be open in one process at a time: let a broker own it if others use it meanwhile."
-    ),
-    help_epilogue="Example: pillarbox mcp file:./data/orders http://localhost:9324/jobs",
-    help_format="plaintext",
+app = command(
+    "mcp",
+    "Serve mailboxes to agents over the Model Context Protocol, on stdin and stdout.\n\n"
+    "The tools are send, receive, acknowledge, peek and stats. Only one process can open a mailbox "
+    "on disk (file:); run a broker to share it.",
+    "Example: pillarbox mcp file:./data/orders http://localhost:9324/jobs",
 )
 
 
 @app.default
 def serve(
-    *urls: Annotated[str, Parameter(help="Mailboxes: file:./data/orders, redis://host/name...")],
+    *urls: Annotated[
+        str, Parameter(help="URLs of mailboxes: file:./data/orders, redis://host/name.")
+    ],
 ) -> int:
     """Serve these mailboxes until standard input ends."""
     if not urls:
-        raise UsageError("Name at least one mailbox by its URL.")
+        raise UsageError("give the URL of at least one mailbox.")
+    from pillarbox.bus.mcp_server import build_server  # noqa: PLC0415 - behind an extra
+
     try:
-        server = import_module("pillarbox.bus.mcp_server")
-    except MissingExtraError as error:
-        raise UsageError(f"{error}.") from error
-    try:
-        server.build_server(urls).run()
-    except BaseExceptionGroup as group:  # of the tasks that the server consists of
-        raise _first(group) from group
+        build_server(urls).run()
+    except BaseExceptionGroup as group:  # the server runs in nested task groups
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
     return OK
-
-
-def _first(error: BaseException) -> BaseException:
-    """What went wrong, without the groups around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -15,50 +15,50 @@ from rich.text import Text
 
 from pillarbox import Message, Undecodable
 from pillarbox.cli import output
+from pillarbox.cli.backends import open_box, open_existing, open_read_only
 from pillarbox.cli.entries import body_fields, safe
+from pillarbox.cli.options import DEFAULTS, Json, JsonLines, Limit, Url, check_limit, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.cli.survey import open_box, open_existing, open_to_look
 from pillarbox.core import limits
 from pillarbox.mailbox.protocol import Mailbox, State
 
-Url = Annotated[str, Parameter(help="The queue, as http://localhost:9324/orders.")]
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
-JsonLines = Annotated[bool, Parameter(name="--json", help="Print a JSON object a line.")]
-Most = Annotated[int, Parameter(name=["--max", "-n"], help="At most so many; 10 if not given.")]
+Max = Annotated[
+    int, Parameter(name=["--max", "-n"], help="Maximum number of messages (default: 10).")
+]
 
-_BATCH = 10  # what every backend takes at a time
-_POLL_SECONDS = 20  # what every backend can wait at a time
-_LOOK_SECONDS = 0.5
+_BATCH = 10  # the largest batch that every backend accepts
+_POLL_SECONDS = 20  # the longest wait that every backend accepts
+_PEEK_SECONDS = 0.5
 _SEEN_MAX = 100_000
 
 
 def send(
     url: Url,
     body: Annotated[
-        str, Parameter(help="The message; - reads standard input.", allow_leading_hyphen=True)
+        str, Parameter(help="The body (default: -, standard input).", allow_leading_hyphen=True)
     ] = "-",
     /,
     *,
-    lines: Annotated[bool, Parameter(help="Each line is a message.")] = False,
-    delay: Annotated[float, Parameter(help="Seconds before it can be received.")] = 0,
-    priority: Annotated[int, Parameter(help="0 to 255; the higher goes first.")] = 0,
+    lines: Annotated[bool, Parameter(help="Send each line as a message.")] = False,
+    delay: Annotated[float, Parameter(help="Seconds before the message can be received.")] = 0,
+    priority: Annotated[int, Parameter(help="0 to 255; higher goes first (default: 0).")] = 0,
     attribute: Annotated[
         list[str] | None,
-        Parameter(name=["--attribute", "-a"], help="name=value; as often as wanted."),
+        Parameter(name=["--attribute", "-a"], help="name=value; may be repeated."),
     ] = None,
-    group: Annotated[str | None, Parameter(help="Order is kept within a group.")] = None,
+    group: Annotated[str | None, Parameter(help="Keep order within this group.")] = None,
     deduplication_id: Annotated[
-        str | None, Parameter(help="Sent again within five minutes, it is one message.")
+        str | None, Parameter(help="Drop duplicates with this id for five minutes.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Send a message; its id is printed. A queue that is not there is made."""
+    """Send a message and print its id. Creates the queue if it does not exist."""
     bodies = _bodies(body, lines=lines)
     if deduplication_id is not None and len(bodies) != 1:
         raise UsageError("--deduplication-id is for one message, not for --lines.")
     options: dict[str, Any] = {"delay_seconds": delay, "priority": priority, "group": group}
     if attribute:
-        options["attributes"] = dict(_pair(each) for each in attribute)
+        options["attributes"] = dict(key_and_value("--attribute", each) for each in attribute)
     with _open_for(url, bodies) as box:
         ids: list[str] = []
         if deduplication_id is not None:
@@ -81,15 +81,8 @@ def _bodies(body: str, *, lines: bool) -> list[Any]:
         return parts
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--attribute must be name=value; got {text!r}.")
-    return name, value
-
-
 def _open_for(url: str, bodies: list[Any]) -> Mailbox[Any]:
-    options = {"create": True} if url.startswith("sqs") else {}  # others make it by themselves
+    options = {"create": True} if url.startswith("sqs") else {}  # other backends create it unasked
     kind = bytes if any(isinstance(body, bytes) for body in bodies) else str
     return open_box(url, kind, **options)
 
@@ -98,15 +91,18 @@ def receive(
     url: Url,
     /,
     *,
-    most: Most = 10,
-    wait: Annotated[float, Parameter(help="Seconds to wait for the first one.")] = 0,
+    most: Max = 10,
+    wait: Annotated[float, Parameter(help="Seconds to wait for the first message.")] = 0,
     visibility: Annotated[
-        float, Parameter(help="Seconds until they come back; 30 if not given.")
+        float, Parameter(help="Visibility timeout in seconds (default: 30).")
     ] = limits.VISIBILITY_SECONDS_DEFAULT,
-    ack: Annotated[bool, Parameter(help="Acknowledge them once they are printed.")] = False,
+    ack: Annotated[bool, Parameter(help="Acknowledge the messages after printing them.")] = False,
     json: JsonLines = False,
 ) -> int:
-    """Receive messages. Without --ack they come back after a while; exit code 1 if none came."""
+    """Receive messages and print them; the exit code is 1 if there are none.
+
+    Without --ack they become visible again after the visibility timeout.
+    """
     with open_existing(url) as box:
         messages = box.receive(
             max_messages=most, visibility_timeout=visibility, wait_time_seconds=wait
@@ -121,39 +117,41 @@ def peek(
     url: Url,
     /,
     *,
-    most: Most = 10,
+    most: Max = 10,
     state: Annotated[
-        Literal["ready", "scheduled", "in_flight"], Parameter(help="ready if not given.")
+        Literal["ready", "scheduled", "in_flight"], Parameter(help="State (default: ready).")
     ] = "ready",
     json: JsonLines = False,
 ) -> int:
-    """Look at messages without receiving them: nothing is leased, nothing counted."""
-    with open_to_look(url) as box:
+    """Print messages without receiving them."""
+    with open_read_only(url) as box:
         _print_all(box.peek(most, state=state), json=json)
     return OK
 
 
 def redrive(
-    url: Annotated[str, Parameter(help="The queue of dead letters.")],
-    ids: Annotated[list[str] | None, Parameter(help="Only these; else all.", negative=())] = None,
+    url: Annotated[str, Parameter(help="URL of the dead-letter queue.")],
+    ids: Annotated[
+        list[str] | None, Parameter(help="Message ids (default: all).", negative=())
+    ] = None,
     /,
     *,
-    to: Annotated[str | None, Parameter(help="To this queue; else where each came from.")] = None,
-    reason: Annotated[str | None, Parameter(help="Only those that died of this (a part).")] = None,
+    to: Annotated[str | None, Parameter(help="Target queue (default: each source queue).")] = None,
+    reason: Annotated[str | None, Parameter(help="Only if the reason contains this.")] = None,
     json: Json = False,
 ) -> int:
-    """Send dead letters back where they came from, or to another queue."""
+    """Move dead letters back to their source queues, or to another queue."""
 
-    def died_of_it(message: Message[Any]) -> bool:
+    def has_reason(message: Message[Any]) -> bool:
         letter = message.dead_letter
         return letter is not None and reason is not None and reason in letter.reason
 
     with open_existing(url) as box:
-        count = box.redrive(ids or None, where=died_of_it if reason is not None else None, to=to)
+        count = box.redrive(ids or None, where=has_reason if reason is not None else None, to=to)
     if json:
         output.print_json({"redriven": count})
     else:
-        output.console().print(f"{count:,} messages redriven", style="green")
+        output.success(f"{count:,} messages redriven")
     return OK
 
 
@@ -161,21 +159,20 @@ def tail(
     url: Url,
     /,
     *,
-    take: Annotated[bool, Parameter(help="Receive and acknowledge each one.")] = False,
-    limit: Annotated[int | None, Parameter(help="Stop after so many.")] = None,
+    take: Annotated[bool, Parameter(help="Receive and acknowledge each message.")] = False,
+    limit: Limit = None,
     json: JsonLines = False,
 ) -> int:
-    """Print messages as they come, until Ctrl-C.
+    """Print messages as they arrive, until Ctrl-C.
 
-    It only looks, twice a second, so it takes nothing from anyone and may miss a message that
-    others are quick to receive. With --take it receives, and misses none.
+    Without --take it peeks twice a second: consumers are not disturbed, but a message that is
+    received and acknowledged quickly may be missed.
     """
-    if limit is not None and limit < 1:
-        raise UsageError(f"--limit must be 1 or more; got {limit}.")
-    opened: Any = open_existing(url) if take else open_to_look(url)
-    with opened as box, contextlib.suppress(KeyboardInterrupt):
+    check_limit(limit)
+    mailbox: Any = open_existing(url) if take else open_read_only(url)
+    with mailbox as box, contextlib.suppress(KeyboardInterrupt):
         write = _writer(json=json)
-        for message in islice(_taken(box) if take else _seen(box), limit):
+        for message in islice(_received(box) if take else _peeked(box), limit):
             write(message)
             sys.stdout.flush()
             if take:
@@ -183,13 +180,13 @@ def tail(
     return OK
 
 
-def _taken(box: Mailbox[Any]) -> Iterator[Message[Any]]:
+def _received(box: Mailbox[Any]) -> Iterator[Message[Any]]:
     while True:
         yield from box.receive(wait_time_seconds=_POLL_SECONDS)
 
 
-def _seen(box: Mailbox[Any]) -> Iterator[Message[Any]]:
-    """Each message once, whatever its state, as far as a look now and then can tell."""
+def _peeked(box: Mailbox[Any]) -> Iterator[Message[Any]]:
+    """Each message once, whatever its state."""
     known: OrderedDict[str, None] = OrderedDict()
     states: tuple[State, ...] = ("in_flight", "ready", "scheduled")
     while True:
@@ -200,10 +197,7 @@ def _seen(box: Mailbox[Any]) -> Iterator[Message[Any]]:
                     yield message
         while len(known) > _SEEN_MAX:
             known.popitem(last=False)
-        time.sleep(_LOOK_SECONDS)
-
-
-# -- how messages are printed ------------------------------------------------------------------
+        time.sleep(_PEEK_SECONDS)
 
 
 def _print_all(messages: Any, *, json: bool) -> None:
@@ -272,21 +266,21 @@ def _data(message: Message[Any]) -> bytes:
     return body.encode() if isinstance(body, str) else bytes(body)
 
 
-COMMANDS: dict[Callable[..., int], str] = {
-    send: "Example: pillarbox send http://localhost:9324/orders '{\"tea\": 2}' --priority 9",
-    receive: "Example: pillarbox receive http://localhost:9324/orders --wait 20 --ack",
-    peek: "Example: pillarbox peek http://localhost:9324/orders_dlq --json",
-    redrive: "Example: pillarbox redrive http://localhost:9324/orders_dlq --reason timeout",
-    tail: "Example: pillarbox tail http://localhost:9324/orders --take --json",
+_EXAMPLES: dict[Callable[..., int], str] = {
+    send: "send http://localhost:9324/orders '{\"tea\": 2}' --priority 9",
+    receive: "receive http://localhost:9324/orders --wait 20 --ack",
+    peek: "peek http://localhost:9324/orders_dlq --json",
+    redrive: "redrive http://localhost:9324/orders_dlq --reason timeout",
+    tail: "tail http://localhost:9324/orders --take --json",
 }
 
 
 def register(app: App) -> None:
-    """Put these verbs beside the nouns."""
-    for command, example in COMMANDS.items():
+    """Add these commands to the top level."""
+    for verb, example in _EXAMPLES.items():
         app.command(
-            command,
-            help_epilogue=example,
+            verb,
+            help_epilogue=f"Example: pillarbox {example}",
             help_format="plaintext",
-            default_parameter=Parameter(negative=(), show_default=False),
+            default_parameter=DEFAULTS,
         )

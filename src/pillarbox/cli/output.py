@@ -1,4 +1,4 @@
-"""How every command speaks: results on stdout, all else on stderr, colours on terminals only."""
+"""How every command prints: results to stdout, the rest to stderr, colours on terminals only."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 _SHOW_AFTER_SECONDS = 0.4
-_WIDTH_OF_A_PIPE = 1000  # nothing that is read by a program is cut
+_WIDTH_OF_A_PIPE = 1000  # never truncate what a program reads
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UsageError(Exception):
-    """The command line asks for something that makes no sense."""
+    """The command line is wrong."""
 
 
 class Advance(Protocol):
-    """Tell how much is done, of how much."""
+    """Report that `done` of `total` is done."""
 
     def __call__(self, done: int, total: int, /) -> None: ...
 
 
 def console() -> Console:
-    """For results. Rich itself minds NO_COLOR and whether this is a terminal."""
+    """The console for results. Rich itself honours NO_COLOR and detects terminals."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    text = Text.assemble(("pillarbox: ", "bold red"), message)
+    """Print an error to stderr, in one line."""
+    text = Text.assemble(("pillarbox: ", "bold red"), " ".join(message.split()))
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
+def success(message: str) -> None:
+    """Print that something was done."""
+    console().print(Text(message), style="green")
+
+
 def print_json(document: Any) -> None:
-    """One JSON document in one line."""
+    """Print a JSON document in one line."""
     text = json.dumps(document, ensure_ascii=False)
-    # Half of a surrogate pair can only be said as an escape.
-    sys.stdout.write((text if _encodable(text) else json.dumps(document)) + "\n")
-
-
-def _encodable(text: str) -> bool:
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError:  # half of a surrogate pair, for example
+        text = json.dumps(document)
+    sys.stdout.write(text + "\n")
 
 
 def facts(rows: list[tuple[str, str]]) -> Table:
-    """Names and values, one below the other."""
+    """A table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -71,7 +71,7 @@ def facts(rows: list[tuple[str, str]]) -> Table:
 
 
 def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table with a head."""
+    """An empty table with a header."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in names:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
@@ -80,7 +80,7 @@ def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
 
 @contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """A bar on stderr, if that is a terminal and the work takes a while."""
+    """A progress bar on stderr, if that is a terminal and the work takes a while."""
     err = Console(stderr=True)
     bar = Progress(
         TextColumn(what),
@@ -109,7 +109,7 @@ def progress(what: str) -> Iterator[Advance]:
 
 
 def iso(time_ns: int) -> str:
-    """A time of the log: UTC, to the millisecond."""
+    """A time in UTC, to the millisecond."""
     at = _EPOCH + timedelta(milliseconds=time_ns // 1_000_000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -119,12 +119,12 @@ def iso_or_none(time_ns: int) -> str | None:
 
 
 def brief_time(time_ns: int) -> str:
-    """The same for tables: shorter, to the second."""
+    """A time for tables: in UTC, to the second."""
     return iso(time_ns)[:19].replace("T", " ") if time_ns else "-"
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """A number of bytes for people."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:

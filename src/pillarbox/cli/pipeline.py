@@ -1,4 +1,4 @@
-"""`pillarbox pipeline`: run a pipeline, watch it, look at its last steps, send it elsewhere."""
+"""`pillarbox pipeline`: run a pipeline, monitor it, inspect its last steps, reset it."""
 
 from __future__ import annotations
 
@@ -11,54 +11,34 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from rich.text import Text
 
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
-from pillarbox.cli.output import FAILED, OK, UsageError
-from pillarbox.pipeline import Pipeline, PipelineError, drawing
+from pillarbox.cli.options import Json, JsonLines, command, key_and_value
+from pillarbox.cli.output import OK, UsageError
+from pillarbox.pipeline import Pipeline, drawing
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
 from pillarbox.pipeline.loading import load
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import Status, ends, labels, read_status
-from pillarbox.spark.errors import SparkError
 from pillarbox.spark.shipping import is_connect
 
-app = App(
-    name="pipeline",
-    help=(
-        "Run a pipeline on Spark, watch it, look at its last steps, send it elsewhere.\n\n"
-        "TARGET names a pipeline in a module that can be imported from here, as shop:pipeline."
-    ),
-    help_epilogue="Example: pillarbox pipeline run shop:pipeline --master 'local[*]'",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "pipeline",
+    "Run a pipeline on Spark, monitor it, inspect its last steps, reset it.\n\n"
+    "TARGET is a pipeline in a module that can be imported from here, such as shop:pipeline.",
+    "Example: pillarbox pipeline run shop:pipeline --master 'local[*]'",
 )
 
-Target = Annotated[str, Parameter(help="module:pipeline, as in shop:pipeline.")]
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
+Target = Annotated[str, Parameter(help="module:pipeline, such as shop:pipeline.")]
 _STATES = {"running": "green", "done": "blue", "failed": "red", "waiting": "dim"}
-_LOOK_SECONDS = 0.2
-#: Spark's stack traces would be drawn over the progress bar; what failed is told in a line.
+_POLL_SECONDS = 0.2
+#: Spark's stack traces would disturb the progress bar; errors are printed in one line.
 QUIET = {"spark.log.level": "OFF"}
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[list[int]]:
-    """Says what is wrong with a pipeline, a line for each problem; holds the exit code."""
-    code = [OK]
-    try:
-        yield code
-    except PipelineError as error:
-        for problem in error.problems:
-            output.complain(" ".join(problem.split()))
-        code[0] = FAILED
-    except (SparkError, ImportError) as error:
-        output.complain(" ".join(str(error).split()))
-        code[0] = FAILED
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline run shop:pipeline --now")
@@ -69,70 +49,64 @@ def run(
     master: Annotated[
         str,
         Parameter(
-            help="local[*] (default), local-cluster[2,1,1024], spark://host:7077, sc://host."
+            help="Spark master, such as local-cluster[2,1,1024], spark://host:7077, sc://host "
+            "(default: local[*])."
         ),
     ] = "local[*]",
     conf: Annotated[
-        list[str] | None, Parameter(help="A setting of Spark, name=value; as often as wanted.")
+        list[str] | None, Parameter(help="Spark setting, name=value; may be repeated.")
     ] = None,
-    now: Annotated[bool, Parameter(help="Work off what is there now, then end.")] = False,
-    interval: Annotated[str, Parameter(help="How often a step begins, as '5 seconds'.")] = (
+    now: Annotated[bool, Parameter(help="Process what is available now, then exit.")] = False,
+    interval: Annotated[str, Parameter(help="Interval between steps, such as '5 seconds'.")] = (
         "0 seconds"
     ),
     max_rows: Annotated[
-        int | None, Parameter(help="The most that a step reads from each input.")
+        int | None, Parameter(help="Maximum rows per step from each input.")
     ] = None,
-    retries: Annotated[int, Parameter(help="Starts again after a failure; 3 if not given.")] = 3,
-    only: Annotated[list[str] | None, Parameter(help="Run these processors only.")] = None,
+    retries: Annotated[int, Parameter(help="Restarts after a failure (default: 3).")] = 3,
+    only: Annotated[list[str] | None, Parameter(help="Run only these processors.")] = None,
 ) -> int:
-    """Run it until Ctrl-C or SIGTERM, which let the steps under way end."""
-    with _told() as code:
-        pipeline = load(target)
-        started = pipeline.run(
-            master=master,
-            conf=({} if is_connect(master) else QUIET) | dict(map(_setting, conf or ())),
-            available_now=now,
-            interval=interval,
-            max_rows=max_rows,
-            retries=retries,
-            only=only or (),
-        )
-        console = output.console()
-        if not now:
-            console.print(f"{pipeline.name} runs; Ctrl-C lets the steps under way end")
-        with _asked_to_stop() as asked, output.progress("working off what is there") as advance:
-            while not started.wait(timeout=_LOOK_SECONDS):
-                if now:
-                    advance(*_how_far(pipeline, started.status.status))
-                if asked.is_set():
-                    started.stop()
-        for each in started.status.status.processors.values():
-            console.print(Text(f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"))
-    return code[0]
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UsageError(f"--conf must be name=value, as spark.executor.memory=2g; got {text!r}.")
-    return name, value
+    """Run a pipeline until Ctrl-C or SIGTERM; the current steps finish first."""
+    pipeline = load(target)
+    started = pipeline.run(
+        master=master,
+        conf=({} if is_connect(master) else QUIET)
+        | dict(key_and_value("--conf", each) for each in conf or ()),
+        available_now=now,
+        interval=interval,
+        max_rows=max_rows,
+        retries=retries,
+        only=only or (),
+    )
+    console = output.console()
+    if not now:
+        console.print(f"{pipeline.name} is running; Ctrl-C stops it after the current steps")
+    with _stop_signals() as stopping, output.progress("processing") as advance:
+        while not started.wait(timeout=_POLL_SECONDS):
+            if now:
+                advance(*_progress(pipeline, started.status.status))
+            if stopping.is_set():
+                started.stop()
+    for each in started.status.status.processors.values():
+        console.print(Text(f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"))
+    return OK
 
 
 @contextlib.contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM, which would otherwise end the process at once."""
-    asked = threading.Event()
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of ending the process at once."""
+    stopping = threading.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: asked.set()) for each in signals]
+    before = [signal.signal(each, lambda *_: stopping.set()) for each in signals]
     try:
-        yield asked
+        yield stopping
     finally:
         for each, handler in zip(signals, before, strict=True):
             signal.signal(each, handler)
 
 
-def _how_far(pipeline: Pipeline, status: Status) -> tuple[int, int]:
-    """Records read, of how many, over all inputs of all processors."""
+def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
+    """Records read and records available, over all inputs of all processors."""
     end = ends(pipeline.graph)
     wanted = [
         (each.id, name)
@@ -146,28 +120,27 @@ def _how_far(pipeline: Pipeline, status: Status) -> tuple[int, int]:
 
 @app.command(help_epilogue="Example: pillarbox pipeline status shop:pipeline")
 def status(target: Target, /, *, json: Json = False) -> int:
-    """Tell what each processor does, how fast, and how far behind it is."""
-    with _told() as code:
-        pipeline = load(target)
-        known = read_status(pipeline.places.status)
-        running = is_held(pipeline.places)
-        end = ends(pipeline.graph)
-        lag = {
-            each.id: {
-                name: end[name] - each.read.get(name, 0)
-                for name in pipeline.graph.processor(each.id).input_names
-                if name in end
-            }
-            for each in known.processors.values()
+    """Show the state, the speed and the lag of each processor."""
+    pipeline = load(target)
+    known = read_status(pipeline.places.status)
+    running = is_held(pipeline.places)
+    end = ends(pipeline.graph)
+    lag = {
+        each.id: {
+            name: end[name] - each.read.get(name, 0)
+            for name in pipeline.graph.processor(each.id).input_names
+            if name in end
         }
-        if json:
-            output.print_json(msgspec.to_builtins(known) | {"running": running, "lag": lag})
-        else:
-            _show_status(known, lag, running=running)
-    return code[0]
+        for each in known.processors.values()
+    }
+    if json:
+        output.print_json(msgspec.to_builtins(known) | {"running": running, "lag": lag})
+    else:
+        _print_status(known, lag, running=running)
+    return OK
 
 
-def _show_status(known: Status, lag: dict[str, dict[str, int]], *, running: bool) -> None:
+def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: bool) -> None:
     console = output.console()
     state = f"running, process {known.pid}" if running else "not running"
     rows = [("pipeline", known.pipeline), ("state", state), ("master", known.master)]
@@ -198,102 +171,99 @@ def graph(
     target: Target,
     /,
     *,
-    svg: Annotated[Path | None, Parameter(help="Write a picture to this file.")] = None,
-    live: Annotated[bool, Parameter(help="With lag and rates of the last run.")] = False,
+    svg: Annotated[Path | None, Parameter(help="Write an SVG picture to this file.")] = None,
+    live: Annotated[bool, Parameter(help="Include lag and rates of the last run.")] = False,
 ) -> int:
-    """Draw it: Mermaid text, or an SVG picture. Checks it first."""
-    with _told() as code:
-        pipeline = load(target)
-        pipeline.check()
-        drawn = pipeline.graph
-        figures = labels(drawn, read_status(pipeline.places.status), ends(drawn)) if live else None
-        if svg is not None:
-            svg.write_text(drawing.svg(drawn, figures), encoding="utf-8")
-        else:
-            output.console().print(Text(drawing.mermaid(drawn, figures)), soft_wrap=True)
-    return code[0]
+    """Check a pipeline, then draw it as Mermaid text or as an SVG picture."""
+    pipeline = load(target)
+    pipeline.check()
+    drawn = pipeline.graph
+    figures = labels(drawn, read_status(pipeline.places.status), ends(drawn)) if live else None
+    if svg is not None:
+        svg.write_text(drawing.svg(drawn, figures), encoding="utf-8")
+    else:
+        output.console().print(Text(drawing.mermaid(drawn, figures)), soft_wrap=True)
+    return OK
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline inspect shop:pipeline")
 def inspect(target: Target, /, *, json: Json = False) -> int:
-    """Show the last step of each processor, and what a restart would do."""
-    with _told() as code:
-        found = inspect_pipeline(load(target))
-        if json:
-            output.print_json([msgspec.to_builtins(asdict(each)) for each in found])
-            return OK
-        console = output.console()
-        for each in found:
-            rows = [("kind", f"{each.kind}, {each.strategy}, generation {each.generation}")]
-            if each.step is not None:
-                spans = [f"{k} {s or 0} up to {e}" for k, (s, e) in each.inputs.items()]
-                rows += [("last step", f"{each.step}, {each.time}"), ("reads", ", ".join(spans))]
-            if each.hash is not None:
-                wrote = ", ".join(f"{name} from {at}" for name, at in each.outputs.items())
-                rows += [("hash", each.hash), ("writes", wrote)]
-            rows += [("failed records", str(each.failures))]
-            rows += [("a restart would", f"{each.restart.action}: {each.restart.why}")]
-            console.print(Text(each.id, style="bold"))
-            console.print(output.facts(rows))
-            console.print()
-    return code[0]
+    """Show the last step of each processor and what a restart would do."""
+    found = inspect_pipeline(load(target))
+    if json:
+        output.print_json([msgspec.to_builtins(asdict(each)) for each in found])
+        return OK
+    console = output.console()
+    for each in found:
+        rows = [("kind", f"{each.kind}, {each.strategy}, generation {each.generation}")]
+        if each.step is not None:
+            spans = [f"{k} {s or 0} up to {e}" for k, (s, e) in each.inputs.items()]
+            rows += [("last step", f"{each.step}, {each.time}"), ("reads", ", ".join(spans))]
+        if each.hash is not None:
+            wrote = ", ".join(f"{name} from {at}" for name, at in each.outputs.items())
+            rows += [("hash", each.hash), ("writes", wrote)]
+        rows += [("failed records", str(each.failures))]
+        rows += [("a restart would", f"{each.restart.action}: {each.restart.why}")]
+        console.print(Text(each.id, style="bold"))
+        console.print(output.facts(rows))
+        console.print()
+    return OK
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline reset shop:pipeline totals --to earliest")
 def reset(
     target: Target,
-    processors: Annotated[list[str], Parameter(help="The ids of the processors.")],
+    processors: Annotated[list[str], Parameter(help="Ids of the processors.")],
     /,
     *,
     to: Annotated[
-        str, Parameter(help="earliest, latest, last (where it was), an index, or a time (UTC).")
+        str,
+        Parameter(help="earliest, latest, last (its current offset), an index, or a time (UTC)."),
     ],
     json: Json = False,
 ) -> int:
-    """Send processors elsewhere in their inputs. What they wrote stays where it is."""
-    with _told() as code:
-        if not processors:
-            raise UsageError("name the processors to reset.")
-        made = reset_pipeline(load(target), processors, to)
-        if json:
-            output.print_json(msgspec.to_builtins(made))
-            return OK
-        for each in made:
-            places = ", ".join(f"{name} {index}" for name, index in each.inputs.items())
-            text = f"{each.processor} begins at {places}, as generation {each.generation}"
-            output.console().print(Text(text))
-    return code[0]
+    """Move processors to other offsets of their inputs. Their outputs stay as they are."""
+    if not processors:
+        raise UsageError("give the ids of the processors to reset.")
+    made = reset_pipeline(load(target), processors, to)
+    if json:
+        output.print_json(msgspec.to_builtins(made))
+        return OK
+    for each in made:
+        offsets = ", ".join(f"{name} {index}" for name, index in each.inputs.items())
+        text = f"{each.processor} starts at {offsets}, as generation {each.generation}"
+        output.console().print(Text(text))
+    return OK
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline errors shop:pipeline parse")
 def errors(
     target: Target,
-    processor: Annotated[str, Parameter(help="The id of a processor.")],
+    processor: Annotated[str, Parameter(help="Id of the processor.")],
     /,
     *,
     redrive_all: Annotated[
-        bool, Parameter(name="--redrive", help="Append them to the logs they came from.")
+        bool, Parameter(name="--redrive", help="Append the records to their source logs.")
     ] = False,
     anyway: Annotated[
-        bool, Parameter(help="Also to a log that other processors read, and see again.")
+        bool, Parameter(help="Redrive even if other processors read the same log.")
     ] = False,
-    json: Annotated[bool, Parameter(name="--json", help="Print a JSON object a line.")] = False,
+    json: JsonLines = False,
 ) -> int:
-    """List the records that failed in a processor: cause, where from, body. Or redrive them."""
-    with _told() as code:
-        pipeline = load(target)
-        path = pipeline.errors_directory(processor)
-        if redrive_all:
-            count = redrive(pipeline.graph, processor, path, anyway=anyway)
-            output.console().print(f"{count} records were appended to where they came from")
-            return OK
-        for index, each in failures(path):
-            known: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
-            known |= body_fields(each.body)
-            if json:
-                output.print_json(known)
-            else:
-                place = f"{each.log} {each.index}" if each.log else f"for {each.output}"
-                line = f"{index}  {place}  {each.cause}  {known['body']}"
-                output.console().print(Text(line), overflow="ellipsis", no_wrap=True)
-    return code[0]
+    """List the failed records of a processor with cause and body, or redrive them."""
+    pipeline = load(target)
+    path = pipeline.errors_directory(processor)
+    if redrive_all:
+        count = redrive(pipeline.graph, processor, path, anyway=anyway)
+        output.console().print(f"{count} records were appended to their source logs")
+        return OK
+    for index, each in failures(path):
+        known: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
+        known |= body_fields(each.body)
+        if json:
+            output.print_json(known)
+        else:
+            source = f"{each.log} {each.index}" if each.log else f"for {each.output}"
+            line = f"{index}  {source}  {each.cause}  {known['body']}"
+            output.console().print(Text(line), overflow="ellipsis", no_wrap=True)
+    return OK

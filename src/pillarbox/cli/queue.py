@@ -1,20 +1,17 @@
-"""`pillarbox queue`: list, make, look at, change, empty and delete queues."""
+"""`pillarbox queue`: list, create, inspect, change, purge and delete queues."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
-from rich.console import Console
-from rich.prompt import Confirm
+from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
 from pillarbox import DeadLetterPolicy
 from pillarbox.cli import output
-from pillarbox.cli.output import OK, UsageError
-from pillarbox.cli.survey import (
+from pillarbox.cli.backends import (
     QueueInfo,
     delete,
     name_in,
@@ -23,66 +20,68 @@ from pillarbox.cli.survey import (
     queue_at,
     queues_at,
 )
+from pillarbox.cli.options import Json, Url, Yes, command, confirmed
+from pillarbox.cli.output import OK, UsageError
 
-app = App(
-    name="queue",
-    help=(
-        "List, make, look at, change, empty and delete queues.\n\n"
-        "URL is that of a mailbox: http://localhost:9324/orders on a broker, file:./data/orders "
-        "in a store, redis://host/orders, sqs://region/orders. Without the name it means the "
-        "broker or the store."
-    ),
-    help_epilogue=(
-        "Exit codes: 0 done; 1 it failed, or there is no such queue; 2 the command line is "
-        "wrong.\n\nExample: pillarbox queue ls http://localhost:9324"
-    ),
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False),
+app = command(
+    "queue",
+    "List, create, inspect, change, purge and delete queues.\n\n"
+    "URL is that of a mailbox: http://localhost:9324/orders on a broker, file:./data/orders "
+    "in a store, redis://host/orders, sqs://region/orders. Without a queue name it stands for "
+    "the whole broker or store.",
+    "Exit codes: 0 success; 1 failure, or the queue does not exist; 2 wrong usage.\n\n"
+    "Example: pillarbox queue ls http://localhost:9324",
 )
 
-Url = Annotated[str, Parameter(help="The queue, as http://localhost:9324/orders.")]
-Urls = Annotated[list[str], Parameter(help="One queue or more.", negative=())]
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
-Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask.")]
+Urls = Annotated[list[str], Parameter(help="URLs of one or more queues.", negative=())]
 MaxDeliveries = Annotated[
-    int | None, Parameter(help="A message that failed so often is a dead letter.")
+    int | None, Parameter(help="Dead-letter a message after this many failed deliveries.")
 ]
 DeadLetters = Annotated[
-    str | None, Parameter(help="The queue for its dead letters; else its name and _dlq.")
+    str | None, Parameter(help="Dead-letter queue (default: the name of the queue with _dlq).")
 ]
 
 
 @app.command(help_epilogue="Example: pillarbox queue ls file:./data --json")
 def ls(
-    url: Annotated[str, Parameter(help="A broker, a store, or a queue in it.")],
+    url: Annotated[str, Parameter(help="URL of a broker, a store, or one queue of it.")],
     /,
     *,
     json: Json = False,
 ) -> int:
-    """List the queues of a broker or a store, with what they hold."""
+    """List the queues of a broker or a store with their message counts."""
     found = queues_at(url)
     if json:
         output.print_json({"queues": [each.as_json() for each in found]})
-        return OK
-    output.console().print(table_of(found) if found else "there are no queues")
+    elif found:
+        output.console().print(queue_table(found, "dead letters go to", dead_letter_target))
+    else:
+        output.console().print("there are no queues")
     return OK
 
 
-def table_of(found: list[QueueInfo]) -> Table:
-    """Queues for people."""
-    right = ("ready", "scheduled", "in flight", "dead", "oldest")
-    table = output.columns("queue", *right, "dead letters go to", right=right)
+def queue_table(
+    found: list[QueueInfo], last_column: str, last: Callable[[QueueInfo], str]
+) -> Table:
+    """A table of queues with their counts and one more column."""
+    right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
+    table = output.columns("queue", *right[:5], last_column, right=right)
     for each in found:
         stats = each.stats
-        counts = (stats.ready, stats.scheduled, stats.in_flight, stats.dead)
         table.add_row(
-            Text(each.name), *map(str, counts), age_of(stats.oldest_age_seconds), _fate(each)
+            Text(each.name),
+            Text(f"{stats.ready:,}", style="bold" if stats.ready else "dim"),
+            f"{stats.scheduled:,}",
+            f"{stats.in_flight:,}",
+            Text(f"{stats.dead:,}", style="red" if stats.dead else "dim"),
+            age_of(stats.oldest_age_seconds),
+            Text(last(each)),
         )
     return table
 
 
 def age_of(seconds: float | None) -> str:
-    """How long ago, as people say it."""
+    """An age for people."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
@@ -91,11 +90,11 @@ def age_of(seconds: float | None) -> str:
     return f"{seconds:.0f}s"
 
 
-def _fate(info: QueueInfo) -> Text:
+def dead_letter_target(info: QueueInfo) -> str:
     if info.dead_letters is None:
-        return Text("-")
+        return "-"
     after = f" after {info.max_deliveries} deliveries" if info.max_deliveries else ""
-    return Text(f"{info.dead_letters}{after}")
+    return f"{info.dead_letters}{after}"
 
 
 @app.command(help_epilogue="Example: pillarbox queue create http://localhost:9324/orders")
@@ -105,21 +104,21 @@ def create(
     *,
     max_deliveries: MaxDeliveries = None,
     dead_letters: DeadLetters = None,
-    no_dead_letters: Annotated[bool, Parameter(help="What fails is tried for ever.")] = False,
+    no_dead_letters: Annotated[bool, Parameter(help="Never dead-letter; retry forever.")] = False,
     redelivery: Annotated[
         Literal["tail", "original"] | None,
-        Parameter(help="Where what failed goes: to the tail, or to its original place."),
+        Parameter(help="Return a failed message to the tail or to its original position."),
     ] = None,
-    capacity: Annotated[int | None, Parameter(help="The most messages it may hold.")] = None,
+    capacity: Annotated[int | None, Parameter(help="Maximum number of messages.")] = None,
     json: Json = False,
 ) -> int:
-    """Make a queue. One that exists is left as it is, but for its dead letters."""
+    """Create a queue. If it exists, only its dead-letter policy changes."""
     options: dict[str, Any] = {}
     if no_dead_letters:
         options["dead_letters"] = None
     if max_deliveries is not None or dead_letters is not None:
         if no_dead_letters:
-            raise UsageError("--no-dead-letters contradicts --max-deliveries and --dead-letters.")
+            raise UsageError("--no-dead-letters excludes --max-deliveries and --dead-letters.")
         options["dead_letters"] = DeadLetterPolicy(max_deliveries or 5, dead_letters)
     if redelivery is not None:
         options["redelivery"] = redelivery
@@ -129,13 +128,13 @@ def create(
         options["create"] = True
     with open_box(url, **options):
         pass
-    return _tell(queue_at(url), "made", json=json)
+    return _print_queue(queue_at(url), "created", json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox queue info http://localhost:9324/orders")
 def info(url: Url, /, *, json: Json = False) -> int:
-    """Tell what a queue holds, by state, and what becomes of what fails."""
-    return _tell(queue_at(url), None, json=json)
+    """Show the message counts of a queue and its dead-letter policy."""
+    return _print_queue(queue_at(url), None, json=json)
 
 
 @app.command(
@@ -150,28 +149,27 @@ def set_(
     dead_letters: DeadLetters = None,
     json: Json = False,
 ) -> int:
-    """Change how often a message may fail, and where it goes then."""
+    """Change the dead-letter policy of a queue."""
     before = queue_at(url)
     if max_deliveries is None and dead_letters is None:
         raise UsageError("give --max-deliveries, --dead-letters, or both.")
     if before.dead_letters and not (max_deliveries or before.max_deliveries):
-        raise UsageError("how many deliveries it has now can't be told: give --max-deliveries too.")
+        raise UsageError("the current maximum is unknown; give --max-deliveries too.")
     policy = DeadLetterPolicy(
         max_deliveries or before.max_deliveries or 5, dead_letters or before.dead_letters
     )
     with open_box(url, dead_letters=policy):
         pass
-    return _tell(queue_at(url), "changed", json=json)
+    return _print_queue(queue_at(url), "changed", json=json)
 
 
-def _tell(found: QueueInfo, verb: str | None, *, json: bool) -> int:
+def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
     if json:
         output.print_json(found.as_json())
         return OK
     stats = found.stats
-    console = output.console()
     if verb is not None:
-        console.print(f"{found.name} is {verb}", style="green")
+        output.success(f"{found.name} was {verb}")
     oldest = "-" if stats.oldest_age_seconds is None else f"{age_of(stats.oldest_age_seconds)} ago"
     rows = [
         ("queue", found.name),
@@ -179,50 +177,50 @@ def _tell(found: QueueInfo, verb: str | None, *, json: bool) -> int:
         ("scheduled", f"{stats.scheduled:,}"),
         ("in flight", f"{stats.in_flight:,}"),
         ("oldest", oldest),
-        ("dead letters", f"{stats.dead:,} in {_fate(found)}" if found.dead_letters else "none"),
+        (
+            "dead letters",
+            f"{stats.dead:,} in {dead_letter_target(found)}" if found.dead_letters else "none",
+        ),
     ]
-    console.print(output.facts(rows))
+    output.console().print(output.facts(rows))
     return OK
 
 
 @app.command(help_epilogue="Example: pillarbox queue rm http://localhost:9324/orders --yes")
 def rm(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
-    """Delete queues and all that is in them."""
+    """Delete queues and all their messages."""
     found = [queue_at(url) for url in urls]
-    _agree("delete", found, yes=yes, json=json)
+    _confirm("delete", found, yes=yes, json=json)
     for url in urls:
         delete(url)
-    return _tell_all("deleted", [(each.name, each.stats.total) for each in found], json=json)
+    return _print_counts("deleted", [(each.name, each.stats.total) for each in found], json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox queue purge http://localhost:9324/orders_dlq --yes")
 def purge(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
-    """Delete all messages: ready, scheduled and in flight. The queues stay."""
+    """Delete all messages of queues: ready, scheduled and in flight. The queues stay."""
     found = [queue_at(url) for url in urls]
-    _agree("purge", found, yes=yes, json=json)
+    _confirm("purge", found, yes=yes, json=json)
     purged = []
     for url in urls:
         with open_existing(url) as box:
             purged.append((name_in(url), box.purge()))
-    return _tell_all("purged", purged, json=json)
+    return _print_counts("purged", purged, json=json)
 
 
-def _agree(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> None:
-    """Ask before anything is lost; where nobody can answer, --yes must have been given."""
-    if yes:
-        return
-    if json or not sys.stdin.isatty():
-        raise UsageError(f"{verb} asks before it deletes anything; give --yes.")
+def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> None:
+    """Ask before anything is deleted; where nobody can answer, require --yes."""
     names = ", ".join(f"{each.name} ({each.stats.total:,} messages)" for each in found)
-    question = Text(f"{verb.capitalize()} {names}?")
-    if not Confirm.ask(question, default=False, console=Console(stderr=True)):
+    question = f"{verb.capitalize()} {names}?"
+    refusal = f"{verb} asks before it deletes anything; give --yes."
+    if not yes and not confirmed(question, json=json, refusal=refusal):
         raise UsageError("nothing was changed.")
 
 
-def _tell_all(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:
+def _print_counts(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:
     if json:
         output.print_json({verb: [{"name": name, "messages": count} for name, count in done]})
     else:
         for name, count in done:
-            output.console().print(Text(f"{name} is {verb}: {count:,} messages"), style="green")
+            output.success(f"{name} was {verb}: {count:,} messages")
     return OK

@@ -1,12 +1,13 @@
-"""The queues of a store as its log tells them, rebuilt in memory without touching the store.
+"""The queues of a store, rebuilt in memory from its log without opening the store.
 
-It takes no lock and may be made beside the writer. Entries that no longer fit, because a
-repair could not save what came before them, are set aside and counted.
+It takes no lock, so another process may be writing. Entries that no longer fit, because a
+repair could not save the records before them, are collected in `misfits`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -21,26 +22,28 @@ from pillarbox.mailbox.location import index_of, location
 from pillarbox.mailbox.names import Names
 from pillarbox.mailbox.store_time import store_time
 
-TRIES = 5  # against a compactor that drops what we are about to read
+R = TypeVar("R")
+
+_TRIES = 5
 _STEP = 1024
 
 
 class Replica:
-    """Queues by number, as of the last entry that was given."""
+    """Queues by number, as of the last entry applied."""
 
     def __init__(self, state: snapshot.StoreState | None) -> None:
         self.names = Names.of(state)
         self.queues: dict[int, Queue] = {}
         self.snapshot_index = state.index if state is not None else 0
         self.misfits: list[journal.Entry] = []
-        self.now = 0  # the time of the store as of which it is shown
+        self.now = 0  # in the time of the store
         self._by_name: dict[str, Queue] = {}
-        self._moved: dict[int, int] = {}  # key -> where its body is now
+        self._moved: dict[int, int] = {}  # key -> location of its body
         for each in state.queues if state is not None else ():
             snapshot.restore(each, self._queue(each.number, each.name, each.settings))
         for each in state.queues if state is not None else ():
             if each.dead_letters is not None:
-                self._bury(each.name, each.dead_letters)
+                self._set_dead_letters(each.name, each.dead_letters)
 
     def entry(self, index: int, data: bytes) -> None:
         entry = journal.decode(data)
@@ -61,20 +64,20 @@ class Replica:
         except (journal.ReplayError, AssertionError, LookupError):
             self.misfits.append(entry)
 
-    def settle(self, now: int) -> None:
-        """Let happen what is due by now, as the store would when it is next used."""
+    def advance_to(self, now: int) -> None:
+        """Expire leases and release delayed messages that are due, as the store would."""
         self.now = now
         for queue in self.queues.values():
             apply.settle(queue, now)
 
     def bodies(self) -> Iterator[tuple[str, Record, int]]:
-        """Every live message: its queue, itself, and the index where its body lies."""
+        """Every live message: its queue, its record, and the log index of its body."""
         for queue in self.queues.values():
             for record in _records(queue):
                 yield queue.name, record, self.index_of(record)
 
     def index_of(self, record: Record) -> int:
-        """The index where the body of a message lies."""
+        """The log index of a message's body."""
         return index_of(self._moved.get(record.key, record.body))
 
     def _queue(self, number: int, name: str, settings: Settings) -> Queue:
@@ -88,7 +91,7 @@ class Replica:
         name, settings, dead = entry.details
         self._queue(entry.queue, name, msgspec.convert(settings, Settings))
         if dead is not None:
-            self._bury(name, dead)
+            self._set_dead_letters(name, dead)
         else:
             self._by_name[name].keep_dead_letters()
 
@@ -98,19 +101,23 @@ class Replica:
         for source in list(queue.sources):
             source.keep_dead_letters()
 
-    def _bury(self, source: str, target: str) -> None:
+    def _set_dead_letters(self, source: str, target: str) -> None:
         self._by_name[source].send_dead_letters_to(self._by_name[target])
 
 
-def replica_of(store: str, log: str, advance: Advance) -> Replica:
-    """The store's queues as of now."""
-    for attempt in range(TRIES):
+def retry_while_compacting(read: Callable[[], R]) -> R:
+    """Read again if the writer's compactor dropped a segment before it was read."""
+    for _ in range(_TRIES - 1):
         try:
-            return _read(store, log, advance)
+            return read()
         except (LogIndexError, FileNotFoundError):
-            if attempt == TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+            continue
+    return read()
+
+
+def read_replica(store: str, log: str, advance: Advance) -> Replica:
+    """The store's queues as of now."""
+    return retry_while_compacting(lambda: _read(store, log, advance))
 
 
 def _read(store: str, log: str, advance: Advance) -> Replica:
@@ -125,12 +132,12 @@ def _read(store: str, log: str, advance: Advance) -> Replica:
                 " goes back to the beginning; restore the store from a backup"
             )
         replay(replica, reader.frames(start), reader.end_index, advance)
-    replica.settle(store_time(RealDisk(), store, state.time if state is not None else 0))
+    replica.advance_to(store_time(RealDisk(), store, state.time if state is not None else 0))
     return replica
 
 
 def replay(replica: Replica, frames: Iterable[Frame], end: int, advance: Advance) -> None:
-    """Let the entries of these frames happen, those that the snapshot has not seen."""
+    """Apply the entries of these frames that are newer than the snapshot."""
     start = replica.snapshot_index
     for frame in frames:
         for index, data in enumerate(frame.records, frame.first_index):

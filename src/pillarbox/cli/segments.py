@@ -1,4 +1,4 @@
-"""What each segment file of a log holds, whether or not the log could be opened."""
+"""What each segment file of a log contains, even if the log can't be opened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pillarbox.log.scan import scan
 
 
 class SegmentFile(NamedTuple):
-    """One file. `state` is sealed, open, or damaged (then the rest is what could be read)."""
+    """One file. `state` is sealed, open or damaged; a damaged one shows what could be read."""
 
     name: str
     first_index: int
@@ -32,11 +32,11 @@ class SegmentFile(NamedTuple):
 
 
 def list_segments(log: str, names: list[str]) -> list[SegmentFile]:
-    """The files in order; one that a writer drops meanwhile is left out."""
+    """The files in order, without those that the writer drops meanwhile."""
     found = []
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         try:
-            found.append(_segment(log, name, last=place == len(names) - 1))
+            found.append(_segment(log, name, last=position == len(names) - 1))
         except FileNotFoundError:
             continue
     return found
@@ -62,7 +62,7 @@ def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
 
 
 def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
-    """The log's id, from the newest segment that it wrote itself, and its format."""
+    """The id and the format of the log, from the newest segment that it wrote itself."""
     for name in reversed(names):
         with (Path(log) / name).open("rb") as file:
             header = decode_segment_header(file.read(BLOCK_BYTES), f"{log}/{name}")
@@ -72,7 +72,7 @@ def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
 
 
 def durability_of(reader: LogReader, last: SegmentFile | None) -> str:
-    """How the newest frames reached the disk, so far as they tell."""
+    """The durability level of the newest frames, as far as they show it."""
     if last is None or reader.end_index == reader.first_index:
         return "unknown (the log is empty)"
     if last.state == "sealed":

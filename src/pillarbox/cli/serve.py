@@ -1,4 +1,4 @@
-"""`pillarbox serve`: run the broker until it is told to stop."""
+"""`pillarbox serve`: run the broker until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from pillarbox.cli import output
+from pillarbox.cli.options import command
 from pillarbox.cli.output import FAILED, OK
 from pillarbox.extras import extra
 
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
 
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 
-app = App(
-    name="serve",
-    help=(
-        "Run the broker: a durable queue server that every SQS client speaks to.\n\n"
-        "Flags go before environment variables, and these before the file (pillarbox.toml in the "
-        "working directory, or --config). SIGTERM stops it gracefully; SIGHUP renews certificates."
-    ),
-    help_epilogue="Example: pillarbox serve --port 9324 --data ./data",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False, show_env_var=True),
+app = command(
+    "serve",
+    "Run the broker: a durable queue server for every SQS client.\n\n"
+    "Flags override environment variables, which override the configuration file. SIGTERM stops "
+    "the broker gracefully; SIGHUP reloads the certificate.",
+    "Example: pillarbox serve --port 9324 --data ./data",
 )
 
 
@@ -42,46 +39,42 @@ def _flag(help_text: str, variable: str) -> Parameter:
 @app.default
 def serve(
     *,
-    host: Annotated[str | None, _flag("Address to listen at (127.0.0.1).", "HOST")] = None,
-    port: Annotated[int | None, _flag("Port to listen at (9324; 0: any).", "PORT")] = None,
+    host: Annotated[str | None, _flag("Address to listen on (default: 127.0.0.1).", "HOST")] = None,
+    port: Annotated[int | None, _flag("Port (default: 9324; 0: any free port).", "PORT")] = None,
     data: Annotated[
-        str | None, _flag("Directory of the store (./data); none: keep nothing.", "DATA")
+        str | None, _flag("Directory of the store, or none (default: ./data).", "DATA")
     ] = None,
     durability: Annotated[
         Literal["fsync", "os", "memory"] | None,
-        _flag("What confirmed means (fsync): on disk, safe from kill -9, neither.", "DURABILITY"),
+        _flag("Confirm when on disk, when in the OS, or at once (default: fsync).", "DURABILITY"),
     ] = None,
     config: Annotated[
-        str | None, _flag("Configuration file (pillarbox.toml, if there is one).", "CONFIG")
+        str | None, _flag("Configuration file (default: ./pillarbox.toml, if any).", "CONFIG")
     ] = None,
     tls_certificate: Annotated[
-        str | None, _flag("File of the certificate chain, to serve https.", "TLS_CERTIFICATE")
+        str | None, _flag("Certificate chain file, for HTTPS.", "TLS_CERTIFICATE")
     ] = None,
-    tls_key: Annotated[str | None, _flag("File of its private key.", "TLS_KEY")] = None,
+    tls_key: Annotated[str | None, _flag("Private key file.", "TLS_KEY")] = None,
     key: Annotated[
         str | None,
-        _flag(
-            "A key that may do everything (id:secret); safer as a variable than as a flag.",
-            "KEY",
-        ),
+        _flag("Access key with all rights (id:secret); prefer the variable.", "KEY"),
     ] = None,
     anonymous: Annotated[
-        bool | None, _flag("Without keys, serve other machines as well.", "ANONYMOUS")
+        bool | None, _flag("Without keys, accept other machines.", "ANONYMOUS")
     ] = None,
     allowed_hosts: Annotated[
         str | None,
-        _flag("Without keys, names by which clients may know it (a.example,b).", "ALLOWED_HOSTS"),
+        _flag("Without keys, allowed host names (a.example,b).", "ALLOWED_HOSTS"),
     ] = None,
     pipelines: Annotated[
-        str | None, _flag("Directory of pipelines that the dashboard shows.", "PIPELINES")
+        str | None, _flag("Pipelines directory for the dashboard.", "PIPELINES")
     ] = None,
-    read_only: Annotated[
-        bool, _flag("The dashboard shows, and changes nothing.", "READ_ONLY")
-    ] = False,
+    read_only: Annotated[bool, _flag("Make the dashboard read-only.", "READ_ONLY")] = False,
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _flag("Notices on stderr.", "LOG_LEVEL")
+        Literal["debug", "info", "warning", "error"],
+        _flag("Log level (default: warning).", "LOG_LEVEL"),
     ] = "warning",
-    json: Annotated[bool, _flag("Tell where it is as JSON.", "JSON")] = False,
+    json: Annotated[bool, _flag("Print the address as JSON.", "JSON")] = False,
 ) -> int:
     """Run the broker until SIGTERM or Ctrl-C."""
     with extra("broker", "the broker"):
@@ -124,15 +117,15 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
         await broker.start()
     except OSError as error:
         await broker.stop()
-        output.complain(f"can't listen at {config.host}:{config.port}: {error}")
+        output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
-    _tell(broker, json=json)
+    _announce(broker, json=json)
     await stopping.wait()
     await broker.stop()
     return OK
 
 
-def _tell(broker: Broker, *, json: bool) -> None:
+def _announce(broker: Broker, *, json: bool) -> None:
     config = broker.config
     known = {
         "url": broker.url,
@@ -165,7 +158,7 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _allow_many_connections() -> None:
-    """Each parked poll is a file descriptor."""
+    """Raise the limit of open files: each long poll is a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with suppress(ValueError, OSError):
@@ -175,8 +168,8 @@ def _allow_many_connections() -> None:
 def _give_memory_back() -> None:
     """Return large buffers to the system when they are freed.
 
-    By default glibc raises its threshold for doing so to the largest size that was freed (up to
-    32 MB), and what is smaller stays in the heap. A fixed threshold turns that off.
+    By default glibc raises its mmap threshold to the largest size that was freed (up to 32 MB),
+    and keeps smaller buffers in the heap. A fixed threshold turns that off.
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)

@@ -7,31 +7,27 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pillarbox.cli.options import command
 from pillarbox.cli.output import OK, UsageError
 from pillarbox.worker.health import serve_health
 from pillarbox.worker.processes import MisconfiguredError, Status, Supervisor
 from pillarbox.worker.signals import listening
 from pillarbox.worker.watch import watching
 
-app = App(
-    name="worker",
-    help=(
-        "Run a handler on the messages of a mailbox.\n\n"
-        "A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C "
-        "drains: what runs ends, what was not started goes back uncounted. A second signal gives "
-        "back what runs, and exits. A process that dies is started again."
-    ),
-    help_epilogue=(
-        "Example: pillarbox worker shop.tasks:pack --mailbox redis://localhost/orders "
-        "--concurrency 8 --processes 2"
-    ),
-    help_format="plaintext",
-    default_parameter=Parameter(negative=(), show_default=False, show_env_var=True),
+app = command(
+    "worker",
+    "Run a handler on the messages of a mailbox.\n\n"
+    "A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C drains: "
+    "running handlers finish, and messages not yet started are released without counting as a "
+    "delivery. A second signal releases running messages too, and exits. A process that dies is "
+    "restarted.",
+    "Example: pillarbox worker shop.tasks:pack --mailbox redis://localhost/orders "
+    "--concurrency 8 --processes 2",
 )
 
 PROCESSES_MAX = 1_000
@@ -41,39 +37,40 @@ _RATE_SECONDS = 2.0
 
 @app.default
 def worker(
-    handler: Annotated[str, Parameter(help="package.module:function, found from here.")],
+    handler: Annotated[str, Parameter(help="package.module:function, importable from here.")],
     /,
     *,
     mailbox: Annotated[
         str | None,
-        Parameter(env_var="PILLARBOX_MAILBOX", help="Its URL; else that of @worker(...)."),
+        Parameter(env_var="PILLARBOX_MAILBOX", help="URL of the mailbox (default: from @worker)."),
     ] = None,
     concurrency: Annotated[
         int | None,
-        Parameter(env_var="PILLARBOX_CONCURRENCY", help="Messages at a time in each process."),
+        Parameter(env_var="PILLARBOX_CONCURRENCY", help="Messages at a time per process."),
     ] = None,
     processes: Annotated[
-        int, Parameter(env_var="PILLARBOX_PROCESSES", help="How many processes; 1 if not given.")
+        int, Parameter(env_var="PILLARBOX_PROCESSES", help="Processes (default: 1).")
     ] = 1,
     retries: Annotated[
-        int | None, Parameter(help="Then a message is dead; else as its mailbox says.")
+        int | None,
+        Parameter(help="Retries before dead-lettering (default: as the mailbox has it)."),
     ] = None,
     visibility_timeout: Annotated[
-        float | None, Parameter(help="Seconds of a lease; it is extended while work goes on.")
+        float | None, Parameter(help="Lease in seconds; extended while the handler runs.")
     ] = None,
     time_limit: Annotated[
-        float | None, Parameter(help="Seconds after which a lease is extended no more.")
+        float | None, Parameter(help="Stop extending a lease after this many seconds.")
     ] = None,
     grace: Annotated[
-        float, Parameter(help="Seconds to drain, then what runs is given back; 30.")
+        float, Parameter(help="Seconds to drain before releasing messages (default: 30).")
     ] = 30,
     health_port: Annotated[
-        int | None, Parameter(help="Serve /livez and /readyz there; 0 for any free port.")
+        int | None, Parameter(help="Serve /livez and /readyz on this port (0: any free port).")
     ] = None,
     watch: Annotated[
-        bool, Parameter(help="Start again when a Python file below this directory changes.")
+        bool, Parameter(help="Restart when a Python file in this directory tree changes.")
     ] = False,
-    verbose: Annotated[bool, Parameter(help="Log more than warnings.")] = False,
+    verbose: Annotated[bool, Parameter(help="Log at level INFO.")] = False,
 ) -> int:
     """Run a handler on the messages of a mailbox."""
     if not 1 <= processes <= PROCESSES_MAX:
@@ -116,7 +113,7 @@ def _supervise(
 
 
 class ProgressLine:
-    """One line on stderr: live on a terminal, else a line for each change of state."""
+    """Progress on stderr: a live line on a terminal, else a line for each change of state."""
 
     def __init__(self, handler: str) -> None:
         self._handler = handler
@@ -135,11 +132,11 @@ class ProgressLine:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self._console.print(f"pillarbox worker: {text}", soft_wrap=True)
 
     def show(self, status: Status) -> None:
-        """How they are doing now."""
+        """Show the current status."""
         now = time.monotonic()
         if (status.state, status.error) != (self._state, self._error):
             self._state, self._error = status.state, status.error
@@ -154,8 +151,8 @@ class ProgressLine:
         began, first = self._samples[0]
         elapsed = now - began
         rate = (status.done - first) / elapsed if elapsed > 0 else 0.0
-        place = f"{self._handler} on {status.queue}" if status.queue else self._handler
+        what = f"{self._handler} on {status.queue}" if status.queue else self._handler
         return (
-            f"{place}, {status.ready} of {status.processes} processes, {status.busy} running, "
-            f"{status.done:,} done, {status.failed:,} failed, {rate:,.0f} a second"
+            f"{what}, {status.ready} of {status.processes} processes, {status.busy} running, "
+            f"{status.done:,} done, {status.failed:,} failed, {rate:,.0f} per second"
         )

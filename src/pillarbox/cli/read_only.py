@@ -1,20 +1,20 @@
-"""A mailbox of a store on disk for someone who only looks: read beside its writer, or without one.
+"""A read-only mailbox of a store on disk, whether or not another process writes to the store.
 
-No lock is taken and nothing is written. Each look sees the queue as of that moment.
+It takes no lock and writes nothing. Each call sees the queue as of that moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-from pillarbox.cli.output import Advance
-from pillarbox.cli.replica import TRIES, Replica, replica_of
+from pillarbox.cli.replica import Replica, read_replica, retry_while_compacting
 from pillarbox.clock import WallClock
+from pillarbox.closing import Closing
 from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue, Record
-from pillarbox.log import LogIndexError, LogReader, RealDisk, RecordLostError
+from pillarbox.log import LogReader, RealDisk, RecordLostError
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.message import Message
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class _Desk(Desk):
-    """A queue as a replica has it; the bodies are in the log."""
+    """A queue of a replica, whose bodies are read from the log."""
 
     def __init__(self, store: Store, queue: Queue, replica: Replica, log: LogReader) -> None:
         super().__init__(store, queue)
@@ -41,48 +41,34 @@ class _Desk(Desk):
             return None
 
 
-class StoreLook:
-    """What `peek` and `tail` need of a mailbox."""
+class ReadOnlyMailbox(Closing):
+    """The part of a mailbox that `peek` and `tail` use."""
 
     def __init__(self, store: str, log: str, queue: str) -> None:
         self._store, self._log, self.name = store, log, queue
 
     def stats(self) -> Stats:
-        return self._look(lambda box: box.stats())
+        return self._read(lambda box: box.stats())
 
     def peek(self, max_messages: int = 10, *, state: State = "ready") -> Sequence[Message[Any]]:
-        return self._look(lambda box: box.peek(max_messages, state=state))
+        return self._read(lambda box: box.peek(max_messages, state=state))
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def __enter__(self) -> Self:
-        return self
+    def _read(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
+        return retry_while_compacting(lambda: self._read_once(verb))
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _look(self, what: Callable[[LocalMailbox[bytes]], R]) -> R:
-        for _ in range(TRIES - 1):
-            try:
-                return self._look_once(what)
-            except (LogIndexError, FileNotFoundError):
-                continue  # the compactor has just dropped what was to be read
-        return self._look_once(what)
-
-    def _look_once(self, what: Callable[[LocalMailbox[bytes]], R]) -> R:
-        replica = replica_of(self._store, self._log, _nobody_watches)
+    def _read_once(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
+        replica = read_replica(self._store, self._log, lambda done, total: None)
         queue = next((each for each in replica.queues.values() if each.name == self.name), None)
         if queue is None:
-            raise MailboxError(f"there is no queue {self.name!r} in {self._store} any more")
+            raise MailboxError(f"the queue {self.name!r} in {self._store} no longer exists")
         store = Store(WallClock())
         store.prefix = replica.names.prefix or store.prefix
         with LogReader(self._log, RealDisk()) as log:
-            return what(LocalMailbox(_Desk(store, queue, replica, log), bytes, open_reply=_refuse))
+            return verb(LocalMailbox(_Desk(store, queue, replica, log), bytes, open_reply=_refuse))
 
 
 def _refuse(name: str) -> Any:
-    raise MailboxError("a message that was only looked at can't be answered")
-
-
-_nobody_watches: Advance = lambda done, total: None  # noqa: E731
+    raise MailboxError("a message from a read-only mailbox can't be answered")

@@ -1,4 +1,4 @@
-"""Which entries `log cat` shows: from where to where, of which queue, of which kinds."""
+"""Which entries `log cat` prints: a range, of one queue, of some kinds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _POLL_SECONDS = 1.0
 
 
 def seconds_of(text: str) -> float | None:
-    """A time span as 90s, 10m, 2h or 7d; None if it is not one."""
+    """A duration such as 90s, 10m, 2h or 7d; None if the text is not one."""
     match = _AGO.fullmatch(text)
     return float(match[1]) * _SECONDS[match[2]] if match else None
 
 
 def index_of(reader: LogReader, option: str, text: str) -> int:
-    """The index that INDEX or TIME means: 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
+    """The index for 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
     if text.isdigit():
         return int(text)
     ago = seconds_of(text)
@@ -39,25 +39,25 @@ def index_of(reader: LogReader, option: str, text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option} must be an index (1200), a time in UTC (2026-05-01T12:00) or a while ago"
-            f" (90s, 10m, 2h, 7d); got {text!r}."
+            f"{option} must be an index (1200), a time in UTC (2026-05-01T12:00) or a duration"
+            f" before now (90s, 10m, 2h, 7d); got {text!r}."
         ) from None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return reader.index_at_time(int(when.timestamp() * 1e6) * 1000)
 
 
 def kinds_of(words: Iterable[str]) -> frozenset[int]:
-    """The kinds that `--kind sent,leased` names; none means all."""
+    """The kinds in `--kind sent,leased`; none means all."""
     numbers = {name: number for number, name in journal.KINDS.items()}
     names = [name.strip() for word in words for name in word.split(",")]
     for name in names:
         if name not in numbers:
-            raise UsageError(f"--kind must be of {', '.join(numbers)}; got {name!r}.")
+            raise UsageError(f"--kind must be one of {', '.join(numbers)}; got {name!r}.")
     return frozenset(numbers[name] for name in names)
 
 
-class Selection:
-    """Reads the records of one log and describes those that are asked for."""
+class LogFilter:
+    """Reads the records of one log and describes those that match."""
 
     def __init__(
         self, place: Place, reader: LogReader, queue: str | None, kinds: frozenset[int]
@@ -67,10 +67,10 @@ class Selection:
         self._names: Names | None = None
         self._place = place
         if place.store is None and (queue is not None or kinds):
-            raise UsageError(f"{place.log} is the log of no store: it has no queues and no kinds.")
+            raise UsageError(f"{place.log} is a plain log, without queues and kinds.")
 
     def read(self, start: int, stop: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
-        """The entries from `start` up to `stop`; with `follow`, also those yet to come."""
+        """The entries from `start` up to `stop`; with `follow`, also new ones as they arrive."""
         start = max(start, self._reader.first_index)
         if self._place.store is not None:
             self._names = self._names_at(start)
@@ -101,7 +101,7 @@ class Selection:
         return known
 
     def _names_at(self, start: int) -> Names:
-        """The names of queues that were declared before `start`."""
+        """The names of the queues declared before `start`."""
         assert self._place.store is not None
         state = read_snapshot(RealDisk(), self._place.store)
         refuse_foreign(state, self._place.store, self._reader)
@@ -113,25 +113,20 @@ class Selection:
             elif state is None:
                 names.learn_from(_records(self._reader.frames(start, start + 1)))
         except LogCorruptError:
-            pass  # numbers instead of names, then; reading on will tell of the damage
+            pass  # show numbers instead of names; reading on will report the damage
         return names
 
     def _must_exist(self, queue: str) -> None:
         assert self._names is not None
-        names = self._names
-        start = self._reader.first_index
-        if queue not in names.queues.values():
-            with_all = Names(queues=dict(names.queues))
+        known = Names(queues=dict(self._names.queues))
+        if queue not in known.queues.values():
             try:
-                with_all.learn_from(_records(self._reader.frames(start)))
+                known.learn_from(_records(self._reader.frames(self._reader.first_index)))
             except LogCorruptError:
                 return
-            known = sorted(with_all.queues.values())
-            if queue not in known:
-                raise UsageError(
-                    f"there is no queue {queue!r} in {self._place.name}; it has"
-                    f" {', '.join(known) or 'none'}."
-                )
+        if queue not in known.queues.values():
+            names = ", ".join(sorted(known.queues.values())) or "none"
+            raise UsageError(f"there is no queue {queue!r} in {self._place.name}; it has {names}.")
 
 
 def _records(frames: Iterable[Frame]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""How `pillarbox log verify` and `repair` show what they found."""
+"""How `pillarbox log verify` and `repair` print what they found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from pillarbox.cli import output
-from pillarbox.cli.damage import Checked, Losses
+from pillarbox.cli.repair import Checked, Losses
 from pillarbox.log import Report
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE
 from pillarbox.mailbox.place import Place
@@ -30,11 +30,11 @@ def show(place: Place, checked: Checked) -> None:
     _show_damage(report)
     for fault in checked.faults:
         console.print(Text(f"{place.store}/{fault.file} {fault.what}", style="red"))
-    verdict = "whole" if checked.healthy else "damaged"
+    verdict = "intact" if checked.healthy else "damaged"
     console.print(
         f"{place.name} is {verdict}: {report.records} records in {report.frames} frames,"
         f" {report.segments} segments, {output.size(report.bytes)}",
-        style="green" if verdict == "whole" else "bold red",
+        style="green" if checked.healthy else "bold red",
     )
 
 
@@ -46,15 +46,15 @@ def _show_damage(report: Report) -> None:
             text.append(f"  bytes {each.first_byte} to {each.end_byte}")
         text.append(f": {each.what}; ")
         count = each.end_index - each.first_index
-        lost = f"{count} lost: {each.first_index} up to {each.end_index}"
-        text.append(lost if count else "no record is lost", style="bold")
+        lost = f"{count} records lost: {each.first_index} up to {each.end_index}"
+        text.append(lost if count else "no records lost", style="bold")
         console.print(text)
     for first, end in report.lost_before:
-        console.print(f"lost before, and repaired: {first} up to {end}", style="yellow")
+        console.print(f"lost before an earlier repair: {first} up to {end}", style="yellow")
     if report.torn_tail is not None:
         file, at, count = report.torn_tail
         console.print(
-            f"{file}  byte {at}: {count} bytes that were never confirmed; opening cuts them",
+            f"{file}  byte {at}: {count} bytes were never confirmed; opening the log removes them",
             style="yellow",
         )
 
@@ -69,19 +69,21 @@ def show_losses(lost: Losses | None) -> None:
     if len(lost.messages) > _LISTED_MAX:
         console.print(f"... and {len(lost.messages) - _LISTED_MAX} more; --json lists them all")
     if lost.history:
-        console.print(f"{lost.history} lost records are history: no living message needs them")
+        console.print(f"{lost.history} lost records are history that no live message needs")
     if lost.unknown:
-        console.print(f"{lost.unknown} lost records were written after the last snapshot:")
-        console.print("  messages sent, received or acknowledged in them are not known")
+        console.print(
+            f"{lost.unknown} lost records were written after the last snapshot; the messages sent,"
+            " received or acknowledged in them are unknown"
+        )
 
 
 def show_end(place: Place, checked: Checked, *, repaired: bool, refused: str | None) -> None:
-    """How a repair ended."""
+    """Print how a repair ended."""
     if repaired:
         kept = ", ".join(f"{place.log}/{each}" for each in checked.report.kept_aside)
-        told = f"; the files that were replaced are kept: {kept}" if kept else ""
-        output.console().print(f"repaired, and opened to make sure{told}", style="green")
+        files = f"; the replaced files are kept: {kept}" if kept else ""
+        output.success(f"repaired, and opened successfully{files}")
     elif refused is not None:
-        output.console().print(Text(f"this can't be repaired: {refused}", style="bold red"))
+        output.console().print(Text(f"not repairable: {refused}", style="bold red"))
     elif not checked.healthy:
         output.console().print("nothing was changed")

@@ -12,7 +12,7 @@ from pillarbox.mailbox.place import Place, place_at, place_in
 _SCHEME = "file:"
 
 
-def place_of(text: str) -> Place:
+def find_log(text: str) -> Place:
     """Find the log behind PATH; LogError if there is none."""
     path = text.removeprefix(_SCHEME).removeprefix("//") if text.startswith(_SCHEME) else text
     found = place_at(path) if text.startswith(_SCHEME) else place_in(path)
@@ -21,16 +21,16 @@ def place_of(text: str) -> Place:
     if text.startswith(_SCHEME):
         parent, queue = os.path.split(path)
         raise LogError(
-            f"there is neither a store nor a log in {path}, nor a store in {parent or '.'} that"
-            f" could have a queue {queue!r}; give the directory of one"
+            f"{path} contains neither a store nor a log, and {parent or '.'} contains no store"
+            f" with a queue {queue!r}; give the directory of a store or of a log"
         )
     if not os.path.isdir(path):
         raise LogError(f"there is no directory {path}; give the directory of a store or of a log")
-    raise LogError(f"there is neither a store nor a log in {path}; give the directory of one")
+    raise LogError(f"{path} contains neither a store nor a log; give the directory of one")
 
 
 def bytes_on_disk(store: str) -> int:
-    """What a store takes on disk, without what repairs have put aside."""
+    """The size of a store on disk, without the files that repairs have set aside."""
     total = 0
     for directory, inside, files in os.walk(store):
         inside[:] = [name for name in inside if name != ASIDE]

@@ -1,4 +1,4 @@
-"""Finding damage beside a running writer, and saying which messages it hit."""
+"""Checks and repairs a log and its store, and finds the messages that damage hit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pillarbox.cli.output import Advance
-from pillarbox.cli.replica import Replica, replay
+from pillarbox.cli.replica import Replica, replay, retry_while_compacting
 from pillarbox.core import journal
 from pillarbox.log import Log, RealDisk, Report, repair, verify
 from pillarbox.log.disk import Mapping
@@ -20,14 +20,12 @@ from pillarbox.mailbox.ledger import DurableStore
 from pillarbox.mailbox.place import Place
 from pillarbox.mailbox.snapshot import StoreState
 
-_TRIES = 5  # against a writer that drops, recycles or grows what we are reading
 
-
-class BesideWriter(RealDisk):
+class SharedDisk(RealDisk):
     """A disk on which files may be mapped while a writer has the log open.
 
-    The file that grows is copied, because a mapping of a file that is cut when it is sealed
-    kills the process. The others are held with a shared lock, so they are not recycled.
+    The file that grows is copied: sealing truncates it, and reading a truncated mapping would
+    kill the process. A shared lock on each of the others keeps the writer from recycling it.
     """
 
     def __init__(self, growing: str) -> None:
@@ -53,10 +51,10 @@ class BesideWriter(RealDisk):
 
 @dataclass(slots=True)
 class Checked:
-    """What was found in a log, and in the files of the store that it belongs to."""
+    """The state of a log and of the other files of its store."""
 
     report: Report
-    #: What the store says about its log: its id, and the records that it must hold.
+    #: What the store expects of its log: its id, and the records that it must hold.
     log_id: str = ""
     needs: tuple[int, int] | None = None
     faults: list[Fault] = field(default_factory=list)
@@ -67,10 +65,7 @@ class Checked:
 
 
 def check(place: Place, advance: Advance) -> Checked:
-    """Verify a log and its store.
-
-    Beside a writer, damage counts only if it is still there on a second look.
-    """
+    """Verify a log and its store. While a process writes to it, damage must be seen twice."""
     checked = _check(place, advance)
     if not checked.healthy and place.writer() is not None:
         again = _check(place, advance)
@@ -85,7 +80,7 @@ def _check(place: Place, advance: Advance) -> Checked:
     if place.store is None:
         return Checked(_verify(place, advance))
     disk = RealDisk()
-    # Before the log, which may grow meanwhile.
+    # Read before the log, which may grow meanwhile.
     state, log_id = read_snapshot(disk, place.store), identity_noted(disk, place.store)
     report = _verify(place, advance, log_id)
     needs = _needs(place, state, report, advance)
@@ -98,11 +93,11 @@ def _check(place: Place, advance: Advance) -> Checked:
 def _needs(
     place: Place, state: StoreState | None, report: Report, advance: Advance
 ) -> tuple[int, int] | None:
-    """The records that a store's log must hold; None if it does hold them."""
+    """The records that a store needs in its log; None if they are all there."""
     if state is None or snapshot_misfit(state, report.log_id, report.first_index) is not None:
         return None
     oldest = state.oldest
-    if oldest < report.first_index:  # but what lay there may have been written again since
+    if oldest < report.first_index:  # though the compactor may have rewritten them since
         replica = Replica(state)
         replay(replica, salvage(place.log, log_id=report.log_id), report.end_index, advance)
         oldest = min((index for _, _, index in replica.bodies()), default=state.index)
@@ -114,22 +109,18 @@ def _needs(
 def _verify(
     place: Place, advance: Advance, log_id: str = "", needs: tuple[int, int] | None = None
 ) -> Report:
-    for attempt in range(_TRIES):
+    def read() -> Report:
         names = place.segment_files()
-        disk = BesideWriter(names[-1] if names else "")
-        try:
-            return verify(place.log, disk=disk, progress=advance, log_id=log_id, needs=needs)
-        except FileNotFoundError:
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+        disk = SharedDisk(names[-1] if names else "")
+        return verify(place.log, disk=disk, progress=advance, log_id=log_id, needs=needs)
+
+    return retry_while_compacting(read)
 
 
-def mend(place: Place, checked: Checked, advance: Advance) -> list[str]:
-    """Repair a log and its store, and open them to see; the files that were kept aside."""
-    kept = repair(
-        place.log, progress=advance, log_id=checked.log_id, needs=checked.needs
-    ).kept_aside
+def repair_store(place: Place, checked: Checked, advance: Advance) -> list[str]:
+    """Repair a log and its store, and open them as a test; returns the files set aside."""
+    report = repair(place.log, progress=advance, log_id=checked.log_id, needs=checked.needs)
+    kept = report.kept_aside
     for fault in checked.faults:
         file = f"{place.store}/{fault.file}"
         kept.append(set_aside(RealDisk(), place.log, file, fault.file))
@@ -139,20 +130,20 @@ def mend(place: Place, checked: Checked, advance: Advance) -> list[str]:
     else:
         store = DurableStore(place.store)
         store.compactor.stop()
-        store.log.close()  # not the store: the snapshot that it had is a witness
+        store.log.close()  # not the store, which would replace its snapshot
     return kept
 
 
-def not_mendable(checked: Checked) -> str | None:
-    """Why a repair could not make a store whole, if that is so."""
+def why_not_repairable(checked: Checked) -> str | None:
+    """Why a repair can't make the store whole; None if it can."""
     report = checked.report
     if report.unsure is not None:
         return report.unsure
     for fault in checked.faults:
         if fault.file != SNAPSHOT_FILE:
             return (
-                f"{fault.file} {fault.what}: put the right one back, or delete it and open the"
-                " store with the segment_bytes and history that it should have"
+                f"{fault.file} {fault.what}: restore it, or delete it and open the store with the"
+                " segment_bytes and history that it should have"
             )
         lost = [(each.first_index, each.end_index) for each in report.damage]
         if report.first_index > 0 or any(a <= 0 < b for a, b in (*lost, *report.lost_before)):
@@ -165,7 +156,7 @@ def not_mendable(checked: Checked) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LostMessage:
-    """A message that damage took from a store: its body, or all but the mention of it."""
+    """A message whose body, or the entry that created it, is lost."""
 
     id: str
     queue: str
@@ -175,12 +166,12 @@ class LostMessage:
 
 @dataclass(slots=True)
 class Losses:
-    """What is known of the messages behind damaged records."""
+    """The messages behind damaged records."""
 
     messages: list[LostMessage] = field(default_factory=list)
-    #: Records before the snapshot that no living message needs: history only.
+    #: Lost records before the snapshot that no live message needs: history only.
     history: int = 0
-    #: Records after the snapshot of which nothing is known.
+    #: Lost records after the snapshot of which nothing is known.
     unknown: int = 0
 
     def as_json(self) -> dict[str, Any]:
@@ -188,7 +179,7 @@ class Losses:
 
 
 def losses_of(place: Place, checked: Checked, advance: Advance) -> Losses | None:
-    """Which messages the damage hit; None for a log that belongs to no store."""
+    """Which messages the damage hit; None for a plain log."""
     if place.store is None:
         return None
     report = checked.report
@@ -216,7 +207,7 @@ def _below(indices: range, limit: int) -> int:
 
 
 def _mentioned(replica: Replica) -> list[LostMessage]:
-    """Messages that later entries speak of, though what made them so is lost."""
+    """Messages that later entries mention, though earlier entries about them are lost."""
     found: dict[int, LostMessage] = {}
     for entry in replica.misfits:
         if entry.key and entry.key not in found:
@@ -225,6 +216,6 @@ def _mentioned(replica: Replica) -> list[LostMessage]:
                 replica.names.message_id(entry.key),
                 replica.names.queue(entry.queue),
                 None,
-                f"an entry before it was {kind} is lost",
+                f"the entry before it was {kind} is lost",
             )
     return list(found.values())

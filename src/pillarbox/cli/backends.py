@@ -1,0 +1,197 @@
+"""Queue operations by URL, the same for every backend: list, look up, open, delete.
+
+A broker is asked. A store on disk is read without locking it, even while another process writes
+to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pillarbox import open_mailbox
+from pillarbox.cli import output
+from pillarbox.cli.output import UsageError
+from pillarbox.cli.paths import find_log
+from pillarbox.cli.read_only import ReadOnlyMailbox
+from pillarbox.cli.replica import Replica, read_replica
+from pillarbox.core.errors import InvalidParameterError, MailboxError
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import oldest_key
+from pillarbox.mailbox.broker import admin
+from pillarbox.mailbox.broker.address import address_of
+from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.protocol import Mailbox, Stats
+from pillarbox.mailbox.url import opener_of
+
+_PATIENCE_SECONDS = 2.0
+_BROKER = ("http", "https")
+
+
+class QueueInfo(NamedTuple):
+    """One queue: its statistics, and where its dead letters go."""
+
+    name: str
+    stats: Stats
+    dead_letters: str | None = None
+    max_deliveries: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        stats = self.stats
+        return {
+            "name": self.name,
+            "ready": stats.ready,
+            "scheduled": stats.scheduled,
+            "in_flight": stats.in_flight,
+            "dead": stats.dead,
+            "oldest_age_seconds": stats.oldest_age_seconds,
+            "dead_letters": self.dead_letters,
+            "max_deliveries": self.max_deliveries,
+        }
+
+
+def queues_at(url: str) -> list[QueueInfo]:
+    """The queues of a broker, a store, a server or an account; just one if the URL names it."""
+    scheme = _scheme(url)
+    if scheme == "file":
+        return _stored_queues(url)
+    if scheme in _BROKER:
+        return _broker_queues(url)
+    found = map(_queue_info, opener_of(url).list_queues(url))
+    return [each for each in found if each is not None]
+
+
+def queue_at(url: str) -> QueueInfo:
+    """The queue that a URL names; MailboxError if it does not exist."""
+    found = queues_at(url)
+    if not name_in(url):
+        raise UsageError(f"{url} names no queue; add its name to the URL.")
+    if not found:
+        raise _missing(url)
+    return found[0]
+
+
+def open_existing(url: str) -> Mailbox[Any]:
+    """Open the mailbox of an existing queue, so that a typo creates none."""
+    if _scheme(url) in ("file", *_BROKER):
+        queue_at(url)
+    elif not opener_of(url).list_queues(url):
+        raise _missing(url)
+    return open_box(url, create=False)
+
+
+def open_read_only(url: str) -> Mailbox[Any] | ReadOnlyMailbox:
+    """Open an existing queue to peek only, which a store on disk allows beside its writer."""
+    if _scheme(url) != "file":
+        return open_existing(url)
+    queue_at(url)
+    return ReadOnlyMailbox(*_stored_queue(url))
+
+
+def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
+    """Open a mailbox for one command, without waiting long for a broker that is down."""
+    if _scheme(url) in _BROKER:
+        options["patience_seconds"] = _PATIENCE_SECONDS
+    if body_type is None:  # show bodies as they are; SQS knows no bytes, only text
+        body_type = str if _scheme(url).startswith("sqs") else bytes
+    return open_mailbox(url, body_type, **options)
+
+
+def delete(url: str) -> None:
+    """Delete an existing queue."""
+    scheme = _scheme(url)
+    if scheme in _BROKER:
+        admin.delete_queue(url)
+    elif scheme == "file":
+        directory, _, queue = _stored_queue(url)
+        store = DurableStore(directory)
+        try:
+            store.drop(queue)
+        finally:
+            store.close()
+    else:
+        opener_of(url).delete_queue(url)
+
+
+def name_in(url: str) -> str:
+    """The queue that a URL names; empty if it names none."""
+    scheme = _scheme(url)
+    if scheme in _BROKER:
+        return address_of(url)[1]
+    if scheme == "file":
+        return find_log(url).queue or ""
+    return urlsplit(url).path.rpartition("/")[2]
+
+
+def stored_queues(replica: Replica, name: str | None) -> list[QueueInfo]:
+    """The queues of a store on disk, or the one of that name."""
+    found = []
+    for queue in sorted(replica.queues.values(), key=lambda queue: queue.name):
+        if name in (None, queue.name):
+            oldest, dead = oldest_key(queue), queue.dead_letters
+            age = None if oldest is None else max(0, replica.now - (oldest << 1))
+            counts = queue.ready, queue.scheduled, queue.in_flight, dead.size if dead else 0
+            stats = _stats(*counts, age=age)
+            most = queue.settings.max_deliveries or None
+            found.append(QueueInfo(queue.name, stats, dead.name if dead else None, most))
+    return found
+
+
+def _stored_queues(url: str) -> list[QueueInfo]:
+    place = find_log(url)
+    if place.store is None:
+        raise UsageError(f"{url} is a plain log, which has no queues.")
+    with output.progress("replaying") as advance:
+        replica = read_replica(place.store, place.log, advance)
+    return stored_queues(replica, place.queue)
+
+
+def _broker_queues(url: str) -> list[QueueInfo]:
+    name = name_in(url)
+    return [
+        QueueInfo(
+            each.name,
+            _stats(*each.tally[:-1], age=each.tally[-1]),
+            each.dead_letters,
+            each.max_deliveries or None,
+        )
+        for each in admin.survey(url, _PATIENCE_SECONDS)
+        if name in ("", each.name)
+    ]
+
+
+def _queue_info(url: str) -> QueueInfo | None:
+    """A queue of another backend; None if it was deleted after it was listed."""
+    try:
+        box = open_box(url, str, create=False)
+    except InvalidParameterError:
+        return None
+    with box:
+        dead = box.dead_letters
+        return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
+
+
+def _stored_queue(url: str) -> tuple[str, str, str]:
+    """The store, the log and the queue behind the URL of a queue on disk."""
+    place = find_log(url)
+    assert place.store is not None
+    assert place.queue is not None
+    return place.store, place.log, place.queue
+
+
+def _stats(ready: int, scheduled: int, in_flight: int, dead: int, *, age: int | None) -> Stats:
+    return Stats(ready, scheduled, in_flight, dead, None if age is None else age / SECOND_NS)
+
+
+def _missing(url: str) -> MailboxError:
+    name = name_in(url)
+    server = url.removesuffix(name).rstrip("/") or url
+    return MailboxError(f"there is no queue {name!r} at {server}")
+
+
+def _scheme(url: str) -> str:
+    opener_of(url)  # raises if it is not the URL of a mailbox
+    scheme = url.partition(":")[0]
+    if scheme == "memory":
+        raise UsageError("memory: mailboxes end with their process; give another URL.")
+    return scheme
