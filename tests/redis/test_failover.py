@@ -10,7 +10,7 @@ import pytest
 
 from pillarbox import MailboxError
 from pillarbox.mailbox.redis import NotReplicatedError, RedisMailbox
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.testing.redis import NODE_TIMEOUT_MS, RedisCluster, shared_cluster, until
 from tests.redis.world import new_name, open_box
 
@@ -65,7 +65,7 @@ def kill_masters(rounds: int) -> None:
             cluster.wait_until_whole()
             load = Load(box)
             _until_sent(load, 50)
-            slot = place_of(box.name).slot
+            slot = keys_of(box.name).slot
             master = cluster.master_of(slot)
             master.kill()
             before = len(load.confirmed)
@@ -106,7 +106,7 @@ def test_R33_clients_resume_by_themselves_after_a_failover() -> None:
         open_on(cluster, name=box.name, durability="replicated") as careful,
     ):
         careful.send("before")
-        master = cluster.master_of(place_of(box.name).slot)
+        master = cluster.master_of(keys_of(box.name).slot)
         master.kill()
         started = time.monotonic()
         box.send("after")
@@ -123,7 +123,7 @@ def lose_with_a_lagging_replica(durability: str) -> tuple[set[str], set[str]]:
     cluster.wait_until_whole()
     options = {"durability": durability, "replica_seconds": 0.1}
     with open_on(cluster, name=new_name("lag"), **options) as box:
-        master = cluster.master_of(place_of(box.name).slot)
+        master = cluster.master_of(keys_of(box.name).slot)
         replica = cluster.replica_of(master)
         replica.freeze()
         master.ask("CLIENT", "KILL", "TYPE", "replica")  # nothing waits for it in a buffer
@@ -135,7 +135,7 @@ def lose_with_a_lagging_replica(durability: str) -> tuple[set[str], set[str]]:
                 continue
         master.kill()
         replica.thaw()
-        slot = place_of(box.name).slot
+        slot = keys_of(box.name).slot
         until(lambda: cluster.master_of(slot) is replica, "the replica is the master now")
         master.start()
         cluster.wait_until_whole()

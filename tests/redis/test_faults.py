@@ -16,7 +16,7 @@ from pillarbox.mailbox.redis import (
     RedisMailbox,
     RefusedError,
 )
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.scripts import Scripts, script_of
 from pillarbox.testing.redis import RedisServer, directory, free_ports, shared_server, until
 from tests.redis.world import CuttingProxy, new_name, open_box, proxied
@@ -237,7 +237,7 @@ def test_R23_a_poisoned_value_is_reported_and_the_rest_delivered(
     policy = DeadLetterPolicy(5) if mortal else None
     with open_box(int, dead_letters=policy) as box:
         ids = box.send_many([1, 2, 3])
-        place = place_of(box.name)
+        place = keys_of(box.name)
         shared_server().ask("HSET", place.key("bodies"), ids[1], poison)
         messages = box.receive(max_messages=10)
         assert [m.body for m in messages] == [1, 3]
@@ -253,7 +253,7 @@ def test_R23_a_body_that_is_gone_is_reported_and_the_rest_delivered(
 ) -> None:
     with open_box(int) as box:
         ids = box.send_many([1, 2, 3])
-        shared_server().ask("HDEL", place_of(box.name).key("bodies"), ids[1])
+        shared_server().ask("HDEL", keys_of(box.name).key("bodies"), ids[1])
         assert [m.body for m in box.receive(max_messages=10)] == [1, 3]
         assert ids[1] in caplog.text
         assert box.stats().total == 2
@@ -262,7 +262,7 @@ def test_R23_a_body_that_is_gone_is_reported_and_the_rest_delivered(
 def test_R23_a_poisoned_state_stops_nobody() -> None:
     with open_box(int) as box:
         ids = box.send_many([1, 2])
-        place = place_of(box.name)
+        place = keys_of(box.name)
         for poison in (b"", b"short", b"\xff" * 60):
             shared_server().ask("HSET", place.key("states"), ids[0], poison)
             assert sorted(m.body for m in box.receive(max_messages=10, visibility_timeout=0)) == [
@@ -274,7 +274,7 @@ def test_R23_a_poisoned_state_stops_nobody() -> None:
 
 def test_R22_a_key_of_another_kind_is_an_error_that_says_so() -> None:
     with open_box() as box:
-        shared_server().ask("SET", place_of(box.name).key("line"), "mine")
+        shared_server().ask("SET", keys_of(box.name).key("line"), "mine")
         with pytest.raises(RefusedError) as raised:
             box.send("a")
         assert "WRONGTYPE" in str(raised.value)

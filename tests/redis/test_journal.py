@@ -10,13 +10,13 @@ import pytest
 from pillarbox import DeadLetterPolicy, InvalidParameterError
 from pillarbox.core.journal import KINDS
 from pillarbox.mailbox.redis.history import read, trim
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.testing.redis import shared_server
 from tests.redis.world import open_box
 
 
 def history(name: str) -> list[dict[str, str]]:
-    entries = shared_server().ask("XRANGE", place_of(name).key("journal"), "-", "+")
+    entries = shared_server().ask("XRANGE", keys_of(name).key("journal"), "-", "+")
     return [
         {key.decode(): value.decode() for key, value in zip(each[::2], each[1::2], strict=True)}
         for _, each in entries

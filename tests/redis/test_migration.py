@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pillarbox import MailboxConnectionError
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.testing.redis import RedisServer, shared_cluster
 from tests.redis.world import open_box
 
@@ -37,7 +37,7 @@ def test_R33_no_error_reaches_anyone_while_the_slot_moves_and_no_message_is_leas
     cluster = shared_cluster()
     cluster.wait_until_whole()
     with open_box(int, url=f"{cluster.url}/-") as box:
-        slot = place_of(box.name).slot
+        slot = keys_of(box.name).slot
         stop = threading.Event()
         sent: list[str] = []
         seen: list[str] = []
@@ -90,7 +90,7 @@ def test_R33_who_does_not_try_again_would_notice() -> None:
     cluster = shared_cluster()
     cluster.wait_until_whole()
     with open_box(int, url=f"{cluster.url}/-", retry_seconds=0) as box:
-        slot = place_of(box.name).slot
+        slot = keys_of(box.name).slot
         box.send_many(range(5), delay_seconds=60)
         source = cluster.master_of(slot)
         target = next(node for node in cluster.masters() if node is not source)

@@ -9,8 +9,8 @@ import pytest
 
 from pillarbox import DeadLetterPolicy
 from pillarbox.mailbox.redis import RedisMailbox
-from pillarbox.mailbox.redis.keys import place_of
-from pillarbox.mailbox.redis.plan import Call
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.testing.redis import shared_cluster, shared_server
 from tests.redis.world import new_name, open_box
 
@@ -30,7 +30,7 @@ def pair(url: str) -> Iterator[Pair]:
     """A mailbox, and its dead letters under a name of their own."""
     graveyard = new_name("graveyard")
     with open_box(url=url, dead_letters=DeadLetterPolicy(1, graveyard)) as box:
-        assert place_of(box.name).slot != place_of(graveyard).slot
+        assert keys_of(box.name).slot != keys_of(graveyard).slot
         with open_box(url=url, name=graveyard) as dead:
             yield box, dead
 
@@ -41,8 +41,8 @@ class Died(Exception):
 
 def die_at(box: RedisMailbox[str], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the client of this mailbox ends when it would call this."""
-    link = box._link
-    real = link._call
+    connection = box._connection
+    real = connection.do
 
     def call(wanted: Call) -> Any:
         name = wanted.script.name if wanted.script is not None else wanted.arguments[0]
@@ -50,7 +50,7 @@ def die_at(box: RedisMailbox[str], step: str, monkeypatch: pytest.MonkeyPatch) -
             raise Died
         return real(wanted)
 
-    monkeypatch.setattr(link, "_call", call)
+    monkeypatch.setattr(connection, "do", call)
 
 
 @pytest.mark.parametrize("step", ["tick", "accept", "HDEL"])
@@ -87,14 +87,14 @@ def test_R39_a_letter_that_is_delivered_twice_is_taken_in_once(pair: Pair) -> No
     box, dead = pair
     box.send("a")
     letters: list[list[Any]] = []
-    real = box._link._call
+    real = box._connection.do
 
     def call(wanted: Call) -> Any:
         if wanted.script is not None and wanted.script.name == "accept":
             letters.append(list(wanted.arguments))
         return real(wanted)
 
-    box._link._call = call  # type: ignore[method-assign]
+    box._connection.do = call  # type: ignore[method-assign]
     box.receive()[0].nack()
     (letter,) = dead.receive()
     letter.acknowledge()

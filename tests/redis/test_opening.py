@@ -14,7 +14,7 @@ from redis.cluster import RedisCluster
 
 from pillarbox import DeadLetterPolicy, InvalidParameterError, open_async_mailbox, open_mailbox
 from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox, open_url
-from pillarbox.mailbox.redis.opening import site_of_url
+from pillarbox.mailbox.redis.options import servers_of_url
 from pillarbox.testing.redis import shared_cluster, shared_server
 from tests.redis.world import new_name, open_box
 
@@ -73,10 +73,10 @@ def test_R36_a_url_that_names_no_mailbox_is_refused(url: str) -> None:
 
 def test_R36_seeds_user_and_password_are_read_from_the_url() -> None:
     url = "redis+cluster://me:secret@one:7000,two:7001/orders?socket_timeout=3"
-    site, name, options = site_of_url(url, asynchronous=False)
+    servers, name, options = servers_of_url(url, asynchronous=False)
     assert (name, options) == ("orders", {})
-    assert site.seeds == [("one", 7000), ("two", 7001)]
-    found = site.options_for(("three", 1))
+    assert servers.seeds == [("one", 7000), ("two", 7001)]
+    found = servers.options_for(("three", 1))
     assert (found["username"], found["password"]) == ("me", "secret")
     assert (found["host"], found["port"], found["socket_timeout"]) == ("three", 1, 3.0)
 

@@ -16,7 +16,7 @@ from pillarbox import (
     MailboxStorageError,
 )
 from pillarbox.mailbox.redis import OutcomeUnknownError, RefusedError
-from pillarbox.mailbox.redis.plan import Call
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.retry import Attempts
 
 # As Redis 7 writes them.

@@ -8,7 +8,7 @@ import pytest
 
 from pillarbox import DeadLetterPolicy
 from pillarbox.mailbox.redis import RedisMailbox
-from pillarbox.mailbox.redis.keys import PARTS, place_of
+from pillarbox.mailbox.redis.keys import PARTS, keys_of
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.testing.redis import shared_cluster, shared_server
 from tests.redis.world import new_name, open_box
@@ -78,12 +78,12 @@ def test_R32_every_key_is_under_the_queue_s_hash_tag() -> None:
 
 def test_R33_dead_letters_are_in_the_slot_of_their_queue() -> None:
     name = new_name()
-    slot = place_of(name).slot
-    assert place_of(f"{name}_dlq").slot == slot
+    slot = keys_of(name).slot
+    assert keys_of(f"{name}_dlq").slot == slot
     node = shared_cluster().nodes[0]
-    assert node.ask("CLUSTER", "KEYSLOT", place_of(name).keys[0]) == slot
-    assert node.ask("CLUSTER", "KEYSLOT", place_of(f"{name}_dlq").keys[0]) == slot
-    assert place_of("_dlq").prefix == "{queue:_dlq}"
+    assert node.ask("CLUSTER", "KEYSLOT", keys_of(name).keys[0]) == slot
+    assert node.ask("CLUSTER", "KEYSLOT", keys_of(f"{name}_dlq").keys[0]) == slot
+    assert keys_of("_dlq").prefix == "{queue:_dlq}"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -131,6 +131,6 @@ def test_R110_the_server_keeps_a_script_that_looks_from_writing(name: str) -> No
         "\nlocal call = redis.call\n", '\nlocal call = redis.call\ncall("SET", KEYS[1], "")\n'
     )
     assert writes != text
-    keys = place_of(new_name()).keys
+    keys = keys_of(new_name()).keys
     with pytest.raises(Exception, match=r"read-only|not allowed"):
         server.ask("EVAL", writes, len(keys), *keys, "name", "", "0", "1")

@@ -15,7 +15,7 @@ from pillarbox.mailbox.broker import admin
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.memory import shared_store
 from pillarbox.mailbox.redis import list_queues
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import RunningBroker, running_broker
 from pillarbox.testing.redis import shared_server
@@ -102,7 +102,7 @@ def test_R21_a_client_whose_queue_can_t_be_made_leaves_nothing_open(tmp_path: Pa
 
 def times_to_live(name: str) -> list[int]:
     server = shared_server()
-    keys = [key for key in place_of(name).keys if server.ask("EXISTS", key)]
+    keys = [key for key in keys_of(name).keys if server.ask("EXISTS", key)]
     assert keys
     return [server.ask("TTL", key) for key in keys]
 

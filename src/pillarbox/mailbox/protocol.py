@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType, UnionType
-from typing import Literal, Protocol, Self, TypedDict, TypeVar, _SpecialForm, runtime_checkable
+from typing import (
+    Literal,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    _SpecialForm,
+    get_args,
+    runtime_checkable,
+)
 
 from msgspec import Struct
 
@@ -16,6 +25,7 @@ from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
 T = TypeVar("T")
 
 State = Literal["ready", "scheduled", "in_flight"]
+STATES: tuple[State, ...] = get_args(State)
 
 # A body type that is no class: a union, `Any`, `Literal[...]`. What it stands for is not checked.
 SpecialForm = UnionType | _SpecialForm

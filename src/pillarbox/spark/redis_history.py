@@ -13,10 +13,10 @@ from typing import Any
 
 from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.redis.keys import place_of
-from pillarbox.mailbox.redis.link import Link
-from pillarbox.mailbox.redis.opening import RETRY_SECONDS, site_of_url
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.connection import RedisConnection
+from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.outline import INDEX, Outline
 from pillarbox.spark.redis_rows import SEQUENCE_BITS, RedisRows, index_of, time_ns_of
@@ -33,22 +33,19 @@ class Stream(Closing):
     """The stream of one queue."""
 
     def __init__(self, url: str) -> None:
-        site, self.queue, _ = site_of_url(url, asynchronous=False)
-        self._link = Link(site, RETRY_SECONDS)
-        self._place = place_of(self.queue)
-        self.key = self._place.key("journal")
+        servers, self.queue, _ = servers_of_url(url, asynchronous=False)
+        self._connection = RedisConnection(servers, RETRY_SECONDS)
+        self._keys = keys_of(self.queue)
+        self.key = self._keys.key("journal")
 
     def close(self) -> None:
-        self._link.close()
+        self._connection.close()
 
     def ask(self, *command: Any) -> Any:
-        def plan() -> Plan[Any]:
-            return (yield Call(self.queue, self._place.slot, None, list(command)))
-
-        return self._link.run(plan())
+        return self._connection.do(Call(self.queue, self._keys.slot, None, list(command)))
 
     def is_kept(self) -> bool:
-        return bool(self.ask("HGET", self._place.key("queue"), "journal"))
+        return bool(self.ask("HGET", self._keys.key("queue"), "journal"))
 
     def entries(self, start: int, stop: int, count: int = _PAGE) -> list[Any]:
         """At most so many entries from an index on; [id, fields] of each."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.redis.link import Link
-from pillarbox.mailbox.redis.opening import site_of_url
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.connection import RedisConnection
+from pillarbox.mailbox.redis.options import servers_of_url
 
 START_SECONDS_MAX = 30
 INSTALL_SECONDS_MAX = 300
@@ -83,7 +83,8 @@ class RedisServer:
         self._arguments = arguments
         self._sentinel = sentinel
         self._process: subprocess.Popen[bytes] | None = None
-        self._link = Link(site_of_url(f"{self.url}/-", asynchronous=False)[0], _RETRY_SECONDS)
+        servers, *_ = servers_of_url(f"{self.url}/-", asynchronous=False)
+        self._connection = RedisConnection(servers, _RETRY_SECONDS)
 
     @property
     def url(self) -> str:
@@ -108,7 +109,7 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
-        self._link.close()
+        self._connection.close()
 
     def freeze(self) -> None:
         """It stops, and keeps its connections."""
@@ -126,10 +127,7 @@ class RedisServer:
             return False
 
     def ask(self, *command: Any) -> Any:
-        def plan() -> Plan[Any]:
-            return (yield Call("-", 0, None, list(command)))
-
-        return self._link.run(plan())
+        return self._connection.do(Call("-", 0, None, list(command)))
 
     def info(self, section: str) -> dict[str, str]:
         lines = self.ask("INFO", section).decode().splitlines()

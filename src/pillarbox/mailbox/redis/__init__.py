@@ -13,10 +13,9 @@ from pillarbox.extras import extra
 with extra("redis", "a mailbox on Redis"):
     import redis as _redis
 
-from pillarbox.mailbox.redis.async_mailbox import AsyncRedisMailbox
 from pillarbox.mailbox.redis.errors import NotReplicatedError, OutcomeUnknownError, RefusedError
-from pillarbox.mailbox.redis.mailbox import RedisMailbox
-from pillarbox.mailbox.redis.opening import RedisOptions, site_of_url
+from pillarbox.mailbox.redis.mailbox import AsyncRedisMailbox, RedisMailbox
+from pillarbox.mailbox.redis.options import RedisOptions, servers_of_url
 from pillarbox.mailbox.redis.queues import delete_queue, list_queues
 
 __all__ = [
@@ -36,12 +35,12 @@ del _redis
 
 
 def open_url(url: str, body_type: Any = Any, **options: Any) -> RedisMailbox[Any]:
-    """The mailbox that a URL names; see `opening` for its forms."""
-    _, name, in_url = site_of_url(url, asynchronous=False)
+    """The mailbox that a URL names; see `options` for its forms."""
+    _, name, in_url = servers_of_url(url, asynchronous=False)
     return RedisMailbox(name, body_type, url=url, **{**in_url, **options})
 
 
 def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncRedisMailbox[Any]:
     """`open_url` for asyncio."""
-    _, name, in_url = site_of_url(url, asynchronous=True)
+    _, name, in_url = servers_of_url(url, asynchronous=True)
     return AsyncRedisMailbox(name, body_type, url=url, **{**in_url, **options})

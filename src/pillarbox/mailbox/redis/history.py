@@ -20,10 +20,10 @@ from msgspec import Struct
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import as_datetime
-from pillarbox.mailbox.redis.keys import place_of
-from pillarbox.mailbox.redis.link import Link
-from pillarbox.mailbox.redis.opening import RETRY_SECONDS, site_of_url
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.connection import RedisConnection
+from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
 
 START = "0-0"
 _NAMED = frozenset(("kind", "id", "time", "body", "attributes", "priority"))
@@ -57,17 +57,14 @@ def trim(url: str, before: str) -> int:
 
 
 def _ask(url: str, command: str, *arguments: Any) -> Any:
-    site, name, _ = site_of_url(url, asynchronous=False)
-    place = place_of(name)
-    link = Link(site, RETRY_SECONDS)
-
-    def plan() -> Plan[Any]:
-        return (yield Call(name, place.slot, None, [command, place.key("journal"), *arguments]))
-
+    servers, name, _ = servers_of_url(url, asynchronous=False)
+    keys = keys_of(name)
+    connection = RedisConnection(servers, RETRY_SECONDS)
     try:
-        return link.run(plan())
+        command_and_key = [command, keys.key("journal")]
+        return connection.do(Call(name, keys.slot, None, [*command_and_key, *arguments]))
     finally:
-        link.close()
+        connection.close()
 
 
 def _offset(parameter: str, text: str) -> str:

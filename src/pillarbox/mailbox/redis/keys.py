@@ -29,7 +29,7 @@ PARTS = (
 _SLOTS = 16_384
 
 
-class Place(NamedTuple):
+class QueueKeys(NamedTuple):
     """The keys of one queue."""
 
     name: str
@@ -41,14 +41,14 @@ class Place(NamedTuple):
         return f"{self.prefix}:{part}".encode()
 
 
-def place_of(name: str) -> Place:
+def keys_of(name: str) -> QueueKeys:
     root = name
     while root.endswith(DEAD) and root != DEAD:
         root = root.removesuffix(DEAD)
     tag = f"queue:{root}"
     prefix = f"{{{tag}}}{name[len(root) :]}"
     keys = tuple(f"{prefix}:{part}".encode() for part in PARTS)
-    return Place(name, prefix, crc_hqx(tag.encode(), 0) % _SLOTS, keys)
+    return QueueKeys(name, prefix, crc_hqx(tag.encode(), 0) % _SLOTS, keys)
 
 
 def partner_of(name: str) -> str:

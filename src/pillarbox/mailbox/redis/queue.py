@@ -11,11 +11,12 @@ from struct import Struct as Layout
 from typing import Any, NamedTuple
 
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.errors import RefusedError
-from pillarbox.mailbox.redis.keys import DEAD, partner_of, place_of
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.keys import DEAD, keys_of, partner_of
 from pillarbox.mailbox.redis.resp import Keys
 from pillarbox.mailbox.redis.scripts import Scripts
+from pillarbox.mailbox.runner import Verb
 
 _OUTBOX_PAGE = 100
 _LETTER = Layout(">HHI")
@@ -37,7 +38,7 @@ class RedisQueue:
 
     def __init__(self, name: str, scripts: Scripts, replicas: int, replica_seconds: float) -> None:
         self.name = name
-        self.place = place_of(name)
+        self.keys = keys_of(name)
         self._scripts = scripts
         self._replicas = replicas
         self._replica_seconds = replica_seconds
@@ -46,24 +47,26 @@ class RedisQueue:
     def _use_keys(self, paired: bool) -> None:
         """Its own keys, and with them those of its dead letters, or of the queue whose it is."""
         self.paired = paired
-        other = place_of(partner_of(self.name))
-        self._keys = Keys(self.place.keys + other.keys if paired else self.place.keys)
+        other = keys_of(partner_of(self.name))
+        self._packed_keys = Keys(self.keys.keys + other.keys if paired else self.keys.keys)
         self._names = self.name.encode(), other.name.encode() if paired else b""
 
     def beside(self, name: str) -> RedisQueue:
-        """Another queue of the same site."""
+        """Another queue of the same servers."""
         return RedisQueue(name, self._scripts, self._replicas, self._replica_seconds)
 
     def call(self, script: str, *arguments: Any, keys: tuple[bytes, ...] = ()) -> Call:
         words = [*keys, *self._names, *arguments]
-        return Call(self.name, self.place.slot, self._scripts[script], words, self._keys, len(keys))
+        return Call(
+            self.name, self.keys.slot, self._scripts[script], words, self._packed_keys, len(keys)
+        )
 
     def confirmed(self, call: Call) -> Call:
         """The same, and replicas must have it, if that was asked for."""
         call.replicas, call.replica_seconds = self._replicas, self._replica_seconds
         return call
 
-    def ask(self, call: Call) -> Plan[Any]:
+    def ask(self, call: Call) -> Verb[Any]:
         """The answer of a script; its keys are those that it needs."""
         try:
             return (yield call)
@@ -71,12 +74,12 @@ class RedisQueue:
             if error.code != "PAIR" or self.paired:
                 raise
         self._use_keys(paired=True)
-        call.keys = self._keys
+        call.keys = self._packed_keys
         call.arguments[call.own_keys : call.own_keys + len(self._names)] = self._names
         return (yield call)
 
     def command(self, *arguments: Any) -> Call:
-        return Call(self.name, self.place.slot, None, list(arguments))
+        return Call(self.name, self.keys.slot, None, list(arguments))
 
     def declare(
         self,
@@ -87,7 +90,7 @@ class RedisQueue:
         max_deliveries: int = 0,
         dead: str = "",
         source: str = "",
-    ) -> Plan[Settings]:
+    ) -> Verb[Settings]:
         """Write down what is new, and read what holds; without anything new, just read."""
         reply = yield from self.ask(
             self.call(
@@ -113,7 +116,7 @@ class RedisQueue:
             tuple(sources.split(",")) if sources else (),
         )
 
-    def bury_at(self, dead: str, max_deliveries: int) -> Plan[None]:
+    def set_dead_letters(self, dead: str, max_deliveries: int) -> Verb[None]:
         """From now on dead letters go to this queue, which must have none of its own."""
         settings = yield from self.declare()
         if dead == self.name or settings.sources:
@@ -130,7 +133,7 @@ class RedisQueue:
             ) from error
         yield from self.declare(max_deliveries=max_deliveries, dead=dead)
 
-    def carry(self) -> Plan[tuple[int, int]]:
+    def carry(self) -> Verb[tuple[int, int]]:
         """Bring what is in the outbox to where it goes; how many, and when there may be more."""
         count = 0
         while True:
@@ -145,14 +148,14 @@ class RedisQueue:
                 return count, int(following)
             count += len(outbox) // 2
 
-    def _deliver(self, target: RedisQueue, letters: list[tuple[bytes, bytes]]) -> Plan[None]:
+    def _deliver(self, target: RedisQueue, letters: list[tuple[bytes, bytes]]) -> Verb[None]:
         letters.sort(key=lambda letter: int(letter[0].rpartition(b"/")[2]))
         arguments: list[Any] = []
         for ticket, packed in letters:
             _, *message = _split_letter(packed)
             arguments += [ticket, *message]
         yield from target.ask(target.confirmed(target.call("accept", *arguments)))
-        yield self.command("HDEL", self.place.key("outbox"), *(ticket for ticket, _ in letters))
+        yield self.command("HDEL", self.keys.key("outbox"), *(ticket for ticket, _ in letters))
 
     def other_sources(self, sources: bytes | None) -> list[RedisQueue]:
         """The queues under other tags whose dead letters come here."""
@@ -162,19 +165,19 @@ class RedisQueue:
         )  # its dead letters come by themselves
         return [self.beside(name) for name in names if name != partner]
 
-    def on_the_way_from(self, source: RedisQueue) -> Plan[list[tuple[bytes, bytes, bytes, bytes]]]:
+    def on_the_way_from(self, source: RedisQueue) -> Verb[list[tuple[bytes, bytes, bytes, bytes]]]:
         """Id, score (none), packed message and state of what is in the outbox and not here yet."""
-        outbox = yield source.command("HGETALL", source.place.key("outbox"))
+        outbox = yield source.command("HGETALL", source.keys.key("outbox"))
         if not outbox:
             return []
         if not isinstance(outbox, dict):  # before RESP3
             outbox = dict(zip(outbox[::2], outbox[1::2], strict=True))
-        arrived = yield self.command("ZMSCORE", self.place.key("arrived"), *outbox)
+        arrived = yield self.command("ZMSCORE", self.keys.key("arrived"), *outbox)
         letters = zip(map(_split_letter, outbox.values()), arrived, strict=True)
         ours = self.name.encode()
         return [(i, b"0", v, s) for (to, i, v, s), at in letters if at is None and to == ours]
 
-    def collect(self, sources: bytes | None) -> Plan[tuple[int, int]]:
+    def collect(self, sources: bytes | None) -> Verb[tuple[int, int]]:
         """What is ours by now in queues under other tags; how many came, and when more may."""
         arrived, following = 0, 0
         for source in self.other_sources(sources):

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.redis.keys import place_of
-from pillarbox.mailbox.redis.link import Link
-from pillarbox.mailbox.redis.opening import RETRY_SECONDS, site_of_url
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.connection import RedisConnection
+from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.scripts import SCRIPTS
-from pillarbox.mailbox.redis.site import Site
+from pillarbox.mailbox.redis.servers import Servers
+from pillarbox.mailbox.runner import Verb, run_sync
 
 _PAGE = 1_000
 _QUEUE = re.compile(rb"\{queue:([\w.-]+)\}((?:_dlq)*):queue")
@@ -32,12 +33,16 @@ def list_queues(url: str) -> list[str]:
     """
     parts = urlsplit(url)
     path, _, name = parts.path.rpartition("/")
-    with _linked(url if name else parts._replace(path=f"{path}/-").geturl()) as (link, site, _):
+    with _connected(url if name else parts._replace(path=f"{path}/-").geturl()) as (
+        connection,
+        servers,
+        _,
+    ):
         if name:
-            place = place_of(name)
-            there = link.run(_only(Call(name, place.slot, None, ["EXISTS", place.key("queue")])))
+            keys = keys_of(name)
+            there = connection.do(Call(name, keys.slot, None, ["EXISTS", keys.key("queue")]))
             return [url] if there else []
-        names = sorted(link.run(_names(site)))
+        names = sorted(run_sync(_names(servers), connection.do))
     return [parts._replace(path=f"{path}/{each}").geturl() for each in names]
 
 
@@ -46,36 +51,32 @@ def delete_queue(url: str) -> None:
 
     A mailbox that is open on it, or is opened later, makes it anew, without its settings.
     """
-    with _linked(url) as (link, _, name):
-        if not link.run(delete(RedisQueue(name, SCRIPTS, 0, 0))):
+    with _connected(url) as (connection, _, name):
+        if not run_sync(delete(RedisQueue(name, SCRIPTS, 0, 0)), connection.do):
             raise InvalidParameterError("url", url, "that of a queue which is there")
 
 
 @contextmanager
-def _linked(url: str) -> Iterator[tuple[Link, Site, str]]:
-    site, name, _ = site_of_url(url, asynchronous=False)
-    link = Link(site, RETRY_SECONDS)
+def _connected(url: str) -> Iterator[tuple[RedisConnection, Servers, str]]:
+    servers, name, _ = servers_of_url(url, asynchronous=False)
+    connection = RedisConnection(servers, RETRY_SECONDS)
     try:
-        yield link, site, name
+        yield connection, servers, name
     finally:
-        link.close()
+        connection.close()
 
 
-def _only(call: Call) -> Plan[object]:
-    return (yield call)
-
-
-def _names(site: Site) -> Plan[set[str]]:
+def _names(servers: Servers) -> Verb[set[str]]:
     yield Call("-", 0, None, ["PING"])  # then it is known who serves the slots
     found = set()
-    for slot in site.slots():
+    for slot in servers.slots():
         for key in (yield from _keys(slot, b"{queue:*}*:queue")):
             if match := _QUEUE.fullmatch(key):
                 found.add((match[1] + match[2]).decode())
     return found
 
 
-def _keys(slot: int, pattern: bytes) -> Plan[list[bytes]]:
+def _keys(slot: int, pattern: bytes) -> Verb[list[bytes]]:
     """The keys like this on the server that has a slot."""
     found: list[bytes] = []
     cursor = b"0"
@@ -87,23 +88,23 @@ def _keys(slot: int, pattern: bytes) -> Plan[list[bytes]]:
             return found
 
 
-def delete(queue: RedisQueue, *, all_keys: bool = True) -> Plan[bool]:
+def delete(queue: RedisQueue, *, all_keys: bool = True) -> Verb[bool]:
     """Whether it was there. Dead letters on their way elsewhere still get there.
 
     Without `all_keys` those that end by themselves within minutes are not looked for.
     """
-    place = queue.place
-    if not (yield queue.command("EXISTS", place.key("queue"))):
+    keys = queue.keys
+    if not (yield queue.command("EXISTS", keys.key("queue"))):
         return False
     yield from queue.carry()
-    dead = yield queue.command("HGET", place.key("queue"), "dead")
+    dead = yield queue.command("HGET", keys.key("queue"), "dead")
     if dead is not None:
         other = queue.beside(dead.decode())
         yield from other.ask(other.call("disown", queue.name))
-    yield queue.command("UNLINK", *place.keys)
+    yield queue.command("UNLINK", *keys.keys)
     if not all_keys:
         return True
-    rest = yield from _keys(place.slot, place.key("*"))  # of its senders, and deduplication ids
+    rest = yield from _keys(keys.slot, keys.key("*"))  # of its senders, and deduplication ids
     for first in range(0, len(rest), _PAGE):
         yield queue.command("UNLINK", *rest[first : first + _PAGE])
     return True

@@ -9,45 +9,35 @@ import os
 from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
-from pillarbox.logger import logger
 from pillarbox.mailbox.answers import quoted
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.redis import wire
-from pillarbox.mailbox.redis.opened import US_NS, Opened
-from pillarbox.mailbox.redis.plan import Plan
+from pillarbox.mailbox.redis.sending import Sender
+from pillarbox.mailbox.runner import Verb
 
 T = TypeVar("T")
 
 _NAP_US = 1_000  # clocks of two masters may differ
 
 
-class Receiver(Opened[T], Generic[T]):
+class Receiver(Sender[T], Generic[T]):
     """Takes messages out, or looks at them."""
 
-    def receive(
-        self,
-        max_messages: int,
-        visibility_timeout: float,
-        wait_time_seconds: float,
-        kind: Any,
-        backend: object,
-    ) -> Plan[list[Any]]:
-        count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
-        timeout = self.microseconds(visibility_timeout)
-        wait = limits.seconds("wait_time_seconds", wait_time_seconds, limits.WAIT_SECONDS_MAX)
-        till = wait // -US_NS
+    def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:
+        lease = wire.microseconds(timeout)
+        till = -wire.microseconds(wait)
         watch = b""
         queue = self.queue
         while True:
             token = os.urandom(16)
-            call = queue.call("claim", count, timeout, token, till, watch)
+            call = queue.call("claim", count, lease, token, till, watch)
+            call.undo = self._give_back
             now, *found = yield from queue.ask(call)
             if till < 0:
                 till = now - till
             if isinstance(found[0], list):
-                messages = yield from self._opened(found, token, kind, backend)
+                messages = yield from self._messages(found, token, mailbox)
                 if messages:
                     return messages
                 watch = b""
@@ -65,33 +55,32 @@ class Receiver(Opened[T], Generic[T]):
             if sleep == 0 or (yield from self._slept(sleep)):
                 return []
 
-    def _slept(self, microseconds: int) -> Plan[bool]:
+    def _slept(self, microseconds: int) -> Verb[bool]:
         """Sleep until there may be something; whether the mailbox was closed meanwhile."""
         seconds = max(microseconds / 1_000_000, 0.001)
-        call = self.queue.command("BLPOP", self.queue.place.key("wake"), f"{seconds:.6f}")
+        call = self.queue.command("BLPOP", self.queue.keys.key("wake"), f"{seconds:.6f}")
         call.block_seconds = seconds
+        call.undo = self._give_back
         call.stop = lambda: self.closed
         yield call
         if self.closed:
             yield from self.queue.ask(self.queue.call("tick", 0))  # who was to be woken for us
         return self.closed
 
-    def given_back(self, reply: Any) -> Plan[None]:
+    def _give_back(self, reply: Any) -> Verb[None]:
         """Undo a claim that nobody saw, and pass on a wake-up that nobody heard."""
         if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
             ids = reply[1][::2]
-            raw = yield self.queue.command("HMGET", self.queue.place.key("states"), *ids)
+            raw = yield self.queue.command("HMGET", self.queue.keys.key("states"), *ids)
             pairs = [(i, s[29:45]) for i, s in zip(ids, raw, strict=True) if s is not None]
             arguments = [part for pair in pairs for part in pair]
             yield from self.queue.ask(self.queue.call("release", "1", *_reversed_pairs(arguments)))
         yield from self.queue.ask(self.queue.call("tick", 0))
 
-    def _opened(
-        self, found: list[Any], token: bytes, kind: Any, backend: object
-    ) -> Plan[list[Any]]:
+    def _messages(self, found: list[Any], token: bytes, mailbox: Any) -> Verb[list[Any]]:
         """The messages of these leases; those that don't decode are seen to and left out."""
         taken, values, states = found
-        unpack = self._unpack
+        unpack, kind = self.codec.quick_decode, mailbox._kind
         messages = []
         for i, value in enumerate(values):
             state = states[i]
@@ -103,7 +92,7 @@ class Receiver(Opened[T], Generic[T]):
                 else:
                     head, body = self._split(value)
                 delivery = wire.Delivery(message_id, token, number, head, taken[2 * i + 1], state)
-                messages.append(kind(unpack(body), number, delivery, backend))
+                messages.append(kind(unpack(body), number, delivery, mailbox))
             except (*QUICK_ERRORS, TypeError):
                 yield from self._bury(message_id, token, value)
         return messages
@@ -111,11 +100,11 @@ class Receiver(Opened[T], Generic[T]):
     def _split(self, value: bytes) -> tuple[bytes, bytes]:
         """The head of a packed message, and its body as this mailbox reads it."""
         head, body = wire.split(value)
-        if self._reads_json and len(head) > 1:
+        if self.reads_json and len(head) > 1:
             body = quoted(body, wire.attributes_in(head))
         return head, body
 
-    def _bury(self, message_id: bytes, token: bytes, value: bytes | None) -> Plan[None]:
+    def _bury(self, message_id: bytes, token: bytes, value: bytes | None) -> Verb[None]:
         error: Exception = SerializationError("the body is gone: another has deleted it in Redis")
         try:
             if value is not None:
@@ -123,13 +112,8 @@ class Receiver(Opened[T], Generic[T]):
         except SerializationError as failed:
             error = failed
         dead = self.settings is not None and self.settings.dead is not None
-        logger.error(
-            "message body does not decode",
-            mailbox=self.queue.name,
-            message_id=message_id.decode(errors="replace"),
-            error=str(error),
-            dead_lettered=dead and value is not None,
-        )
+        shown_id = message_id.decode(errors="replace")
+        self.log_undecodable(shown_id, error, dead_lettered=dead and value is not None)
         if value is not None:
             self.settings = yield from self.queue.declare()
             if self.settings.dead is not None:
@@ -138,28 +122,26 @@ class Receiver(Opened[T], Generic[T]):
                 if on_the_way:
                     yield from self.queue.carry()
 
-    def seen(
+    def _seen(
         self,
         message_id: bytes,
         score: bytes,
         value: bytes,
         state: bytes | None,
         extra: int,
-        kind: Any,
-        backend: object,
+        mailbox: Any,
     ) -> Any:
         """A message that is looked at, not held."""
         number = wire.deliveries_in(state) + extra
-        head, data = b"\0", value
+        head = b"\0"
         body: T | Undecodable
         try:
             head, data = self._split(value)
-            body = self.codec.decode(data)
+            body = self.body_or_undecodable(data)
         except SerializationError as error:
-            body = Undecodable(data, str(error))
-        return kind(
-            body, number, wire.Delivery(message_id, b"", number, head, score, state), backend
-        )
+            body = Undecodable(value, str(error))
+        delivery = wire.Delivery(message_id, b"", number, head, score, state)
+        return mailbox._kind(body, number, delivery, mailbox)
 
 
 def _reversed_pairs(arguments: list[Any]) -> list[Any]:

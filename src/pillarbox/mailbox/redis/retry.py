@@ -18,8 +18,8 @@ from pillarbox.core.errors import (
     MailboxFullError,
     MailboxStorageError,
 )
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.errors import OutcomeUnknownError, RefusedError
-from pillarbox.mailbox.redis.plan import Call
 
 _PAUSE_SECONDS = 0.01  # before the second try; then doubled, and less by chance
 _PAUSE_SECONDS_MAX = 0.5

@@ -1,26 +1,25 @@
-"""What the verbs of a mailbox on Redis do, as plans: the same for threads and for asyncio."""
+"""The verbs of a mailbox on Redis, but for sending and receiving."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.message import Delivered
+from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.errors import OutcomeUnknownError
 from pillarbox.mailbox.redis.keys import DEAD
-from pillarbox.mailbox.redis.plan import Plan
 from pillarbox.mailbox.redis.queue import RedisQueue
+from pillarbox.mailbox.redis.queues import delete
 from pillarbox.mailbox.redis.receiving import Receiver
-from pillarbox.mailbox.redis.sending import Sender
+from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
+from pillarbox.mailbox.verbs import Where
 
 T = TypeVar("T")
 
-_STATES = ("ready", "scheduled", "in_flight")
 _PAGE = 500
 _TOLD = 1_000  # leases that ran out, of which stats.lua tells at a time
 _YES = ord("1")
@@ -40,7 +39,7 @@ class _Tally(NamedTuple):
     sources: bytes | None
 
 
-def _tally(queue: RedisQueue) -> Plan[_Tally]:
+def _tally(queue: RedisQueue) -> Verb[_Tally]:
     died = came = first = 0
     while True:
         reply = yield from queue.ask(queue.call("stats", first))
@@ -59,50 +58,68 @@ def _found(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, bytes | N
     return list(zip(taken[::2], taken[1::2], values, states, strict=True))
 
 
-class Verbs(Sender[T], Receiver[T], Generic[T]):
-    """The plans of one mailbox object."""
+class RedisVerbs(Receiver[T], Generic[T]):
+    """The verbs of one mailbox object."""
 
-    def beside(self, name: str) -> Verbs[Any]:
-        """The same type and limits, on another queue of the site."""
-        other: Verbs[Any] = Verbs(self.queue.beside(name), Any, self.max_body_bytes)
-        other.use(self.codec)
-        return other
+    wanted: Mapping[str, Any] = {}  # how the queue is to be opened; see `RedisOptions`
 
-    def open(
-        self,
-        *,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: str = "tail",
-        capacity: int | None = None,
-        journal: bool = False,
-        create: bool = True,
-    ) -> Plan[None]:
+    def beside(self, name: str) -> RedisVerbs[T]:
+        """The same type and limits, on another queue of the same servers."""
+        return RedisVerbs(self.queue.beside(name), self.codec, self.max_body_bytes)
+
+    def dead_letters(self) -> RedisVerbs[T] | None:
+        dead = self.settings.dead if self.settings is not None else None
+        return None if dead is None else self.beside(dead)
+
+    def open(self) -> Verb[None]:
         """These settings are for a new queue, the dead letters and the journal for any."""
-        queue = self.queue
-        if not create:
-            if not (yield queue.command("EXISTS", queue.place.key("queue"))):
-                raise no_queue(queue.name)
+        queue, wanted = self.queue, self.wanted
+        if not wanted.get("create", True):
+            yield from self._check_queue(queue)
             self.settings = yield from queue.declare()
             return
-        if dead_letters is not None:
-            dead = limits.queue_name(dead_letters.name or queue.name + DEAD)
-            yield from queue.declare(redelivery=redelivery, capacity=capacity)
-            yield from queue.bury_at(dead, dead_letters.max_deliveries)
-        self.settings = yield from queue.declare(
-            redelivery=redelivery,
-            capacity=capacity,
-            journal=journal,
-        )
+        own = {"redelivery": wanted.get("redelivery", "tail"), "capacity": wanted.get("capacity")}
+        policy: DeadLetterPolicy | None = wanted.get("dead_letters")
+        if policy is not None:
+            dead = limits.queue_name(policy.name or queue.name + DEAD)
+            yield from queue.declare(**own)
+            yield from queue.set_dead_letters(dead, policy.max_deliveries)
+        self.settings = yield from queue.declare(**own, journal=wanted.get("journal", False))
 
-    def keep_for_answers(self) -> Plan[None]:
+    def _check_queue(self, queue: RedisQueue) -> Verb[None]:
+        if not (yield queue.command("EXISTS", queue.keys.key("queue"))):
+            raise no_queue(queue.name)
+
+    def keep_for_answers(self) -> Verb[None]:
         """The queue is there, and stays for a while."""
         yield from self.queue.declare(redelivery="tail")
         yield from self.expire()
 
-    def settle(
-        self, script: str, argument: Any, deliveries: list[wire.Delivery]
-    ) -> Plan[list[bool]]:
-        """Acknowledge, nack, extend, release or reject: an answer for each."""
+    def delete_queue(self) -> Verb[None]:
+        yield from delete(self.queue, all_keys=False)
+
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]:
+        answers = self.beside(limits.queue_name(to, "reply_to"))
+        return (yield from answers.answer(in_reply_to, body))
+
+    def acknowledge(self, deliveries: Sequence[wire.Delivery]) -> Verb[list[bool]]:
+        return self._settle("acknowledge", None, deliveries)
+
+    def _nack(self, deliveries: Sequence[wire.Delivery], delay: int) -> Verb[list[bool]]:
+        return self._settle("nack", wire.microseconds(delay), deliveries)
+
+    def _extend(self, deliveries: Sequence[wire.Delivery], timeout: int) -> Verb[list[bool]]:
+        return self._settle("extend", wire.microseconds(timeout), deliveries)
+
+    def release(self, deliveries: Sequence[wire.Delivery]) -> Verb[list[bool]]:
+        return self._settle("release", "0", deliveries)
+
+    def _reject(self, deliveries: Sequence[wire.Delivery], reason: str) -> Verb[list[bool]]:
+        return self._settle("reject", reason, deliveries)
+
+    def _settle(
+        self, script: str, argument: Any, deliveries: Sequence[wire.Delivery]
+    ) -> Verb[list[bool]]:
         if not deliveries:
             return []
         pairs = [part for each in deliveries for part in (each.id, each.token)]
@@ -120,11 +137,11 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
             yield from self.queue.carry()
         return result
 
-    def purge(self) -> Plan[int]:
+    def _purge(self) -> Verb[int]:
         count: int = yield from self.queue.ask(self.queue.call("purge"))
         return count
 
-    def stats(self) -> Plan[Stats]:
+    def stats(self) -> Verb[Stats]:
         """What the queue holds by now; nothing is written by looking."""
         queue = self.queue
         found = yield from _tally(queue)
@@ -134,14 +151,12 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
             ready += theirs.died + len((yield from queue.on_the_way_from(source)))
         if isinstance(dead, bytes):
             other = queue.beside(dead.decode())
-            dead = yield other.command("HLEN", other.place.key("bodies"))
+            dead = yield other.command("HLEN", other.keys.key("bodies"))
             dead += len((yield from other.on_the_way_from(queue)))
         age = max(0, found.now - found.oldest) / 1_000_000 if found.oldest else None
         return Stats(ready, found.scheduled, found.in_flight, dead + found.died, age)
 
-    def peek(self, max_messages: int, state: State, kind: Any, backend: object) -> Plan[list[Any]]:
-        count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
-        limits.one_of("state", state, _STATES)
+    def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]:
         reply = yield from self.queue.ask(self.queue.call("peek", state, count))
         found, sources = _found(reply), reply[-1]
         if state == "ready":
@@ -152,40 +167,35 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
                     found += yield from self.queue.on_the_way_from(source)
         extra = int(state == "in_flight")
         return [
-            self.seen(message_id, score, value, raw, extra, kind, backend)
+            self._seen(message_id, score, value, raw, extra, mailbox)
             for message_id, score, value, raw in found[:count]
             if value is not None
         ]
 
-    def _settled(self) -> Plan[None]:
+    def _let_all_happen(self) -> Verb[None]:
         """All that is due happens, under other tags as well."""
         yield from self.queue.carry()
         settings = yield from self.queue.declare()
         if settings.sources:
             yield from self.queue.collect(",".join(settings.sources).encode())
 
-    def delete(self, ids: Iterable[str]) -> Plan[int]:
-        wanted = self.known_ids(ids)
+    def _delete(self, ids: list[str]) -> Verb[int]:
+        wanted = [each.encode() for each in ids]
         count = 0
         for first in range(0, len(wanted), _PAGE):
             call = self.queue.call("delete", *wanted[first : first + _PAGE])
             count += yield from self.queue.ask(call)
         return count
 
-    def redrive(
-        self,
-        ids: Iterable[str] | None,
-        where: Callable[[Any], bool] | None,
-        to: str | None,
-        kind: Any,
-        backend: object,
-    ) -> Plan[int]:
-        if to is not None and limits.queue_name(to, "to") == self.queue.name:
-            raise InvalidParameterError("to", to, "the name of another mailbox")
-        wanted = None if ids is None else self.known_ids(ids)
-        yield from self._settled()
+    def _redrive(
+        self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
+    ) -> Verb[int]:
+        if to is not None:
+            yield from self._check_queue(self.queue.beside(to))
+        wanted = None if ids is None else [each.encode() for each in ids]
+        yield from self._let_all_happen()
         if wanted is None or where is not None:
-            wanted = yield from self._choose(wanted, where, kind, backend)
+            wanted = yield from self._choose(wanted, where, mailbox)
         count = 0
         for first in range(0, len(wanted), _PAGE):
             call = self.queue.call("redrive", to or "", *wanted[first : first + _PAGE])
@@ -196,12 +206,8 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
         return count
 
     def _choose(
-        self,
-        wanted: list[bytes] | None,
-        where: Callable[[Any], bool] | None,
-        kind: Any,
-        backend: object,
-    ) -> Plan[list[bytes]]:
+        self, wanted: list[bytes] | None, where: Where | None, mailbox: Any
+    ) -> Verb[list[bytes]]:
         """The ids of what waits, was asked for and matches, page by page."""
         among = None if wanted is None else set(wanted)
         chosen: dict[bytes, None] = {}
@@ -214,34 +220,18 @@ class Verbs(Sender[T], Receiver[T], Generic[T]):
                     found = taken[2 * i], taken[2 * i + 1], value, states[i]
                     if value is None or (among is not None and taken[2 * i] not in among):
                         continue
-                    if where is None or where(self.seen(*found, 0, kind, backend)):
+                    if where is None or where(self._seen(*found, 0, mailbox)):
                         chosen[taken[2 * i]] = None
                 first += ranks
                 if ranks < _PAGE:
                     break
         return list(chosen)
 
-    def deliveries(self, messages: Iterable[Any]) -> list[wire.Delivery]:
-        """What these messages are known by; all must be of this queue."""
-        deliveries = []
-        ours: object = None
-        for message in messages:
-            if not isinstance(message, Delivered) or message._mailbox is not ours:
-                ours = self._if_ours(message)
-            deliveries.append(message._delivery)
-        return deliveries
+    def message_id(self, delivery: wire.Delivery) -> str:
+        return delivery.id.decode()
 
-    def _if_ours(self, message: Any) -> object:
-        """The mailbox that this message is from."""
-        mailbox = getattr(message, "_mailbox", None)
-        verbs = getattr(mailbox, "_verbs", None)
-        if isinstance(verbs, Verbs) and verbs.queue.name == self.queue.name:
-            return mailbox
-        raise InvalidParameterError(
-            "messages", message, f"messages received from mailbox {self.queue.name!r}"
-        )
+    def receipt_handle(self, delivery: wire.Delivery) -> str:
+        return wire.handle(delivery)
 
-    def known_ids(self, ids: Iterable[str]) -> list[bytes]:
-        if isinstance(ids, str):
-            raise InvalidParameterError("ids", ids, "several message ids, not one str")
-        return list(dict.fromkeys(limits.text("ids", each, 0).encode() for each in ids))
+    def details(self, delivery: wire.Delivery) -> Details:
+        return wire.details(delivery)

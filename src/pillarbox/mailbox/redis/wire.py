@@ -10,19 +10,16 @@ import hashlib
 from collections.abc import Mapping
 from struct import Struct as Layout
 from struct import error as LayoutError
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO
 from pillarbox.mailbox.message import DeadLetter, Details, FailedDelivery, as_datetime
+from pillarbox.mailbox.verbs import user_attributes
 
-RESERVED = limits.RESERVED_PREFIX
-_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 _STATE = Layout(">BIddd16s")
 _LENGTH = Layout(">I")
 _HEAD_BYTES = 5
@@ -52,6 +49,11 @@ class Delivery(Struct, frozen=True, gc=False):
     head: bytes  # of the packed message: the attributes
     score: bytes
     state: bytes | None
+
+
+def microseconds(nanoseconds: int) -> int:
+    """A time in the unit of the scripts, never rounded down."""
+    return -(-nanoseconds // _US)
 
 
 def head_of(attributes: Mapping[str, str] | None) -> bytes:
@@ -115,11 +117,10 @@ def details(delivery: Delivery) -> Details:
     """What only some callers ask of a message."""
     state = state_of(delivery.state)
     noted = attributes_in(delivery.head)
-    plain = {name: text for name, text in noted.items() if not name.startswith(RESERVED)}
     lane = 255 - int(float(delivery.score)) // _SPAN
     return Details(
         enqueued_at=as_datetime(int(delivery.id[:14], 16) * _US),
-        attributes=MappingProxyType(plain) if plain else _NO_ATTRIBUTES,
+        attributes=user_attributes(noted),
         priority=lane if state is None else state.priority,
         group=state.group if state is not None else None,
         reply_to=noted.get(REPLY_TO),

@@ -13,7 +13,7 @@ from typing import Any
 
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
 from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox
-from pillarbox.mailbox.redis.keys import place_of
+from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.scripts import Scripts
 from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
 from pillarbox.testing.contract.backend import Backend, Capability
@@ -115,7 +115,7 @@ class RedisClusterBackend(RedisBackend):
         return shared_cluster().masters()
 
     def server_of(self, name: str) -> RedisServer:
-        return shared_cluster().master_of(place_of(name).slot)
+        return shared_cluster().master_of(keys_of(name).slot)
 
 
 class _Async(RedisBackend):

@@ -1,4 +1,4 @@
-"""Connections for asyncio: what `link` does for threads, with an await at each step.
+"""Connections for asyncio: what `connection` does for threads, with an await at each step.
 
 A cancelled task tears off no call: it goes on by itself to its end, and what it was given then
 is handed to `undo`. Only a receiver that is parked ends at once.
@@ -7,18 +7,16 @@ is handed to `undo`. Only a receiver that is parked ends at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from redis import exceptions as e
 
-from pillarbox.core.errors import InvalidParameterError, MailboxError
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.retry import Attempts
-from pillarbox.mailbox.redis.site import Address, Site
-from pillarbox.mailbox.redis.trip import Trip
-
-R = TypeVar("R")
+from pillarbox.mailbox.redis.round_trip import RoundTrip
+from pillarbox.mailbox.redis.servers import Address, Servers
+from pillarbox.mailbox.runner import AsyncConnection, run_async
 
 _NUDGE_SECONDS = 0.001
 
@@ -38,60 +36,48 @@ class _Wire:
         return await self.connection.read_response(disable_decoding=True)
 
 
-class AsyncLink:
-    """The way to the servers of one site, for one event loop."""
+class AsyncRedisConnection(AsyncConnection):
+    """A pool of connections to some servers, for one event loop."""
 
-    def __init__(self, site: Site, retry_seconds: float) -> None:
-        self._site = site
+    def __init__(self, servers: Servers, retry_seconds: float) -> None:
+        self._servers = servers
         self._retry_seconds = retry_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: dict[Address, list[_Wire]] = {}
         self._asking = asyncio.Lock()
         self._parked: dict[_Wire, str] = {}
         self._orphans: set[asyncio.Task[Any]] = set()  # calls whose caller was cancelled
         self._closed = False
 
-    async def run(self, plan: Plan[R], undo: Callable[[Any], Plan[Any]] | None = None) -> R:
-        """What the verb answers. `undo` makes good what a cancelled caller never saw."""
-        self._check_loop()
-        try:
-            call = next(plan)
-            while True:
-                try:
-                    reply = await self._sheltered(call, undo)
-                except MailboxError as error:
-                    call = plan.throw(error)
-                else:
-                    call = plan.send(reply)
-        except StopIteration as done:
-            answer: R = done.value
-            return answer
+    async def do(self, request: Call) -> Any:
+        if self._moved():
+            self._idle = {}
+        return await (self._call(request) if request.undo is None else self._sheltered(request))
 
-    async def _sheltered(self, call: Call, undo: Callable[[Any], Plan[Any]] | None) -> Any:
-        if undo is None:
-            return await self._call(call)
+    async def _sheltered(self, call: Call) -> Any:
         task = asyncio.ensure_future(self._call(call))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if call.block_seconds:
                 task.cancel()
-            orphan = asyncio.ensure_future(self._make_good(task, undo))
+            orphan = asyncio.ensure_future(self._make_good(task, call))
             self._orphans.add(orphan)
             orphan.add_done_callback(self._orphans.discard)
             raise
 
-    async def _make_good(self, task: asyncio.Future[Any], undo: Callable[[Any], Plan[Any]]) -> None:
+    async def _make_good(self, task: asyncio.Future[Any], call: Call) -> None:
+        assert call.undo is not None
         reply: Any = (await asyncio.gather(task, return_exceptions=True))[0]
         try:
-            await self.run(undo(None if isinstance(reply, BaseException) else reply))
+            undo = call.undo(None if isinstance(reply, BaseException) else reply)
+            await run_async(undo, self._call)
         except MailboxError:  # its lease will run out
             return
 
-    async def unblock(self, queue: str) -> None:
-        """Wake every receiver that is parked on this queue through this link."""
+    async def wake(self, verbs: Any) -> None:
+        """Wake every receiver that is parked on the queue of these verbs."""
         while True:
-            parked = [wire for wire, where in list(self._parked.items()) if where == queue]
+            parked = [wire for wire, where in list(self._parked.items()) if where == verbs.name]
             if not parked:
                 return
             for wire in parked:
@@ -117,7 +103,7 @@ class AsyncLink:
                 await wires.pop().connection.disconnect()
 
     async def _call(self, call: Call) -> Any:
-        trip = Trip(call)
+        trip = RoundTrip(call)
         try:
             return await self._once(trip)
         except (e.RedisError, OSError) as first:
@@ -126,18 +112,18 @@ class AsyncLink:
         while True:
             pause = attempts.after(error, trip.sent)
             if isinstance(error, e.MovedError):
-                self._site.moved(call.slot, (error.host, error.port))
+                self._servers.moved(call.slot, (error.host, error.port))
             elif attempts.lost:
-                self._site.forget(call.slot)
+                self._servers.forget(call.slot)
             if pause:
                 await asyncio.sleep(pause)
-            trip = Trip(call, error)
+            trip = RoundTrip(call, error)
             try:
                 return await self._once(trip)
             except (e.RedisError, OSError) as again:
                 error = again
 
-    async def _once(self, trip: Trip) -> Any:
+    async def _once(self, trip: RoundTrip) -> Any:
         wire = await self._take(trip.asking or await self._address(trip.call.slot))
         try:
             go = self._park if trip.call.block_seconds else self._travel
@@ -151,7 +137,7 @@ class AsyncLink:
         await self._put_back(wire)
         return answer
 
-    async def _travel(self, wire: _Wire, trip: Trip) -> Any:
+    async def _travel(self, wire: _Wire, trip: RoundTrip) -> Any:
         connection = wire.connection
         await connection.send_packed_command(trip.packed(), check_health=False)
         trip.sent = True
@@ -166,7 +152,7 @@ class AsyncLink:
                 trip.refused(error)
         return trip.answer()
 
-    async def _park(self, wire: _Wire, trip: Trip) -> Any:
+    async def _park(self, wire: _Wire, trip: RoundTrip) -> Any:
         """Sleep until the server has an answer, unless the mailbox is closed meanwhile."""
         call = trip.call
         if wire.client_id is None:
@@ -187,7 +173,7 @@ class AsyncLink:
         try:
             return self._idle[address].pop()
         except (KeyError, IndexError):
-            return _Wire(await self._connect(self._site.options_for(address)), address)
+            return _Wire(await self._connect(self._servers.options_for(address)), address)
 
     async def _put_back(self, wire: _Wire) -> None:
         if self._closed:
@@ -196,44 +182,32 @@ class AsyncLink:
             self._idle.setdefault(wire.address, []).append(wire)
 
     async def _connect(self, options: dict[str, Any]) -> Any:
-        connection = self._site.connection_class(**options)
+        connection = self._servers.connection_class(**options)
         await connection.connect()
         return connection
 
     async def _address(self, slot: int) -> Address:
-        address = self._site.address(slot)
+        address = self._servers.address(slot)
         if address is not None:
             return address
         async with self._asking:
-            return self._site.address(slot) or await self._ask(slot)
+            return self._servers.address(slot) or await self._ask(slot)
 
     async def _ask(self, slot: int) -> Address:
         """Ask the seeds, one after the other, where a slot is."""
-        site = self._site
+        servers = self._servers
         error: Exception = e.ConnectionError("no server knows where the queue is")
-        for seed in list(site.seeds):
+        for seed in list(servers.seeds):
             try:
-                wire = _Wire(await self._connect(site.options_for_seed(seed)), seed)
+                wire = _Wire(await self._connect(servers.options_for_seed(seed)), seed)
                 try:
-                    site.learn(await wire.ask(*site.question), seed)
+                    servers.learn(await wire.ask(*servers.question), seed)
                 finally:
                     await wire.connection.disconnect()
             except (e.RedisError, OSError) as failed:
                 error = failed
                 continue
-            address = site.address(slot)
+            address = servers.address(slot)
             if address is not None:
                 return address
         raise e.ConnectionError(str(error)) from error
-
-    def _check_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None and not self._loop.is_closed():
-                raise InvalidParameterError(
-                    "event loop",
-                    loop,
-                    "the one that the mailbox is used on; open it once in each thread with a loop",
-                )
-            self._loop = loop
-            self._idle = {}

@@ -1,6 +1,6 @@
 """Which servers there are, and which of them has a queue: one server, a cluster, or sentinels.
 
-A site knows no I/O. A link asks one of the `seeds` the site's `question` and lets it `learn`
+A servers knows no I/O. A link asks one of the `seeds` the servers's `question` and lets it `learn`
 the answer; then `address` tells where a slot is, until something shows that it is there no more.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 Address = tuple[str, int]
 
 
-class Site:
+class Servers:
     """One server, at the address that its connections know by themselves."""
 
     question: tuple[Any, ...] = ()
@@ -47,7 +47,7 @@ class Site:
         return self.options_for(address)
 
 
-class ClusterSite(Site):
+class ClusterServers(Servers):
     """A cluster: each slot is at one of its masters."""
 
     question = ("CLUSTER", "SLOTS")
@@ -94,7 +94,7 @@ class ClusterSite(Site):
         return self.options | {"host": address[0], "port": address[1]}
 
 
-class SentinelSite(Site):
+class SentinelServers(Servers):
     """A master that sentinels watch, and replace when it fails."""
 
     def __init__(

@@ -27,7 +27,7 @@ from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.local import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
-from pillarbox.mailbox.redis.site import Address, ClusterSite, SentinelSite, Site
+from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers
 
 Durability = Literal["master", "replicated"]
 
@@ -67,10 +67,9 @@ class RedisOptions(TypedDict, total=False):
 
 
 _OPTIONS = tuple(RedisOptions.__annotations__)
-_PLACE = ("client", "url", "scripts")
 
 
-class Opening:
+class CheckedOptions:
     """The options of one mailbox, checked."""
 
     def __init__(self, options: Mapping[str, Any], *, asynchronous: bool) -> None:
@@ -89,29 +88,29 @@ class Opening:
         if (client is None) == (url is None):
             raise InvalidParameterError("client", client, "given, or else url")
         if client is not None:
-            self.site = site_of_client(client, asynchronous=asynchronous)
+            self.servers = servers_of_client(client, asynchronous=asynchronous)
         else:
-            self.site = site_of_url(str(url), asynchronous=asynchronous)[0]
+            self.servers = servers_of_url(str(url), asynchronous=asynchronous)[0]
 
 
-def site_of_client(client: Any, *, asynchronous: bool) -> Site:
+def servers_of_client(client: Any, *, asynchronous: bool) -> Servers:
     """The servers behind a client of redis-py; it is only read, and stays the caller's."""
     if hasattr(client, "nodes_manager"):
         nodes = list(client.nodes_manager.startup_nodes.values())
         seeds = [(node.host, int(node.port)) for node in nodes]
         if asynchronous:
-            return ClusterSite(
+            return ClusterServers(
                 nodes[0].connection_class, _tuned(nodes[0].connection_kwargs, True), seeds
             )
         pool = client.get_redis_connection(client.get_default_node()).connection_pool
-        return ClusterSite(pool.connection_class, _tuned(pool.connection_kwargs, False), seeds)
+        return ClusterServers(pool.connection_class, _tuned(pool.connection_kwargs, False), seeds)
     if not hasattr(client, "connection_pool"):
         raise InvalidParameterError("client", client, "a client of redis-py")
     pool = client.connection_pool
-    return Site(pool.connection_class, _tuned(pool.connection_kwargs, asynchronous))
+    return Servers(pool.connection_class, _tuned(pool.connection_kwargs, asynchronous))
 
 
-def site_of_url(url: str, *, asynchronous: bool) -> tuple[Site, str, dict[str, Any]]:
+def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[str, Any]]:
     """The servers that a URL names, the mailbox in it, and the mailbox's options."""
     parts = urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")
@@ -138,12 +137,12 @@ def site_of_url(url: str, *, asynchronous: bool) -> tuple[Site, str, dict[str, A
     port = 26379 if kind == "sentinel" else 6379
     seeds = [_address(host, port) for host in hosts.split(",")]
     if kind == "cluster":
-        return ClusterSite(connection_class, settings, seeds), name, options
+        return ClusterServers(connection_class, settings, seeds), name, options
     if kind == "sentinel":
         if len(path) != 1:
             raise InvalidParameterError("url", url, f"of the form {_FORM}")
-        return SentinelSite(connection_class, settings, seeds, path[0]), name, options
-    return Site(connection_class, settings), name, options
+        return SentinelServers(connection_class, settings, seeds, path[0]), name, options
+    return Servers(connection_class, settings), name, options
 
 
 def _address(text: str, port: int) -> Address:

@@ -7,14 +7,14 @@ from typing import Any
 from redis import exceptions as e
 
 from pillarbox.mailbox.redis import resp
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.errors import NotReplicatedError
-from pillarbox.mailbox.redis.plan import Call
-from pillarbox.mailbox.redis.site import Address
+from pillarbox.mailbox.redis.servers import Address
 
 _PATIENCE_SECONDS = 5  # for an answer that the server may keep back for a while
 
 
-class Trip:
+class RoundTrip:
     """What goes out for a call: perhaps ASKING, the command, and perhaps WAIT."""
 
     __slots__ = ("_answers", "_error", "_missing", "asking", "call", "sent")

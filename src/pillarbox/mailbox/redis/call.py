@@ -1,20 +1,15 @@
-"""What verbs ask of the server, as data, so that one plan serves threads and asyncio alike.
-
-A plan is a generator: it yields calls, is sent their answers and returns the verb's. Who runs
-it (`link`, `async_link`) does the I/O and all the trying again.
-"""
+"""What a verb asks of Redis: one `Call` is one round trip."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
 from pillarbox.mailbox.redis.resp import Keys
 from pillarbox.mailbox.redis.scripts import Script
-
-R = TypeVar("R")
+from pillarbox.mailbox.runner import Verb
 
 
 class Call(Struct, gc=False):
@@ -30,7 +25,5 @@ class Call(Struct, gc=False):
     replica_seconds: float = 0
     block_seconds: float = 0  # for how long the server may keep the answer back
     stop: Callable[[], bool] | None = None  # true if nobody should wait any more
+    undo: Callable[[Any], Verb[None]] | None = None  # for an answer that a cancelled task missed
     doubtful: bool = False  # set when it may have been done though no answer came
-
-
-Plan = Generator[Call, Any, R]

@@ -1,4 +1,4 @@
-"""Connections for threads: runs plans, one round trip for each call, and tries again.
+"""Connections for threads: makes one round trip for each call, and tries again.
 
 A thread takes a connection for the time of a call, so calls of many threads never wait for
 one another. Which connection a parked receiver sleeps on is known, so that it can be woken.
@@ -10,18 +10,16 @@ import os
 import threading
 import time
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import Any
 
 from redis import exceptions as e
 
-from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.redis.plan import Call, Plan
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.retry import Attempts
-from pillarbox.mailbox.redis.site import Address, Site
-from pillarbox.mailbox.redis.trip import Trip
+from pillarbox.mailbox.redis.round_trip import RoundTrip
+from pillarbox.mailbox.redis.servers import Address, Servers
+from pillarbox.mailbox.runner import Connection
 from pillarbox.mutex import reentrant_call
-
-R = TypeVar("R")
 
 _NUDGE_SECONDS = 0.001
 
@@ -41,11 +39,11 @@ class _Wire:
         return self.connection.read_response(disable_decoding=True)
 
 
-class Link:
-    """The way to the servers of one site."""
+class RedisConnection(Connection):
+    """A pool of connections to some servers."""
 
-    def __init__(self, site: Site, retry_seconds: float) -> None:
-        self._site = site
+    def __init__(self, servers: Servers, retry_seconds: float) -> None:
+        self._servers = servers
         self._retry_seconds = retry_seconds
         self._idle: dict[Address, list[_Wire]] = {}
         self._pid = os.getpid()
@@ -53,26 +51,11 @@ class Link:
         self._parked: dict[_Wire, tuple[str, int]] = {}  # and the queue, and the thread that waits
         self._closed = False
 
-    def run(self, plan: Plan[R]) -> R:
-        """What the verb answers."""
-        try:
-            call = next(plan)
-            while True:
-                try:
-                    reply = self._call(call)
-                except MailboxError as error:
-                    call = plan.throw(error)
-                else:
-                    call = plan.send(reply)
-        except StopIteration as done:
-            answer: R = done.value
-            return answer
-
-    def unblock(self, queue: str) -> None:
-        """Wake every receiver that is parked on this queue through this link."""
+    def wake(self, verbs: Any) -> None:
+        """Wake every receiver that is parked on the queue of these verbs."""
         while True:
             waits = list(self._parked.items())
-            parked = [wire for wire, (where, _) in waits if where == queue]
+            parked = [wire for wire, (where, _) in waits if where == verbs.name]
             if not parked:
                 return
             if any(thread == get_ident() for _, (_, thread) in waits):
@@ -97,8 +80,9 @@ class Link:
             while wires:
                 wires.pop().connection.disconnect()
 
-    def _call(self, call: Call) -> Any:
-        trip = Trip(call)
+    def do(self, request: Call) -> Any:
+        call = request
+        trip = RoundTrip(call)
         try:
             return self._once(trip)
         except (e.RedisError, OSError) as first:
@@ -107,18 +91,18 @@ class Link:
         while True:
             pause = attempts.after(error, trip.sent)
             if isinstance(error, e.MovedError):
-                self._site.moved(call.slot, (error.host, error.port))
+                self._servers.moved(call.slot, (error.host, error.port))
             elif attempts.lost:
-                self._site.forget(call.slot)
+                self._servers.forget(call.slot)
             if pause:
                 time.sleep(pause)
-            trip = Trip(call, error)
+            trip = RoundTrip(call, error)
             try:
                 return self._once(trip)
             except (e.RedisError, OSError) as again:
                 error = again
 
-    def _once(self, trip: Trip) -> Any:
+    def _once(self, trip: RoundTrip) -> Any:
         wire = self._take(trip.asking or self._address(trip.call.slot))
         try:
             answer = self._park(wire, trip) if trip.call.block_seconds else self._travel(wire, trip)
@@ -131,7 +115,7 @@ class Link:
         self._put_back(wire)
         return answer
 
-    def _travel(self, wire: _Wire, trip: Trip) -> Any:
+    def _travel(self, wire: _Wire, trip: RoundTrip) -> Any:
         connection = wire.connection
         connection.send_packed_command(trip.packed(), check_health=False)
         trip.sent = True
@@ -145,7 +129,7 @@ class Link:
                 trip.refused(error)
         return trip.answer()
 
-    def _park(self, wire: _Wire, trip: Trip) -> Any:
+    def _park(self, wire: _Wire, trip: RoundTrip) -> Any:
         """Sleep until the server has an answer, unless the mailbox is closed meanwhile."""
         call = trip.call
         if wire.client_id is None:
@@ -167,7 +151,7 @@ class Link:
         try:
             return self._idle[address].pop()
         except (KeyError, IndexError):
-            return _Wire(self._connect(self._site.options_for(address)), address)
+            return _Wire(self._connect(self._servers.options_for(address)), address)
 
     def _put_back(self, wire: _Wire) -> None:
         if self._closed:
@@ -176,32 +160,32 @@ class Link:
             self._idle.setdefault(wire.address, []).append(wire)
 
     def _connect(self, options: dict[str, Any]) -> Any:
-        connection = self._site.connection_class(**options)
+        connection = self._servers.connection_class(**options)
         connection.connect()
         return connection
 
     def _address(self, slot: int) -> Address:
-        address = self._site.address(slot)
+        address = self._servers.address(slot)
         if address is not None:
             return address
         with self._asking:
-            return self._site.address(slot) or self._ask(slot)
+            return self._servers.address(slot) or self._ask(slot)
 
     def _ask(self, slot: int) -> Address:
         """Ask the seeds, one after the other, where a slot is."""
-        site = self._site
+        servers = self._servers
         error: Exception = e.ConnectionError("no server knows where the queue is")
-        for seed in list(site.seeds):
+        for seed in list(servers.seeds):
             try:
-                wire = _Wire(self._connect(site.options_for_seed(seed)), seed)
+                wire = _Wire(self._connect(servers.options_for_seed(seed)), seed)
                 try:
-                    site.learn(wire.ask(*site.question), seed)
+                    servers.learn(wire.ask(*servers.question), seed)
                 finally:
                     wire.connection.disconnect()
             except (e.RedisError, OSError) as failed:
                 error = failed
                 continue
-            address = site.address(slot)
+            address = servers.address(slot)
             if address is not None:
                 return address
         raise e.ConnectionError(str(error)) from error

@@ -1,0 +1,103 @@
+"""Verbs as generators, and the two loops that run them: `run_sync` and `run_async`.
+
+A verb yields what it needs from its server, is sent the answer, and returns its result. It does
+no I/O itself, so each verb is written once. A connection's `do` makes one request; an error of
+ours that it raises is thrown into the verb.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+from pillarbox.core.errors import InvalidParameterError, MailboxError
+
+R = TypeVar("R")
+
+Verb = Generator[Any, Any, R]
+
+
+class Interrupted(Exception):
+    """A request that was waiting ended because its mailbox was closed."""
+
+
+def run_sync(verb: Verb[R], do: Callable[[Any], Any]) -> R:
+    """Run a verb to its end; its result."""
+    try:
+        request = next(verb)
+        while True:
+            try:
+                answer = do(request)
+            except (MailboxError, Interrupted) as error:
+                request = verb.throw(error)
+            else:
+                request = verb.send(answer)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
+async def run_async(verb: Verb[R], do: Callable[[Any], Awaitable[Any]]) -> R:
+    """`run_sync` for asyncio. A verb that is cancelled may still clean up."""
+    try:
+        request = next(verb)
+        while True:
+            try:
+                answer = await do(request)
+            except (MailboxError, Interrupted, asyncio.CancelledError) as error:
+                request = verb.throw(error)
+            else:
+                request = verb.send(answer)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
+class Connection(ABC):
+    """A mailbox's way to its server, for threads. Other mailboxes may share it."""
+
+    @abstractmethod
+    def do(self, request: Any) -> Any:
+        """Make a request and wait for its answer."""
+
+    @abstractmethod
+    def wake(self, verbs: Any) -> None:
+        """End the requests of these verbs that wait for a message; their mailbox was closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Keep no connection open. A later request opens one for itself."""
+
+
+class AsyncConnection(ABC):
+    """A mailbox's way to its server, for one event loop."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @abstractmethod
+    async def do(self, request: Any) -> Any:
+        """Make a request and wait for its answer."""
+
+    @abstractmethod
+    async def wake(self, verbs: Any) -> None:
+        """End the requests of these verbs that wait for a message; their mailbox was closed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Keep no connection open. A later request opens one for itself."""
+
+    def _moved(self) -> bool:
+        """Whether this is its first use on the running loop; raises if another loop uses it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return False
+        if self._loop is not None and not self._loop.is_closed():
+            raise InvalidParameterError(
+                "event loop",
+                loop,
+                "the one that the mailbox is used on; open it once in each thread with a loop",
+            )
+        self._loop = loop
+        return True

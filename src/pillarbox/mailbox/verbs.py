@@ -1,0 +1,283 @@
+"""What every mailbox behind a server can do: its arguments checked once, its I/O left to do.
+
+A backend derives from `Verbs` and writes the underscored verbs as generators (see `runner`).
+Those without an underscore check what the caller gave and return the generator: a wrong call
+raises before anything is asked of the server.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+
+from pillarbox.codec import QUICK_ERRORS, Codec
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
+from pillarbox.logger import logger
+from pillarbox.mailbox.answers import REPLY_TO, reads_json
+from pillarbox.mailbox.message import Delivered, Details, Undecodable
+from pillarbox.mailbox.protocol import STATES, State, Stats
+from pillarbox.mailbox.runner import Verb
+
+T = TypeVar("T")
+D = TypeVar("D")  # a delivery, as the backend knows it
+
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+Where = Callable[[Any], bool]
+
+
+class Verbs(ABC, Generic[T, D]):
+    """The verbs of one mailbox object. Times reach a backend as nanoseconds."""
+
+    delay_seconds_max: ClassVar[int] = limits.DELAY_SECONDS_MAX
+    wait_seconds_max: ClassVar[int] = limits.WAIT_SECONDS_MAX
+    where: str = ""  # the server, for people
+
+    def __init__(
+        self, name: str, codec: Codec[T], max_body_bytes: int = limits.BODY_BYTES_MAX
+    ) -> None:
+        self.name = name
+        self.max_body_bytes = max_body_bytes
+        self.closed = False
+        self.use(codec)
+
+    def use(self, codec: Codec[T]) -> None:
+        self.codec = codec
+        self.reads_json = reads_json(codec)
+
+    # -- what a caller asks for ----------------------------------------------------------------
+
+    def send(
+        self,
+        bodies: Sequence[T],
+        delay_seconds: float,
+        priority: int,
+        attributes: Mapping[str, str] | None,
+        reply_to: str | None,
+        group: str | None,
+        deduplication_id: str | None = None,
+    ) -> Verb[list[str]]:
+        self.refuse_if_closed()
+        data = self.encoded(bodies)
+        noted = None
+        if attributes is not None or reply_to is not None:
+            noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
+        delay = limits.seconds("delay_seconds", delay_seconds, self.delay_seconds_max)
+        limits.priority(priority)
+        if group is not None:
+            limits.token("group", group)
+        if deduplication_id is not None:
+            limits.token("deduplication_id", deduplication_id)
+        return self._send(data, delay, priority, noted, group, deduplication_id)
+
+    def receive(
+        self,
+        mailbox: Any,
+        max_messages: int,
+        visibility_timeout: float,
+        wait_time_seconds: float,
+    ) -> Verb[list[Any]]:
+        self.refuse_if_closed()
+        return self._receive(
+            mailbox,
+            limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX),
+            self._lease("visibility_timeout", visibility_timeout),
+            limits.seconds("wait_time_seconds", wait_time_seconds, self.wait_seconds_max),
+        )
+
+    def nack(self, deliveries: Sequence[D], visibility_timeout: float) -> Verb[list[bool]]:
+        return self._nack(deliveries, self._lease("visibility_timeout", visibility_timeout))
+
+    def extend(self, deliveries: Sequence[D], timeout: float) -> Verb[list[bool]]:
+        return self._extend(deliveries, self._lease("timeout", timeout))
+
+    def reject(self, deliveries: Sequence[D], reason: str) -> Verb[list[bool]]:
+        return self._reject(deliveries, limits.text("reason", reason))
+
+    def purge(self) -> Verb[int]:
+        self.refuse_if_closed()
+        return self._purge()
+
+    def peek(self, mailbox: Any, max_messages: int, state: State) -> Verb[list[Any]]:
+        count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
+        limits.one_of("state", state, STATES)
+        return self._peek(mailbox, count, state)
+
+    def delete(self, ids: Iterable[str]) -> Verb[int]:
+        self.refuse_if_closed()
+        return self._delete(_checked_ids(ids))
+
+    def redrive(
+        self, mailbox: Any, ids: Iterable[str] | None, where: Where | None, to: str | None
+    ) -> Verb[int]:
+        self.refuse_if_closed()
+        if to is not None and self.queue_named(to, "to") == self.name:
+            raise InvalidParameterError("to", to, "the name of another mailbox")
+        return self._redrive(mailbox, None if ids is None else _checked_ids(ids), where, to)
+
+    def reply(self, to: str | None, in_reply_to: str, body: Any) -> Verb[str]:
+        if to is None:
+            raise InvalidParameterError(
+                "reply_to", to, "named by the sender of the message that is replied to"
+            )
+        return self._reply(to, in_reply_to, body)
+
+    def deliveries(self, messages: Iterable[Any]) -> list[D]:
+        """What was delivered as these messages; raises if one is not of this queue."""
+        chosen: list[D] = []
+        ours: object = None
+        for message in messages:
+            if not isinstance(message, Delivered) or message._mailbox is not ours:
+                ours = self._if_ours(message)
+            chosen.append(message._delivery)
+        return chosen
+
+    def _if_ours(self, message: Any) -> object:
+        """The mailbox that delivered this message."""
+        mailbox = getattr(message, "_mailbox", None)
+        verbs = getattr(mailbox, "_verbs", None)
+        if type(verbs) is not type(self) or verbs.identity != self.identity:
+            raise InvalidParameterError(
+                "messages", message, f"messages received from mailbox {self.name!r}"
+            )
+        return mailbox
+
+    # -- what a backend does -------------------------------------------------------------------
+
+    @property
+    def identity(self) -> object:
+        """Equal for two mailboxes of the same queue."""
+        return self.name
+
+    @abstractmethod
+    def open(self) -> Verb[None]:
+        """Find or create the queue, and learn what holds for it."""
+
+    @abstractmethod
+    def dead_letters(self) -> Verbs[T, D] | None:
+        """The verbs of the dead-letter queue, if there is one."""
+
+    @abstractmethod
+    def _send(
+        self,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Verb[list[str]]: ...
+    @abstractmethod
+    def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]: ...
+    @abstractmethod
+    def acknowledge(self, deliveries: Sequence[D]) -> Verb[list[bool]]: ...
+    @abstractmethod
+    def _nack(self, deliveries: Sequence[D], delay: int) -> Verb[list[bool]]: ...
+    @abstractmethod
+    def _extend(self, deliveries: Sequence[D], timeout: int) -> Verb[list[bool]]: ...
+    @abstractmethod
+    def release(self, deliveries: Sequence[D]) -> Verb[list[bool]]: ...
+    @abstractmethod
+    def _reject(self, deliveries: Sequence[D], reason: str) -> Verb[list[bool]]: ...
+    @abstractmethod
+    def _purge(self) -> Verb[int]: ...
+    @abstractmethod
+    def stats(self) -> Verb[Stats]: ...
+    @abstractmethod
+    def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]: ...
+    @abstractmethod
+    def _delete(self, ids: list[str]) -> Verb[int]: ...
+    @abstractmethod
+    def _redrive(
+        self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
+    ) -> Verb[int]: ...
+    @abstractmethod
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]: ...
+    @abstractmethod
+    def keep_for_answers(self) -> Verb[None]:
+        """A client is alive and waits for answers in this queue."""
+
+    @abstractmethod
+    def delete_queue(self) -> Verb[None]:
+        """Delete the queue: its client has closed."""
+
+    @abstractmethod
+    def message_id(self, delivery: D) -> str: ...
+    @abstractmethod
+    def receipt_handle(self, delivery: D) -> str: ...
+    @abstractmethod
+    def details(self, delivery: D) -> Details: ...
+
+    # -- what they share -----------------------------------------------------------------------
+
+    def queue_named(self, to: str, parameter: str) -> str:
+        """The name of the queue that a user wrote."""
+        return limits.queue_name(to, parameter)
+
+    def encoded(self, bodies: Sequence[T]) -> list[bytes]:
+        try:
+            data = list(map(self.codec.quick_encode, bodies))
+        except QUICK_ERRORS:
+            data = list(map(self.codec.encode, bodies))
+        limits.body_bytes(max(data, key=len, default=b""), self.max_body_bytes)
+        return data
+
+    def _checked_attributes(
+        self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
+    ) -> dict[str, str]:
+        """What travels with a body of this size: the attributes, and where to answer."""
+        checked = limits.user_attributes(attributes)
+        if reply_to is not None:
+            checked[REPLY_TO] = limits.text("reply_to", reply_to)
+        parameter = "attributes" if attributes else "reply_to"
+        limits.message_bytes(parameter, body_bytes, checked, self.max_body_bytes)
+        return checked
+
+    def _lease(self, parameter: str, seconds: float) -> int:
+        return limits.seconds(parameter, seconds, limits.VISIBILITY_SECONDS_MAX)
+
+    def log_undecodable(
+        self, message_id: str, error: Exception, dead_lettered: bool | None = None
+    ) -> None:
+        """A body that does not decode is never lost, and never blocks the others."""
+        more = {} if dead_lettered is None else {"dead_lettered": dead_lettered}
+        logger.error(
+            "message body does not decode",
+            mailbox=self.name,
+            message_id=message_id,
+            error=str(error),
+            **more,
+        )
+
+    def body_or_undecodable(self, data: bytes) -> T | Undecodable:
+        """A body, for someone who only looks at it."""
+        try:
+            return self.codec.decode(data)
+        except SerializationError as error:
+            return Undecodable(data, str(error))
+
+    def refuse_if_closed(self) -> None:
+        if self.closed:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise MailboxClosedError(
+            f"mailbox {self.name!r} was closed: open it again to send or receive"
+        )
+
+
+def user_attributes(noted: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The attributes that a user wrote, without those of our own."""
+    if not noted:
+        return _NO_ATTRIBUTES
+    ours = limits.RESERVED_PREFIX
+    return MappingProxyType({name: v for name, v in noted.items() if not name.startswith(ours)})
+
+
+def _checked_ids(ids: Iterable[str]) -> list[str]:
+    if isinstance(ids, str):
+        raise InvalidParameterError("ids", ids, "several message ids, not one str")
+    return list(dict.fromkeys(limits.text("ids", each, 0) for each in ids))
