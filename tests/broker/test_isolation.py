@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -213,14 +212,10 @@ def in_one_step() -> Iterator[None]:
 
 @contextmanager
 def looking_through_the_line() -> Iterator[None]:
-    def search(line: deque[Any], where: Any, by: Callable[[Any], Any]) -> int:
-        return sum(by(item) < where for item in line)
-
     def find(queue: Queue, key: int) -> Record | None:
         return next((record for record in waiting(queue) if record.key == key), None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_search", search)
         patch.setattr(lines, "find", find)
         yield
 

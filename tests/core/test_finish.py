@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from pillarbox.core import apply, decide
 from pillarbox.core import events as e
 from pillarbox.core.finish import finish
+from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     Extra,
     Group,
@@ -18,6 +18,7 @@ from pillarbox.core.queue import (
     Record,
     Redelivery,
     Settings,
+    place,
     waiting,
 )
 from tests.interrupts import interrupted
@@ -128,7 +129,7 @@ def test_R111_a_failure_is_noted_only_where_something_may_die_of_it() -> None:
 def test_R111_lines_that_an_interrupt_left_behind_are_put_right() -> None:
     world = World("original")
     (lane,) = list(world.queue.returned)
-    world.queue.returned[7] = deque()  # its last message was taken, and nothing else was done
+    world.queue.returned[7] = Lane(place)  # its last message was taken, and nothing else was done
     blue = world.queue.groups["blue"]
     world.queue.lanes[blue.lane].append(blue)  # it stands there twice
     world.queue.groups["gone"] = Group()  # all it had is done

@@ -136,7 +136,7 @@ def test_R50_a_replayed_message_has_all_it_had() -> None:
 
     copy = _replayed(Scene(), c.Send([record, Record(78, b"plain")]))
 
-    again, plain = (next(iter(copy.groups["g"].waiting)), copy.lanes[0][0])
+    again, plain = (next(iter(copy.groups["g"].waiting)), copy.lanes[0].head[0])
     assert (again.key, again.body, again.priority, again.deliveries) == (77, b"body", 9, 0)
     assert (again.attributes, again.extra) == ({"a": "1"}, Extra("g", "d"))
     assert isinstance(plain, Record)
@@ -186,7 +186,7 @@ def test_R50_a_replayed_lease_keeps_what_it_saw() -> None:
 def test_R50_attributes_alone_make_no_extra() -> None:
     copy = _replayed(Scene(), c.Send([Record(78, b"plain", 0, 0, {"a": "1"})]))
 
-    record = copy.lanes[0][0]
+    record = copy.lanes[0].head[0]
     assert isinstance(record, Record)
     assert (record.attributes, record.extra) == ({"a": "1"}, None)
 

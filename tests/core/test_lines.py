@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
-
 from pillarbox.core import apply, decide, lines
 from pillarbox.core import commands as c
 from pillarbox.core import events as e
-from pillarbox.core.finish import finish
-from pillarbox.core.queue import Lease, Queue, Record, waiting
+from pillarbox.core import queue as queue_module
+from pillarbox.core.lane import Lane
+from pillarbox.core.queue import Group, Queue, Record, waiting
 from tests.core.scene import S, Scene
 
 
-class CountedLine(deque[Any]):
-    """A line that counts the looks at it."""
-
+def test_R51_a_message_is_found_by_a_few_looks_at_a_long_line() -> None:
     looks = 0
 
-    def __getitem__(self, at: Any) -> Any:
-        CountedLine.looks += 1
-        return super().__getitem__(at)
+    def standing(item: Record | Group) -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        return queue_module.standing(item)
 
-
-def test_R51_a_message_is_found_by_a_few_looks_at_a_long_line() -> None:
     queue = Queue("long")
-    queue.lanes[0] = CountedLine(Record(1_000 + 7 * number, b"") for number in range(100_000))
+    queue.lanes[0] = Lane(standing, [Record(1_000 + 7 * n, b"") for n in range(100_000)])
     queue.mask = 1
     for key in (1_000, 1_000 + 7 * 50_000, 1_000 + 7 * 99_999):
-        CountedLine.looks = 0
+        looks = 0
         found = lines.find(queue, key)
         assert found is not None
         assert found.key == key
-        assert CountedLine.looks < 40
+        assert looks < 40
     assert lines.find(queue, 1_001) is None
 
 
@@ -65,17 +60,3 @@ def test_R51_the_keys_of_what_is_scheduled_can_be_had_in_no_order() -> None:
     queue = Queue("later")
     apply.scheduled(queue, [Record(1, b""), Record(2, b"")], 5)
     assert sorted(queue.schedule.keys()) == [1, 2]
-
-
-def test_R111_a_line_that_was_being_rewritten_is_written() -> None:
-    scene = Scene()
-    scene.send("a", "b")
-    lane = scene.queue.lanes[0]
-    scene.queue.rewriting = (lane, list(lane))
-    lane.clear()  # and then a handler raised
-
-    finish(scene.queue, e.Sent([scene.record("c")]))
-
-    assert [record.body for record in waiting(scene.queue)] == ["a", "b", "c"]
-    leases: list[Lease] = decide.receive(scene.queue, 3, S, scene.now)
-    assert len(leases) == 3

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from pillarbox.core import lines
+from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     NEVER,
     NO_LANE,
@@ -128,7 +129,7 @@ def _by_value(thing: Any) -> Any:
         return thing.name
     if isinstance(thing, dict):
         return [(_by_value(key), _by_value(value)) for key, value in thing.items()]
-    if isinstance(thing, list | tuple | deque):
+    if isinstance(thing, list | tuple | deque | Lane):
         return [_by_value(each) for each in thing]
     names = getattr(thing, "__struct_fields__", None) or type(thing).__slots__
     return [_by_value(getattr(thing, name)) for name in names]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox.core import apply, changes, decide, leases, lines, queue, timers
+from pillarbox.core import apply, changes, decide, lane, leases, lines, queue, timers
 from tests.model.driver import run
 
 STEPS_MAX = 6_000
@@ -32,8 +32,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R16 a returned message overtakes": (
         queue._merge,
-        "place(older) < place(newer)",
-        "place(older) != place(newer)",
+        "place(older) < _place(newer)",
+        "place(older) != _place(newer)",
     ),
     "R17 every message has priority 0": (
         lines.join,
@@ -120,9 +120,9 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "lane.appendleft(group)",
     ),
     "R55 a group loses its order": (
-        lines.insert,
-        "insort(line, record, key=place)",
-        "line.append(record)",
+        lane.Lane.insert,
+        "part.insert(at, item)",
+        "part.append(item)",
     ),
     "R55 duplicates are known for ever": (decide.original, "known[1] <= now", "known[1] <= 0"),
     "R55 duplicates are known one instant longer": (

@@ -6,12 +6,12 @@ out of order, and what is scheduled, is looked through now and then, a few messa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pillarbox.core.events import Removed
+from pillarbox.core.lane import Lane
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.lines import find
 from pillarbox.core.queue import Queue, Record, oldest_key
@@ -70,7 +70,7 @@ def _delete_heads(queue: BrokerQueue) -> int:
     def happen(state: Queue, now: int) -> list[Removed]:
         latest = now - queue.retention_ns
         old: list[int] = []
-        lines: list[deque[Any]] = [*state.lanes.values(), *state.returned.values()]
+        lines: list[Lane[Any]] = [*state.lanes.values(), *state.returned.values()]
         for line in lines:
             for item in islice(line, SLICE - len(old)):
                 if item.__class__ is not Record or born(item) > latest:

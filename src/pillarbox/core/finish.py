@@ -8,13 +8,14 @@ again. That visits every message of the queue, which is no matter: interrupts ar
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from pillarbox.core import apply, lines
 from pillarbox.core import events as e
 from pillarbox.core.changes import change, like_new, note, place_anew
+from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     NEVER,
     NO_LANE,
@@ -27,6 +28,7 @@ from pillarbox.core.queue import (
     Queue,
     Record,
     next_deadline,
+    place,
 )
 
 
@@ -71,16 +73,10 @@ def _forget_position(record: Record) -> None:
 
 
 def _take_out(queue: Queue, keys: Container[int]) -> None:
-    if queue.rewriting is not None:
-        queue.rewrite(*queue.rewriting)
-    all_lines: list[deque[Any]] = [*queue.lanes.values(), *queue.returned.values()]
+    all_lines: list[Lane[Any]] = [*queue.lanes.values(), *queue.returned.values()]
     all_lines += [group.waiting for group in queue.groups.values()]
     for line in all_lines:
-        kept = [item for item in line if isinstance(item, Group) or item.key not in keys]
-        if len(kept) < len(line):
-            queue.rewrite(line, kept)
-    for lane in queue.lanes.values():  # a removal turns a lane, and may not have turned it back
-        queue.rewrite(lane, sorted(lane, key=lines.standing))
+        line.replace([item for item in line if isinstance(item, Group) or item.key not in keys])
     queue.schedule.rebuild(keys)
     queue.leases.rebuild(keys)
 
@@ -89,9 +85,9 @@ def _put(queue: Queue, record: Record, *, back: bool = False, to_front: bool = F
     """Into its line; what was delivered before comes `back`."""
     if record.extra is not None and record.extra.group is not None:
         group = queue.groups.setdefault(record.extra.group, Group())
-        lines.insert(group.waiting, record)
+        group.waiting.insert(record)
     elif back and queue.settings.redelivery == "original":
-        lines.insert(queue.returned.setdefault(record.priority, deque()), record)
+        queue.returned.setdefault(record.priority, Lane(place)).insert(record)
     elif to_front:
         lines.stand_first(queue, record)
     else:
@@ -231,8 +227,7 @@ def _line_up(queue: Queue) -> None:
                     continue
                 item.lane = priority
             items.append(item)
-        if len(items) < len(lane):
-            queue.rewrite(lane, items)
+        lane.replace(items)
     for group in ready.values():
-        group.lane = group.waiting[0].priority
+        group.lane = group.waiting.head[0].priority
         queue.lanes[group.lane].append(group)

@@ -7,8 +7,9 @@ O(1) or O(log n). Times are nanoseconds since the epoch, and `now` never goes ba
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.lane import Lane, Position
 from pillarbox.core.leases import Leases
 from pillarbox.core.limits import DEDUPLICATION_SECONDS, SECOND_NS
 from pillarbox.core.timers import Timers
@@ -87,7 +89,7 @@ class Group:
     __slots__ = ("held", "lane", "position", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[Record] = deque()
+        self.waiting: Lane[Record] = Lane(place)
         self.held = 0  # in flight, or given back with a delay; the group waits for these
         self.lane = NO_LANE  # where it stands in line while nothing is held,
         self.position = (0, 0)  # and where in that lane
@@ -126,7 +128,6 @@ class Queue:
         "mask",
         "name",
         "returned",
-        "rewriting",
         "schedule",
         "settings",
         "sources",
@@ -139,9 +140,8 @@ class Queue:
         self.settings = settings
         self.dead_letters: Queue | None = None
         self.sources: list[Queue] = []  # the queues whose dead letters come here
-        self.lanes: defaultdict[int, deque[Record | Group]] = defaultdict(deque)
+        self.lanes: defaultdict[int, Lane[Record | Group]] = defaultdict(partial(Lane, standing))
         self.leases = Leases()
-        self.rewriting: tuple[deque[Any], list[Any]] | None = None  # a line, and what is for it
         self.empty()
 
     def empty(self) -> None:
@@ -149,7 +149,7 @@ class Queue:
         for lane in self.lanes.values():
             lane.clear()
         self.leases.clear()
-        self.returned: dict[int, deque[Record]] = {}  # redelivery="original": sorted by place
+        self.returned: dict[int, Lane[Record]] = {}  # redelivery="original": sorted by place
         self.mask = 0  # bit p is set while lane p has something to deliver
         self.strays: dict[int, Record] = {}  # ready messages that can't be found by their key
         self.groups: dict[str, Group] = {}
@@ -159,13 +159,6 @@ class Queue:
         # (group or None, deduplication id) -> (key of the first, when to forget it)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
         self.wake_at = NEVER  # no timer is due before this
-
-    def rewrite(self, line: deque[Any], items: list[Any]) -> None:
-        """Let a line consist of these; should an interrupt come between, `finish` knows them."""
-        self.rewriting = line, items
-        line.clear()
-        line.extend(items)
-        self.rewriting = None
 
     @property
     def in_flight(self) -> int:
@@ -218,8 +211,7 @@ def page(queue: Queue, skip: int, count: int) -> list[Record]:
     found: list[Record] = []
     for priority in sorted(queue.lanes, reverse=True):
         lane: Any = queue.lanes[priority]
-        end = min(len(lane), skip + count - len(found))
-        found += [lane[at] for at in range(skip, end)]
+        found += lane.page(skip, skip + count - len(found))
         skip = max(0, skip - len(lane))
     return found
 
@@ -274,10 +266,12 @@ def waiting(queue: Queue) -> Iterator[Record]:
 def heads(queue: Queue) -> Iterator[Record]:
     """The first message of every line, and of every group that is held."""
     for lane in queue.lanes.values():
-        if lane:
-            yield lane[0].waiting[0] if isinstance(lane[0], Group) else lane[0]
-    yield from (line[0] for line in queue.returned.values())
-    yield from (group.waiting[0] for group in queue.groups.values() if group.held and group.waiting)
+        for item in islice(lane, 1):
+            yield item.waiting.head[0] if isinstance(item, Group) else item
+    yield from (line.head[0] for line in queue.returned.values())
+    for group in queue.groups.values():
+        if group.held:
+            yield from islice(group.waiting, 1)
 
 
 def oldest_key(queue: Queue) -> int | None:
@@ -285,11 +279,25 @@ def oldest_key(queue: Queue) -> int | None:
     return min((record.key for record in heads(queue)), default=None)
 
 
-def place(item: Record | Group) -> tuple[int, int]:
+def place(record: Record) -> Position:
     """Where a message stands in line among those of its priority."""
-    record = item.waiting[0] if isinstance(item, Group) else item
     extra = record.extra
     return (record.key if extra is None else extra.place or record.key, record.key)
+
+
+def standing(item: Record | Group) -> Position:
+    """Where a message or a group stands in its lane."""
+    if item.__class__ is Group:
+        return item.position
+    record: Record = item  # type: ignore[assignment]
+    extra = record.extra
+    return (record.key, 0) if extra is None else extra.position or natural(record)
+
+
+def natural(record: Record) -> Position:
+    """Where it stands if nothing is in the way: before what is sent at the time of its place."""
+    extra = record.extra
+    return (extra.place - 1, 1) if extra is not None and extra.place else (record.key, 0)
 
 
 def first(queue: Queue, count: int) -> list[Record]:
@@ -301,15 +309,19 @@ def first(queue: Queue, count: int) -> list[Record]:
     return list(islice(in_order(queue), count))
 
 
-def _merge(returned: deque[Record], fresh: Iterator[Record | Group]) -> Iterator[Record | Group]:
+def _merge(returned: Lane[Record], fresh: Iterator[Record | Group]) -> Iterator[Record | Group]:
     """Two lines that are each sorted by place, as one."""
     back = iter(returned)
-    older: Record | Group | None = next(back, None)
+    older = next(back, None)
     newer = next(fresh, None)
     while older is not None or newer is not None:
-        if newer is None or (older is not None and place(older) < place(newer)):
+        if newer is None or (older is not None and place(older) < _place(newer)):
             yield older  # type: ignore[misc]
             older = next(back, None)
         else:
             yield newer
             newer = next(fresh, None)
+
+
+def _place(item: Record | Group) -> Position:
+    return place(item.waiting.head[0] if isinstance(item, Group) else item)

@@ -8,14 +8,16 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
+from pillarbox.core.lane import Lane
+
 _AT_ONCE_MAX = 10_000
 _SLICE = 50
 _PAUSE_SECONDS = 0.000_1
 
 
-def free_slowly(lines: Iterable[deque[Any]]) -> None:
-    """Keep what is in long lines, which are about to be cleared, and let go of it bit by bit."""
-    kept = [deque(line) for line in lines if len(line) > _AT_ONCE_MAX]
+def free_slowly(lanes: Iterable[Lane[Any]]) -> None:
+    """Keep what is in long lanes, which are about to be cleared, and let go of it bit by bit."""
+    kept = [part for lane in lanes if len(lane) > _AT_ONCE_MAX for part in lane.parts]
     if kept:
         Thread(target=_free, args=[kept], name="pillarbox-free", daemon=True).start()
 

@@ -164,7 +164,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
-            lane.append(Record(key, data))
+            lane.tail.append(Record(key, data))
             queue.mask |= 1
             if desk.waiters:
                 desk.serve(now)
@@ -238,13 +238,18 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                 if mask and line is not None and not queue.groups:
                     if mask != 1:
                         lane = queue.lanes[mask.bit_length() - 1]
-                    record: Record = lane[0]  # type: ignore[assignment]
+                    head = lane.head
+                    record: Record = head[0]  # type: ignore[assignment]
                     deadline, number = now + timeout, record.deliveries + 1
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
                     line.append(lease)
-                    lane.popleft()
+                    head.popleft()
                     queue.strays.pop(record.key, None)
-                    if not lane:
+                    if head:
+                        pass
+                    elif head is not lane.tail:
+                        lane.advance()
+                    else:
                         queue.mask = 0 if mask == 1 else mask ^ (1 << record.priority)
                     if deadline < queue.wake_at:
                         queue.wake_at = deadline

@@ -8,7 +8,6 @@ back without a step for each field.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from operator import attrgetter
@@ -18,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from pillarbox.core import lines
-from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings, extra_of
+from pillarbox.core.lane import Lane
+from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings, extra_of, place
 
 _deliveries_of = attrgetter("deliveries")
 
@@ -150,7 +150,7 @@ def restore(state: QueueState, queue: Queue) -> None:
         if queue.lanes[priority]:
             queue.mask |= 1 << priority
     for priority, rows in state.returned.items():
-        queue.returned[priority] = deque(_records(rows))
+        queue.returned[priority] = Lane(place, _records(rows))
         queue.mask |= 1 << priority
     lines.sort_out(queue)
     rows, times = state.schedule
@@ -172,9 +172,9 @@ def _lane(
 ) -> Iterator[Record | Group]:
     plain = iter(records)
     standing = dict(groups)
-    for place in range(len(records) + len(groups)):
-        if place in standing:
-            group = queue.groups[standing[place]]
+    for at in range(len(records) + len(groups)):
+        if at in standing:
+            group = queue.groups[standing[at]]
             group.lane = priority
             queue.lined_up += 1
             yield group

@@ -1,0 +1,164 @@
+"""A sorted line of messages, as long as it may be.
+
+It is kept in parts, so that a message in the middle is near one end of its part: finding,
+inserting and removing one costs O(log n), and a few thousand moves of a pointer in C at most.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Position = tuple[int, int]
+
+PART_MAX = 8_192
+
+
+class Lane(Generic[T]):
+    """Items in the order of their positions.
+
+    `head` and `tail` are the first and the last part, one and the same in a short lane. The hot
+    path adds to the tail, however long that gets, and takes from the head, calling `advance` when
+    it is empty; a part that is too long is split when something is looked for in it. No other
+    part is ever empty, except where an interrupt left one: that is allowed for. `parts` alone
+    says what is in the lane, and is changed in one step.
+    """
+
+    __slots__ = ("head", "parts", "position", "tail")
+
+    def __init__(self, position: Callable[[T], Position], items: Iterable[T] = ()) -> None:
+        self.position = position
+        self.replace(items)
+
+    def replace(self, items: Iterable[T]) -> None:
+        """Hold these instead, which are in order."""
+        rest = iter(items)
+        parts = [deque(islice(rest, PART_MAX))]
+        while some := deque(islice(rest, PART_MAX)):
+            parts.append(some)
+        self.parts = parts
+        self.head, self.tail = parts[0], parts[-1]
+
+    def clear(self) -> None:
+        self.replace(())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __bool__(self) -> bool:
+        return any(self.parts)
+
+    def __iter__(self) -> Iterator[T]:
+        return chain.from_iterable(self.parts)
+
+    def __reversed__(self) -> Iterator[T]:
+        return chain.from_iterable(map(reversed, reversed(self.parts)))
+
+    def page(self, start: int, end: int) -> list[T]:
+        """The items from one index to another; those before are not looked at."""
+        found: list[T] = []
+        for part in self.parts:
+            if start < end and start < len(part):
+                found += islice(part, start, end)
+            start, end = max(0, start - len(part)), end - len(part)
+        return found
+
+    # -- at the ends -----------------------------------------------------------------------------
+
+    def append(self, item: T) -> None:
+        """Add one whose position is the last."""
+        tail = self.tail
+        if len(tail) >= PART_MAX:
+            tail = self.grow()
+        tail.append(item)
+
+    def grow(self) -> deque[T]:
+        """A new tail, for the old one is full."""
+        if self.parts[-1]:  # else an interrupt left an empty one
+            self.parts.append(deque())
+        self.tail = self.parts[-1]
+        return self.tail
+
+    def extend(self, items: Iterable[T]) -> None:
+        """Add these, in order, whose positions are the last."""
+        rest = iter(items)
+        self.tail.extend(islice(rest, max(0, PART_MAX - len(self.tail))))
+        for item in rest:
+            tail = self.grow()
+            tail.append(item)
+            tail.extend(islice(rest, PART_MAX - 1))
+
+    def appendleft(self, item: T) -> None:
+        """Add one whose position is the first."""
+        if len(self.head) >= PART_MAX:
+            head: deque[T] = deque()
+            self.parts.insert(0, head)
+            self.head = head
+        self.head.appendleft(item)
+
+    def popleft(self) -> T:
+        item = self.head.popleft()
+        if not self.head:
+            self.advance()
+        return item
+
+    def advance(self) -> None:
+        """The next part is the head, for the head is empty."""
+        parts = self.parts
+        while not parts[0] and len(parts) > 1:
+            self.head = parts[1]
+            del parts[0]
+
+    # -- anywhere --------------------------------------------------------------------------------
+
+    def get(self, position: Position) -> T | None:
+        """The item at exactly this position."""
+        part, at = self._find(position)
+        if at < len(part) and self.position(part[at]) == position:
+            return part[at]
+        return None
+
+    def insert(self, item: T) -> None:
+        """Add one where it belongs."""
+        position = self.position(item)
+        last = next(reversed(self), None)
+        if last is None or self.position(last) < position:
+            self.append(item)
+            return
+        part, at = self._find(position)
+        part.insert(at, item)
+
+    def remove(self, item: T) -> None:
+        """Take out one that is there."""
+        part, at = self._find(self.position(item))
+        assert part[at] is item, "a lane is sorted"
+        del part[at]
+        if not part:
+            self._drop(part)
+
+    def _find(self, position: Position) -> tuple[deque[T], int]:
+        """The part in which a position is or would be, and where in it."""
+        part = self.parts[self._number(position)]
+        if len(part) > 2 * PART_MAX:
+            self._split(self._number(position))
+            part = self.parts[self._number(position)]
+        return part, bisect_left(part, position, key=self.position)
+
+    def _number(self, position: Position) -> int:
+        """Whatever belongs after all others belongs into the last part."""
+        of, parts = self.position, self.parts
+        return bisect_left(parts, position, 0, len(parts) - 1, key=lambda part: of(part[-1]))
+
+    def _split(self, number: int) -> None:
+        whole = Lane(self.position, self.parts[number])
+        self.parts[number : number + 1] = whole.parts
+        self.head, self.tail = self.parts[0], self.parts[-1]
+
+    def _drop(self, part: deque[T]) -> None:
+        if len(self.parts) > 1:
+            del self.parts[next(i for i, each in enumerate(self.parts) if each is part)]
+            self.head, self.tail = self.parts[0], self.parts[-1]
