@@ -83,7 +83,7 @@ def test_R96_several_mailboxes_are_told_apart_and_refusals_can_be_read(tmp_path:
         (message,) = (await call("peek", mailbox="jobs"))["messages"]
         assert message["body"] == ["a", 1]
         for arguments, words in (
-            ({"body": "x"}, "which mailbox is not clear"),
+            ({"body": "x"}, "the name is ambiguous"),
             ({"body": "x", "mailbox": "nope"}, "no mailbox 'nope'"),
             ({"body": "x", "mailbox": "jobs", "priority": 999}, "255"),
             ({"body": "x" * (1 << 20) + "x", "mailbox": "jobs"}, "1,048,576 bytes"),

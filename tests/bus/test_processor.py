@@ -198,7 +198,7 @@ def test_R95_a_forced_exit_warns_with_the_count() -> None:
 def test_R95_control_a_forced_exit_that_says_nothing_is_found_out() -> None:
     class Silent(BusProcessor):
         async def run_async(self) -> Processed:
-            self._office.leave = lambda: None  # type: ignore[method-assign]
+            self._queues.report_delayed = lambda: None  # type: ignore[method-assign]
             return await super().run_async()
 
     with pytest.raises((AssertionError, ExceptionGroup)):
@@ -389,7 +389,7 @@ def test_R97_what_was_claimed_but_never_begun_is_given_back_by_a_forced_exit() -
         def _start(self) -> None:
             super()._start()
             self.stop(force=True)  # before the task has had its first step
-            self._bell.set()
+            self._wakeup.set()
 
     log = Log()
     processor = Interrupted(bus, log.slowly)
@@ -405,7 +405,7 @@ def test_R97_a_run_on_a_bus_that_is_closed_meanwhile_says_so() -> None:
         bus.close()
 
     bus.send(to="ada", sender="me", payload=1)
-    with pytest.raises(MailboxClosedError, match="bus was closed"):
+    with pytest.raises(MailboxClosedError, match="bus is closed"):
         start(BusProcessor(bus, handle).run).result()
 
 
@@ -524,7 +524,7 @@ def test_R97_on_disk_what_a_killed_handler_held_is_handled_again() -> None:
         await running
 
     drive(story())
-    assert world.bus.office.recipients["ada"].desk.queue.size == 0
+    assert world.bus.queues.recipients["ada"].desk.queue.size == 0
     world.bus.close()
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pillarbox.worker.intake import Intake
+from pillarbox.worker.receiver import Receiver
 from tests.worker import shop
 
-_receive = Intake._receive
+_receive = Receiver._receive
 pack = shop.pack
 
 
-def _greedy(self: Intake, free: int, wait: float) -> Sequence[Any]:
+def _greedy(self: Receiver, free: int, wait: float) -> Sequence[Any]:
     return _receive(self, free + 4, wait)
 
 
-Intake._receive = _greedy  # type: ignore[method-assign]
+Receiver._receive = _greedy  # type: ignore[method-assign]

@@ -231,7 +231,7 @@ def test_R103_watch_starts_again_with_the_new_code_and_waits_for_code_that_works
     ("words", "problem"),
     [
         ([f"{SHOP}:pack"], "--mailbox URL"),
-        ([f"{SHOP}:nobody", "--mailbox", "memory:x"], "it has no 'nobody'"),
+        ([f"{SHOP}:nobody", "--mailbox", "memory:x"], "has no 'nobody'"),
         (["no_such_module:x", "--mailbox", "memory:x"], "No module named 'no_such_module'"),
         (["tests.worker.shop", "--mailbox", "memory:x"], "package.module:function"),
         ([f"{SHOP}:pack", "--mailbox", "memory:x", "--processes", "2"], r"a broker \(http"),

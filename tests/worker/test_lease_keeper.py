@@ -12,7 +12,7 @@ import pytest
 from pillarbox import InMemoryMailbox, MailboxConnectionError, Message
 from pillarbox.testing import FakeMailbox
 from pillarbox.worker import LeaseKeeper
-from pillarbox.worker.lease_keeper import Held, Terms
+from pillarbox.worker.lease_keeper import HeldMessage, LeaseTerms
 from tests.unit.support import PATIENCE_SECONDS, WatchedClock, notices
 
 TIMEOUT = 30
@@ -24,7 +24,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = WatchedClock()
         self.box = FakeMailbox("box", str, clock=self.clock)
-        self.lost: list[Held[Any]] = []
+        self.lost: list[HeldMessage[Any]] = []
         self.keeper = LeaseKeeper(self.clock, self.lost.append)
         self.extended: list[int] = []
         plain = self.box.extend_visibility_many
@@ -40,9 +40,11 @@ class Scene:
         self.box.send_many(["a"] * count)
         return list(self.box.receive(max_messages=count, visibility_timeout=TIMEOUT))
 
-    def hold(self, messages: list[Message[str]], limit: float | None = None) -> list[Held[str]]:
-        terms = Terms(self.box, TIMEOUT, limit)
-        helds = [Held(message, terms, self.clock.now()) for message in messages]
+    def hold(
+        self, messages: list[Message[str]], limit: float | None = None
+    ) -> list[HeldMessage[str]]:
+        terms = LeaseTerms(self.box, TIMEOUT, limit)
+        helds = [HeldMessage(message, terms, self.clock.now()) for message in messages]
         self.keeper.hold(helds)
         return helds
 
@@ -127,7 +129,7 @@ def test_R100_a_lost_lease_is_told_to_its_holder_and_to_others(scene: Scene) -> 
     scene.box.expire(gone.message)
     with notices() as said:
         scene.advance(TIMEOUT / 3)
-    assert "run out" in str(gone.lost)
+    assert "expired" in str(gone.lost)
     assert told == ["gone"]
     assert scene.lost == [gone]
     assert kept.lost is None
@@ -177,7 +179,7 @@ def test_R100_one_mailbox_that_breaks_does_not_harm_the_leases_of_another(scene:
     other = InMemoryMailbox("other", str, clock=scene.clock)
     other.send("b")
     (message,) = other.receive(visibility_timeout=TIMEOUT)
-    kept = Held(message, Terms(other, TIMEOUT), scene.clock.now())
+    kept = HeldMessage(message, LeaseTerms(other, TIMEOUT), scene.clock.now())
 
     def broken(messages: Any, timeout: float) -> list[bool]:
         raise RuntimeError("a bug")
@@ -195,7 +197,7 @@ def test_R100_a_time_limit_ends_the_extending(scene: Scene) -> None:
     scene.advance(99)
     assert held.lost is None
     scene.advance(1)
-    assert "as long as it may be" in str(held.lost)
+    assert "time limit" in str(held.lost)
     scene.advance(TIMEOUT)
     assert len(scene.box.receive()) == 1
 

@@ -197,7 +197,7 @@ def test_R103_a_failure_is_tried_again_and_then_dead_with_its_reason(
     assert box.dead_letters is not None
     (letter,) = eventually(box.dead_letters.peek)
     assert tries == [1, 2, 3]
-    assert letter.dead_letter.reason == "failed 3 times, at last with ValueError: no such tea"
+    assert letter.dead_letter.reason == "failed 3 times, most recently with ValueError: no such tea"
 
 
 @both_kinds
@@ -441,7 +441,7 @@ def test_R103_a_worker_and_its_askers_meet_over_sqs(
 
 def test_R103_retries_need_a_place_for_the_dead() -> None:
     box = InMemoryMailbox("plain", str)
-    with pytest.raises(InvalidParameterError, match=r"'plain' has none: open it with dead_letters"):
+    with pytest.raises(InvalidParameterError, match=r"'plain', which has no dead-letter queue"):
         Worker(box, print, retry=RetryPolicy(retries=5))
     worker = Worker("memory:with-retries", print, retry=RetryPolicy(retries=5))
     assert worker.mailbox.dead_letters is not None
@@ -459,7 +459,7 @@ def test_R103_a_worker_is_run_once() -> None:
     worker = Worker(InMemoryMailbox("once", str), print)
     worker.stop()
     worker.run()
-    with pytest.raises(RuntimeError, match="make another"):
+    with pytest.raises(RuntimeError, match="create another"):
         worker.run()
 
 
@@ -507,4 +507,4 @@ def test_R103_a_server_that_is_far_is_told_by_another_thread_while_handlers_go_o
     Worker(far, print, clock=far.clock).run(max_receives=3)
     assert far.approximate_count() == 0
     assert far.settled_by[0] == "pillarbox-worker-1"  # it was not known before
-    assert set(far.settled_by[1:]) == {"pillarbox-settler"}
+    assert set(far.settled_by[1:]) == {"pillarbox-acknowledger"}

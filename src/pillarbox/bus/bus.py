@@ -1,7 +1,7 @@
-"""MessageBus: messages between named recipients, at once or after a delay, by threads or asyncio.
+"""MessageBus: messages between named recipients, with optional delays, for threads and asyncio.
 
-In memory by default; `MessageBus.open(path)` keeps messages and their schedule on disk. Nobody
-has to drive it: whoever receives gets what is due by then, and who waits is woken in time.
+In memory by default; `MessageBus.open(path)` stores messages on disk. It needs no thread of its
+own: receivers deliver what is due, and waiting receivers wake up in time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 from pillarbox.bus.envelope import Envelope, SendResult, envelope
-from pillarbox.bus.office import Office
+from pillarbox.bus.queues import BusQueues
 from pillarbox.clock import Clock
 from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.core import limits
@@ -50,8 +50,8 @@ class MessageBus(Closing):
         store: Store | None = None,
     ) -> None:
         self.dispatcher = dispatcher or Dispatcher()
-        self.office = Office(store or Store(clock), dead_letters, self.dispatcher)
-        self._opened: DurableStore | None = None
+        self.queues = BusQueues(store or Store(clock), dead_letters, self.dispatcher)
+        self._own_store: DurableStore | None = None
         self.register(*recipients)
 
     @classmethod
@@ -63,16 +63,16 @@ class MessageBus(Closing):
         dispatcher: Dispatcher | None = None,
         **options: Any,
     ) -> Self:
-        """A bus in a directory of its own, with all who were registered there before.
+        """Open a bus on disk, with all recipients that were registered there before.
 
-        Messages and their times survive the end of the process. Options are those of a mailbox
-        on disk: `durability`, `clock` and so on.
+        Messages and their delays survive the end of the process. Options are those of
+        `DurableMailbox`, such as `durability` and `clock`.
         """
         store = DurableStore(path, **options)
         try:
             bus = cls(*recipients, dead_letters=dead_letters, dispatcher=dispatcher, store=store)
-            bus.office.requeue_orphans()
-            bus._opened = store
+            bus.queues.requeue_orphans()
+            bus._own_store = store
         except BaseException:
             store.close()
             raise
@@ -80,22 +80,22 @@ class MessageBus(Closing):
 
     @property
     def recipients(self) -> tuple[str, ...]:
-        """All who are registered."""
-        return tuple(self.office.recipients)
+        """The names of all recipients."""
+        return tuple(self.queues.recipients)
 
     @property
     def durable(self) -> bool:
-        """Whether messages outlive this process."""
-        return self.office.durable
+        """Whether messages survive the end of the process."""
+        return self.queues.durable
 
     def register(self, *recipients: str) -> None:
-        """Let these be written to. Registering again changes nothing."""
+        """Register recipients; no effect on those already registered."""
         for name in recipients:
-            self.office.register(name)
+            self.queues.register(name)
 
     def unregister(self, recipient: str) -> int:
-        """Forget a recipient, its messages and its dead letters; how many messages it had."""
-        return self.office.unregister(recipient)
+        """Delete a recipient, its messages and its dead letters; returns the number of messages."""
+        return self.queues.unregister(recipient)
 
     def send(
         self,
@@ -108,85 +108,88 @@ class MessageBus(Closing):
     ) -> SendResult:
         """Send any JSON value, to be received at once or after `delay_ms` milliseconds.
 
-        A delay that is no number, or negative, is none; one that never ends is refused.
+        A delay that is negative or not a number counts as 0; an infinite one is refused.
         """
-        return self._told(self.office.send(to, sender, payload, task_id, delay_ms))
+        return self._publish(self.queues.send(to, sender, payload, task_id, delay_ms))
 
     def cancel(self, message_id: str) -> bool:
-        """Take a delayed message back; False if it was delivered before, or never was."""
-        return self._told(self.office.cancel(message_id))
+        """Cancel a delayed message; False if it is not delayed any more."""
+        return self._publish(self.queues.cancel(message_id))
 
     def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
-        """Give a delayed message a new delay, from now on; None if it was delivered before."""
-        return self._told(self.office.reschedule(message_id, delay_ms))
+        """Change the delay of a message, counted from now; None if it is not delayed any more."""
+        return self._publish(self.queues.reschedule(message_id, delay_ms))
 
     def deliver_due_messages(self) -> int:
-        """Let what is due join its recipients' queues, by time, then as sent; how many did."""
-        return self._told(self.office.deliver_due())
+        """Deliver the messages that are due, in order of time; returns their number."""
+        return self._publish(self.queues.deliver_due())
 
     def delayed_count(self, recipient: str | None = None) -> int:
-        """How many wait for their time: all of them, or one recipient's."""
-        return self.office.delayed(recipient)
+        """Number of delayed messages, of all recipients or of one."""
+        return self.queues.delayed(recipient)
 
     def force_deliver_all_delayed(self) -> int:
-        """Deliver everything that is delayed now, in the order of its times; how many."""
-        return self._told(self.office.force())
+        """Deliver all delayed messages now, in order of time; returns their number."""
+        return self._publish(self.queues.force())
 
     def receive_next(self, recipient: str) -> Envelope | None:
-        """The next message of a recipient, for good; None if there is none."""
-        return self._told(next(iter(self.office.take(recipient)), None))
+        """Receive and acknowledge the next message of a recipient; None if there is none."""
+        return self._publish(next(iter(self.queues.receive(recipient)), None))
 
     def wait_for_message(self, recipient: str, timeout: float | None = None) -> Envelope | None:
-        """`receive_next`, but wait until there is one; None if the seconds are over first."""
-        box = self.office.recipient(recipient).box
+        """Like `receive_next`, but wait up to `timeout` seconds, or forever if it is None."""
+        box = self.queues.recipient(recipient).box
         while True:
             wait = limits.WAIT_SECONDS_MAX if timeout is None else timeout
-            taken = self._told(self.office.take(recipient, 1, wait))
+            taken = self._publish(self.queues.receive(recipient, 1, wait))
             if taken or timeout is not None or box.closed:
                 return next(iter(taken), None)
 
     def drain(self, recipient: str | None = None) -> list[Envelope]:
-        """Everything that can be received now: of one recipient, or of all, one by one."""
-        return self._told(self.office.drain(recipient))
+        """Receive and acknowledge everything that is ready, of one recipient or of all."""
+        return self._publish(self.queues.drain(recipient))
 
     def stats(self, recipient: str) -> Stats:
-        """A recipient's messages by state: ready, scheduled, in flight, dead."""
-        return self._told(self.office.recipient(recipient).box.stats())
+        """Message counts of a recipient by state."""
+        return self._publish(self.queues.recipient(recipient).box.stats())
 
     def dead_letters(self, recipient: str) -> list[Envelope]:
-        """What a recipient's handler failed to handle too often; it is left where it is."""
-        dead = self.office.recipient(recipient).box.dead_letters
+        """The dead letters of a recipient, which stay where they are."""
+        dead = self.queues.recipient(recipient).box.dead_letters
         seen = dead.peek(limits.MESSAGES_MAX) if dead is not None else ()
         return [envelope(message, recipient) for message in seen]  # type: ignore[arg-type]
 
     def redrive(self, recipient: str) -> int:
-        """Give a recipient its dead letters again; how many."""
-        dead = self.office.recipient(recipient).box.dead_letters
+        """Move dead letters back to their recipient; returns their number."""
+        dead = self.queues.recipient(recipient).box.dead_letters
         count = dead.redrive() if dead is not None else 0
-        self.office.settled(recipient)
+        self.queues.requeued(recipient)
         return count
 
     def close(self) -> None:
-        """Wake all who wait. What is delayed is kept on disk, or lost with a warning."""
-        if self.office.closed:
+        """Close the bus and wake all waiting receivers.
+
+        Delayed messages stay on disk; in memory they are lost, with a warning.
+        """
+        if self.queues.closed:
             return
-        self.office.leave()
-        self.office.close()
-        if self._opened is not None:
-            self._opened.close()
-        self.office.announce()
+        self.queues.report_delayed()
+        self.queues.close()
+        if self._own_store is not None:
+            self._own_store.close()
+        self.queues.publish()
 
     def __repr__(self) -> str:
         kind = "on disk" if self.durable else "in memory"
         return f"{type(self).__name__}({len(self.recipients):,} recipients, {kind})"
 
-    def _told(self, answer: R) -> R:
-        self.office.announce()
+    def _publish(self, answer: R) -> R:
+        self.queues.publish()
         return answer
 
 
 class AsyncMessageBus(AsyncClosing):
-    """A `MessageBus` for asyncio: the same verbs, to be awaited. Both may be used at once."""
+    """A `MessageBus` for asyncio, with the same methods. Both may be used at once."""
 
     def __init__(self, bus: MessageBus) -> None:
         self.bus = bus
@@ -202,20 +205,20 @@ class AsyncMessageBus(AsyncClosing):
         delay_ms: Any = 0,
     ) -> SendResult:
         """See `MessageBus.send`."""
-        office = self.bus.office
-        return await self._told(lambda: office.send(to, sender, payload, task_id, delay_ms))
+        queues = self.bus.queues
+        return await self._publish(lambda: queues.send(to, sender, payload, task_id, delay_ms))
 
     async def cancel(self, message_id: str) -> bool:
         """See `MessageBus.cancel`."""
-        return await self._told(lambda: self.bus.office.cancel(message_id))
+        return await self._publish(lambda: self.bus.queues.cancel(message_id))
 
     async def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
         """See `MessageBus.reschedule`."""
-        return await self._told(lambda: self.bus.office.reschedule(message_id, delay_ms))
+        return await self._publish(lambda: self.bus.queues.reschedule(message_id, delay_ms))
 
     async def deliver_due_messages(self) -> int:
         """See `MessageBus.deliver_due_messages`."""
-        return await self._told(self.bus.office.deliver_due)
+        return await self._publish(self.bus.queues.deliver_due)
 
     async def delayed_count(self, recipient: str | None = None) -> int:
         """See `MessageBus.delayed_count`."""
@@ -223,19 +226,19 @@ class AsyncMessageBus(AsyncClosing):
 
     async def force_deliver_all_delayed(self) -> int:
         """See `MessageBus.force_deliver_all_delayed`."""
-        return await self._told(self.bus.office.force)
+        return await self._publish(self.bus.queues.force)
 
     async def receive_next(self, recipient: str) -> Envelope | None:
         """See `MessageBus.receive_next`."""
-        taken = await self._told(lambda: self.bus.office.take(recipient))
+        taken = await self._publish(lambda: self.bus.queues.receive(recipient))
         return next(iter(taken), None)
 
     async def wait_for_message(
         self, recipient: str, timeout: float | None = None
     ) -> Envelope | None:
-        """See `MessageBus.wait_for_message`; what a cancelled wait was given is given back."""
-        office = self.bus.office
-        behind = office.recipient(recipient).box
+        """See `MessageBus.wait_for_message`; a cancelled wait loses no message."""
+        queues = self.bus.queues
+        behind = queues.recipient(recipient).box
         box = self._boxes.get(recipient)
         if box is None or box.closed:
             box = self._boxes[recipient] = AsyncLocalMailbox(behind)
@@ -243,14 +246,14 @@ class AsyncMessageBus(AsyncClosing):
             wait = limits.WAIT_SECONDS_MAX if timeout is None else timeout
             for message in await box.receive(wait_time_seconds=wait):
                 if await message.acknowledge():
-                    office.announce()
+                    queues.publish()
                     return envelope(message, recipient)
             if timeout is not None or box.closed:
                 return None
 
     async def drain(self, recipient: str | None = None) -> list[Envelope]:
         """See `MessageBus.drain`."""
-        return await self._told(lambda: self.bus.office.drain(recipient))
+        return await self._publish(lambda: self.bus.queues.drain(recipient))
 
     async def stats(self, recipient: str) -> Stats:
         """See `MessageBus.stats`."""
@@ -260,7 +263,7 @@ class AsyncMessageBus(AsyncClosing):
         """See `MessageBus.close`."""
         self.bus.close()
 
-    async def _told(self, verb: Callable[[], R]) -> R:
-        answer = await self.bus.office.store.confirmed(verb)
-        self.bus.office.announce()
+    async def _publish(self, verb: Callable[[], R]) -> R:
+        answer = await self.bus.queues.store.confirmed(verb)
+        self.bus.queues.publish()
         return answer

@@ -1,6 +1,6 @@
-"""A delay as people and language models give it, in milliseconds, as whole nanoseconds.
+"""Converts a delay in milliseconds, as people and language models give it, to nanoseconds.
 
-What is no number is no delay, a negative one is none either, and none is ever cut short.
+A value that is negative or not a number means no delay. Fractions are rounded up.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pillarbox.core.errors import InvalidParameterError
 
 _MS_NS = 1_000_000
 _YEAR_9999_ENDS_NS = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) * 10**9
-_MS_MAX = _YEAR_9999_ENDS_NS // _MS_NS  # however early it is now
-_SHOWN_BITS_MAX = 1_000  # Python itself refuses to write larger numbers out
+_MS_MAX = _YEAR_9999_ENDS_NS // _MS_NS  # an upper bound, whatever the time is now
+_SHOWN_BITS_MAX = 1_000  # Python refuses to print much larger numbers
 _ROUND_UP = decimal.Context(prec=40, rounding=decimal.ROUND_CEILING, traps=[])
 
 
 def delay_ns(value: Any, now_epoch_ns: int) -> int:
-    """How long to wait from now on; 0 for at once. Refused if it ends after the year 9999."""
+    """The delay in nanoseconds; refused if it ends after the year 9999."""
     number = _number(value)
     if number.is_nan() or number <= 0:
         return 0
@@ -37,17 +37,17 @@ def delay_ns(value: Any, now_epoch_ns: int) -> int:
 
 
 def _number(value: Any) -> Decimal:
-    """The number that this is or spells; else NaN."""
+    """The value as a number; NaN if it is none."""
     if isinstance(value, bool) or not isinstance(value, str | numbers.Number):
         return Decimal("NaN")
     if isinstance(value, int):
-        return Decimal(min(max(value, -1), _MS_MAX + 1))  # a huge one is as good as too large
+        return Decimal(min(max(value, -1), _MS_MAX + 1))  # avoid huge decimals
     try:
         if isinstance(value, str):
             return Decimal(value.strip())
-        # A float means the number that it is written as: 0.1 is a tenth, and not a hair more.
+        # By its shortest text, so that 0.1 means exactly one tenth.
         return value if isinstance(value, Decimal) else Decimal(repr(float(value)))  # type: ignore[arg-type]
-    except (decimal.InvalidOperation, TypeError, ValueError):  # words; a complex number
+    except (decimal.InvalidOperation, TypeError, ValueError):  # text, or a complex number
         return Decimal("NaN")
-    except OverflowError:  # a fraction beyond all floats
+    except OverflowError:  # a Fraction too large for a float
         return Decimal("Infinity") if value > 0 else Decimal(0)  # type: ignore[operator]

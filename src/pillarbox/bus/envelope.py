@@ -1,8 +1,6 @@
-"""What travels on a bus: a letter in its recipient's queue, an envelope in the recipient's hands.
+"""The messages of a bus: a `Letter` is stored in a queue, an `Envelope` is what is received.
 
-Names are those of Python in programs and those of JSON on the wire: `sender` is `from`,
-`task_id` is `taskId`. When a message was scheduled is known to its queue alone, so an envelope
-has no `deliver_at`.
+In JSON, names are in camel case: `sender` is `from`, and `task_id` is `taskId`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pillarbox.mailbox.message import Delivered, as_datetime
 
 
 class Letter(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The body of a message: all that its queue does not know anyway."""
+    """The stored body of a message."""
 
     sender: str = msgspec.field(name="from")
     payload: Any = None
@@ -25,7 +23,7 @@ class Letter(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A message as its recipient gets it."""
+    """A message as its recipient receives it."""
 
     id: str
     created_at: datetime
@@ -35,19 +33,19 @@ class Envelope(Struct, frozen=True, omit_defaults=True, rename="camel"):
     task_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it goes over a wire: `id`, `createdAt`, `to`, `from`, `payload`, `taskId`."""
+        """As JSON: `id`, `createdAt`, `to`, `from`, `payload`, `taskId`."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
 
 class SendResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What became of a message: its id and, if it waits, when it is delivered (ISO 8601, UTC)."""
+    """The id of a message and, if it is delayed, its delivery time (ISO 8601, UTC)."""
 
     message_id: str
     scheduled_delivery_time: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it goes over a wire: `messageId` and, if delayed, `scheduledDeliveryTime`."""
+        """As JSON: `messageId` and, if delayed, `scheduledDeliveryTime`."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
@@ -65,6 +63,6 @@ def envelope(message: Delivered[Letter], to: str) -> Envelope:
 
 
 def iso(epoch_ns: int) -> str:
-    """ISO 8601, UTC; rounded up to a microsecond, so that what was due then is there."""
+    """ISO 8601, UTC; rounded up to a microsecond, so that the message is due by then."""
     time = as_datetime(epoch_ns + 999)
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The error that only a bus can raise; all others are those of mailboxes."""
+"""The error of a bus; all others are those of mailboxes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _NAMED_MAX = 10
 
 
 class UnknownRecipientError(MailboxError, LookupError):
-    """Nobody of this name was registered; nothing was sent."""
+    """There is no such recipient; nothing was sent."""
 
     sqs_code = "AWS.SimpleQueueService.NonExistentQueue"
     http_status = 400
 
     def __init__(self, recipient: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        listed = ", ".join(names[:_NAMED_MAX]) or "nobody yet"
+        listed = ", ".join(names[:_NAMED_MAX]) or "none yet"
         more = f" and {len(names) - _NAMED_MAX:,} more" if len(names) > _NAMED_MAX else ""
         super().__init__(
-            f"recipient {str(recipient)[:80]!r} is not registered: call register() first, or send "
-            f"to one who is ({listed}{more})"
+            f"recipient {str(recipient)[:80]!r} is not registered; register() it, or choose one of "
+            f"these: {listed}{more}"
         )
         self.recipient = recipient

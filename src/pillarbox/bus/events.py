@@ -1,7 +1,6 @@
-"""What a bus tells its dispatcher, and how each of these is logged.
+"""The events of a bus, and how each is logged.
 
-Times are ISO 8601, UTC. An event is published after it happened, and outside every lock: a
-subscriber may use the bus.
+Times are ISO 8601, UTC. Events are published outside all locks: a subscriber may use the bus.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pillarbox.logger import logger
 
 
 class BusEvent(Struct, frozen=True):
-    """Anything below: subscribe to this to hear of all."""
+    """The base class: subscribe to it to get all events."""
 
 
 class MessageScheduled(BusEvent, frozen=True):
@@ -26,7 +25,7 @@ class MessageScheduled(BusEvent, frozen=True):
 
 
 class MessageRescheduled(BusEvent, frozen=True):
-    """A delayed message was given another time."""
+    """The delay of a message was changed."""
 
     message_id: str
     to: str
@@ -34,14 +33,14 @@ class MessageRescheduled(BusEvent, frozen=True):
 
 
 class MessageCancelled(BusEvent, frozen=True):
-    """A delayed message was taken back."""
+    """A delayed message was cancelled."""
 
     message_id: str
     to: str
 
 
 class MessageDelivered(BusEvent, frozen=True):
-    """A delayed message joined its recipient's queue, so long after its time."""
+    """A delayed message joined its queue, `drift_ms` after it was due."""
 
     message_id: str
     to: str
@@ -51,25 +50,25 @@ class MessageDelivered(BusEvent, frozen=True):
 
 
 class DelayedForced(BusEvent, frozen=True):
-    """Delayed messages were delivered before their time."""
+    """Delayed messages were delivered early."""
 
     count: int
 
 
 class DelayedKept(BusEvent, frozen=True):
-    """A stop left delayed messages on disk, where they keep their times."""
+    """A stop left delayed messages on disk."""
 
     count: int
 
 
 class DelayedAbandoned(BusEvent, frozen=True):
-    """A forced exit left delayed messages in memory, where they are lost."""
+    """A stop lost delayed messages, because they were in memory only."""
 
     count: int
 
 
 class HandlerFailed(BusEvent, frozen=True):
-    """A handler raised; what becomes of the message, and after how many seconds."""
+    """A handler raised; `outcome` says what happens to the message."""
 
     message_id: str
     to: str
@@ -78,7 +77,7 @@ class HandlerFailed(BusEvent, frozen=True):
     outcome: str
 
 
-_SAID = {
+_LOG_LINES = {
     MessageScheduled: "message scheduled",
     MessageRescheduled: "message rescheduled",
     MessageCancelled: "message cancelled",
@@ -92,6 +91,6 @@ _WARNINGS = (DelayedAbandoned, HandlerFailed)
 
 
 def log_event(event: BusEvent) -> None:
-    """One structured line; a warning if something was lost or went wrong."""
-    tell = logger.warning if isinstance(event, _WARNINGS) else logger.info
-    tell(_SAID[type(event)], **structs.asdict(event))
+    """Log an event; as a warning if something failed or was lost."""
+    log = logger.warning if isinstance(event, _WARNINGS) else logger.info
+    log(_LOG_LINES[type(event)], **structs.asdict(event))

@@ -1,8 +1,7 @@
-"""An MCP server that gives agents mailboxes by URL: send, receive, acknowledge, peek, stats.
+"""An MCP server for mailboxes by URL: send, receive, acknowledge, peek, stats.
 
-Bodies are text or JSON objects and lists, so that any mailbox of text or JSON can be used; nothing
-is lost in between. A receipt handle is good for what this server has delivered. Needs the extra
-`mcp`.
+Bodies are text, or JSON objects and arrays. A receipt handle is valid only in the server that
+delivered the message. Needs the extra `mcp`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ with extra("mcp", "the MCP server"):
     from mcp.server.mcpserver.exceptions import ToolError
     from pydantic import Field
 
-_HELD_MAX = 10_000  # deliveries that can be acknowledged; the oldest are forgotten first
+_HELD_MAX = 10_000  # unacknowledged deliveries; the oldest are forgotten first
 
 Which = Annotated[
     str | None, Field(description="Name or URL of the mailbox; needed if there are several.")
@@ -34,7 +33,7 @@ Which = Annotated[
 
 
 class MailboxTools:
-    """The tools, on mailboxes that are open while the server runs."""
+    """The tools of the server, and the mailboxes they use."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -44,8 +43,8 @@ class MailboxTools:
         self._held: OrderedDict[str, AsyncMessage[str]] = OrderedDict()
 
     @asynccontextmanager
-    async def opened(self, server: object = None) -> AsyncIterator[None]:
-        """Open the mailboxes, on the event loop that uses them, and close them in the end."""
+    async def lifespan(self, server: object = None) -> AsyncIterator[None]:
+        """Open the mailboxes on the server's event loop, and close them at the end."""
         try:
             for url in self._urls:
                 self._boxes[url] = await open_async_mailbox(url, str).open()
@@ -57,15 +56,17 @@ class MailboxTools:
 
     async def send(
         self,
-        body: Annotated[Any, Field(description="A text, or a JSON object or list.")],
+        body: Annotated[Any, Field(description="Text, or a JSON object or array.")],
         mailbox: Which = None,
-        delay_seconds: Annotated[float, Field(ge=0, description="Not received before.")] = 0,
-        priority: Annotated[int, Field(ge=0, le=255, description="The higher goes first.")] = 0,
+        delay_seconds: Annotated[
+            float, Field(ge=0, description="Seconds before it can be received.")
+        ] = 0,
+        priority: Annotated[int, Field(ge=0, le=255, description="Higher goes first.")] = 0,
         attributes: Annotated[
-            dict[str, str] | None, Field(description="Small texts beside the body.")
+            dict[str, str] | None, Field(description="Short texts sent with the body.")
         ] = None,
     ) -> dict[str, Any]:
-        """Put a message into a mailbox; its id."""
+        """Send a message; returns its id."""
         text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
         message_id = await self._box(mailbox).send(
             text, delay_seconds=delay_seconds, priority=priority, attributes=attributes
@@ -77,13 +78,13 @@ class MailboxTools:
         mailbox: Which = None,
         max_messages: Annotated[int, Field(ge=1, le=100)] = 1,
         visibility_timeout: Annotated[
-            float, Field(gt=0, description="Seconds until it is redelivered, unless acknowledged.")
+            float, Field(gt=0, description="Seconds until redelivery, unless acknowledged.")
         ] = 30,
         wait_time_seconds: Annotated[
-            float, Field(ge=0, le=300, description="How long to wait for the first message.")
+            float, Field(ge=0, le=300, description="Seconds to wait for the first message.")
         ] = 0,
     ) -> dict[str, Any]:
-        """Take messages and hold them: do the work, then acknowledge each by its receipt handle."""
+        """Receive messages. Do the work, then acknowledge each by its receipt handle."""
         messages = await self._box(mailbox).receive(
             max_messages=max_messages,
             visibility_timeout=visibility_timeout,
@@ -101,9 +102,9 @@ class MailboxTools:
         }
 
     async def acknowledge(
-        self, receipt_handle: Annotated[str, Field(description="What receive answered with.")]
+        self, receipt_handle: Annotated[str, Field(description="From the result of receive.")]
     ) -> dict[str, Any]:
-        """The work is done: delete the message. False if its lease is over, and it comes again."""
+        """Delete a handled message. False if its lease has expired; it is then redelivered."""
         message = self._held.pop(receipt_handle, None)
         return {"acknowledged": message is not None and await message.acknowledge()}
 
@@ -111,14 +112,14 @@ class MailboxTools:
         self,
         mailbox: Which = None,
         max_messages: Annotated[int, Field(ge=1, le=100)] = 10,
-        state: Annotated[State, Field(description="Which messages to look at.")] = "ready",
+        state: Annotated[State, Field(description="State of the messages.")] = "ready",
     ) -> dict[str, Any]:
-        """Look at messages without taking them."""
+        """Show messages without receiving them."""
         seen = await self._box(mailbox).peek(max_messages, state=state)
         return {"messages": [_described(message) for message in seen]}
 
     async def stats(self, mailbox: Which = None) -> dict[str, Any]:
-        """How many messages are ready, scheduled, in flight and dead, and the age of the oldest."""
+        """Count ready, scheduled, in-flight and dead messages, with the age of the oldest."""
         found: dict[str, Any] = msgspec.to_builtins(await self._box(mailbox).stats())
         return found
 
@@ -128,7 +129,7 @@ class MailboxTools:
         named = [box for box in self._boxes.values() if which in (None, box.name)]
         if len(named) == 1:
             return named[0]
-        what = "which mailbox is not clear" if named else f"there is no mailbox {which!r} here"
+        what = "the name is ambiguous" if named else f"there is no mailbox {which!r} here"
         raise InvalidParameterError("mailbox", which, f"one of {', '.join(self._boxes)} ({what})")
 
 
@@ -137,18 +138,18 @@ def build_server(urls: Sequence[str]) -> MCPServer[None]:
     tools = MailboxTools(urls)
     server: MCPServer[None] = MCPServer(
         "pillarbox",
-        instructions=f"Mailboxes (work queues): {', '.join(urls)}. Acknowledge what you have done.",
+        instructions=f"Mailboxes (work queues): {', '.join(urls)}. Acknowledge handled messages.",
         version=__version__,
         log_level="WARNING",
-        lifespan=tools.opened,
+        lifespan=tools.lifespan,
     )
     for verb in (tools.send, tools.receive, tools.acknowledge, tools.peek, tools.stats):
-        server.add_tool(_told(verb))
+        server.add_tool(_tool(verb))
     return server
 
 
-def _told(verb: Any) -> Any:
-    """A tool whose refusals the model may read; what else goes wrong is the server's business."""
+def _tool(verb: Any) -> Any:
+    """A tool that reports errors of the mailbox to the model."""
 
     @functools.wraps(verb)
     async def tool(*args: Any, **options: Any) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _described(message: AsyncMessage[Any]) -> dict[str, Any]:
 
 
 def _readable(body: str | Undecodable) -> Any:
-    """A JSON object or list as such, any other text as it is."""
+    """A JSON object or array decoded, any other text as it is."""
     if isinstance(body, Undecodable):
         return {"undecodable": body.error}
     if body[:1] in ("{", "["):

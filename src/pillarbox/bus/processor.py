@@ -1,9 +1,8 @@
 """BusProcessor: runs a handler on every message of a bus.
 
-What is due is delivered first. At most `concurrency` handlers run at once, one at a time for each
-recipient, and recipients take turns. A message is held while it is handled and acknowledged when
-that is done; what a handler raises concerns that message alone. One event loop drives it all:
-coroutine handlers run on it, plain ones each in a thread.
+At most `concurrency` handlers run at once, one per recipient, and recipients take turns. A message
+is leased while it is handled, then acknowledged; an exception affects its message only. Coroutine
+handlers run on the event loop, plain functions each in a thread.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ _CONCURRENCY_MAX = 10_000
 
 
 class Processed(Struct, frozen=True):
-    """What a processor did, from its start to its stop."""
+    """What a processor did in one run."""
 
     handled: int
     failed: int
-    forced: int  # delayed messages that the stop delivered before their time
-    left: int  # delayed messages that the stop left: kept on disk, or lost with the memory
+    forced: int  # delayed messages delivered early by the stop
+    left: int  # messages still delayed: kept on disk, or lost in memory
 
 
 class BusProcessor:
-    """Runs `handler` on every message, or those of a mapping on their recipients' messages.
+    """Runs one handler for all recipients, or one per recipient if given a mapping.
 
     Examples:
         >>> bus = MessageBus("tea", "coffee")
         >>> processor = BusProcessor(bus, lambda message: print(message.to, message.payload))
         >>> _ = bus.send(to="tea", sender="me", payload="two cups")
         >>> _ = bus.send(to="coffee", sender="me", payload="one cup", delay_ms=60_000)
-        >>> processor.stop()  # gracefully: what was sent before is handled first
+        >>> processor.stop()  # gracefully: handles what was sent before
         >>> processor.run().handled
         tea two cups
         coffee one cup
@@ -66,131 +65,127 @@ class BusProcessor:
         retry: RetryPolicy | None = None,
     ) -> None:
         self.bus = bus
-        self._office = bus.office
+        self._queues = bus.queues
         self._handler = handler
         self._concurrency = limits.whole("concurrency", concurrency, 1, _CONCURRENCY_MAX)
         self._retry = retry or RetryPolicy()
         self._stopping: Literal["no", "graceful", "forced"] = "no"
-        # Who may have work, in the order of their turns; and the same, as other threads tell it.
-        self._line: OrderedDict[str, None] = OrderedDict()
-        self._called: deque[str] = deque()
+        # Recipients that may have work, in order of their turns; and those other threads add.
+        self._ready: OrderedDict[str, None] = OrderedDict()
+        self._notified: deque[str] = deque()
         self._running: dict[str, tuple[asyncio.Task[None], Message[Letter]]] = {}
-        # A stop handles what was sent before it, and nothing twice: or it might never end.
+        # A stop handles what was sent before it, and nothing twice, so that it ends.
         self._last_key: int | None = None
-        self._given_back: set[str] = set()
+        self._returned: set[str] = set()
         self._abandoning = False
-        self._broken: BaseException | None = None  # the store failed, and the run ends with that
+        self._error: BaseException | None = None  # of the store; ends the run
         self._handled = self._failed = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._bell = asyncio.Event()
-
-    # -- from any thread -------------------------------------------------------------------
+        self._wakeup = asyncio.Event()
 
     def run(self) -> Processed:
         """Work until `stop`, in this thread."""
         return asyncio.run(self.run_async())
 
     def stop(self, *, force: bool = False) -> None:
-        """End the run: gracefully, or at once.
+        """End the run, gracefully or at once. Thread-safe.
 
-        Gracefully, running handlers end. A bus in memory also delivers and handles everything
-        that was sent before; one on disk keeps it. By force, handlers are abandoned and their
-        messages given back; what is delayed in memory is lost, with a warning that counts it.
+        A graceful stop waits for running handlers; a bus in memory also handles everything that
+        was sent before. A forced stop abandons handlers and releases their messages. Messages
+        still delayed stay on disk; in memory they are lost, with a warning.
         """
         if self._stopping != "forced":
             self._stopping = "forced" if force else "graceful"
-        self._ring()
+        self._wake()
 
-    def _call(self, name: str) -> None:
-        self._called.append(name)
-        self._ring()
+    def _notify(self, name: str) -> None:
+        self._notified.append(name)
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         loop = self._loop
         if loop is not None:
             try:
-                loop.call_soon_threadsafe(self._bell.set)
-            except RuntimeError:  # it is over, and the loop with it
+                loop.call_soon_threadsafe(self._wakeup.set)
+            except RuntimeError:  # the loop is closed
                 return
-
-    # -- on the event loop -----------------------------------------------------------------
 
     async def run_async(self) -> Processed:
         """Work until `stop`, on this event loop."""
-        self._bell = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._line = OrderedDict.fromkeys(self.bus.recipients)
-        self._office.listeners.append(self._call)
+        self._ready = OrderedDict.fromkeys(self.bus.recipients)
+        self._queues.listeners.append(self._notify)
         forced = 0
         try:
             while self._stopping == "no":
-                await self._turn()
+                await self._step()
             if self._stopping == "graceful":
                 forced = await self._finish()
         finally:
-            self._office.listeners.remove(self._call)
+            self._queues.listeners.remove(self._notify)
             await self._abandon()
             self._loop = None
-        if self._broken is not None:
-            raise self._broken
-        self._office.leave()
+        if self._error is not None:
+            raise self._error
+        self._queues.report_delayed()
         left = self.bus.delayed_count()
-        self._office.announce()
+        self._queues.publish()
         return Processed(self._handled, self._failed, forced, left)
 
-    async def _turn(self) -> None:
-        """Deliver what is due, start what can start, then sleep until there is more to do."""
-        self._bell.clear()
-        self._office.deliver_due()
-        self._office.announce()
+    async def _step(self) -> None:
+        """Deliver what is due, start handlers, then sleep until there is more to do."""
+        self._wakeup.clear()
+        self._queues.deliver_due()
+        self._queues.publish()
         self._start()
         cancel = None
-        if self._office.wake_at < NEVER and self._loop is not None:
-            clock = self._office.store.clock
-            cancel = clock.call_at(self._office.wake_at, self._bell.set, self._loop)
-        await self._bell.wait()
+        if self._queues.wake_at < NEVER and self._loop is not None:
+            clock = self._queues.store.clock
+            cancel = clock.call_at(self._queues.wake_at, self._wakeup.set, self._loop)
+        await self._wakeup.wait()
         if cancel is not None:
             cancel()
 
     async def _finish(self) -> int:
-        """Let running handlers end; in memory, handle all that was sent before, delayed or not."""
+        """Wait for running handlers; in memory, handle all earlier messages, delayed or not."""
         forced = 0
-        if not self._office.durable:
-            forced = self._office.force()
-            self._last_key = self._office.store.last_key
-            self._line.update(dict.fromkeys(self.bus.recipients))
+        if not self._queues.durable:
+            forced = self._queues.force()
+            self._last_key = self._queues.store.last_key
+            self._ready.update(dict.fromkeys(self.bus.recipients))
             self._start()
         while self._running and self._stopping == "graceful":
-            self._bell.clear()
-            await self._bell.wait()
-            self._office.announce()
+            self._wakeup.clear()
+            await self._wakeup.wait()
+            self._queues.publish()
             if self._last_key is not None:
                 self._start()
-        if not self._office.durable and self._stopping == "graceful":
-            forced += self._office.force()  # what handlers have scheduled meanwhile
+        if not self._queues.durable and self._stopping == "graceful":
+            forced += self._queues.force()  # scheduled by handlers meanwhile
         return forced
 
     async def _abandon(self) -> None:
-        """Whatever still runs is given up: its message goes back, uncounted."""
+        """Cancel running handlers and release their messages."""
         self._abandoning = True
         abandoned = list(self._running.values())
         for task, _ in abandoned:
             task.cancel()
         await asyncio.gather(*(task for task, _ in abandoned), return_exceptions=True)
         for _, message in abandoned:
-            with suppress(MailboxError):  # what ended the run is worth more than this
-                await self._office.store.confirmed(message.release)
+            with suppress(MailboxError):  # do not mask the error that ended the run
+                await self._queues.store.confirmed(message.release)
 
     def _start(self) -> None:
-        """Start a handler for each recipient whose turn it is, as many as may run."""
-        while self._called:
-            self._line.setdefault(self._called.popleft())
-        while self._line and len(self._running) < self._concurrency:
-            name, _ = self._line.popitem(last=False)
+        """Start handlers for the next recipients, up to the limit."""
+        while self._notified:
+            self._ready.setdefault(self._notified.popleft())
+        while self._ready and len(self._running) < self._concurrency:
+            name, _ = self._ready.popitem(last=False)
             handler = self._handler_of(name)
-            if handler is None or name in self._running:  # it is in line again when that has ended
+            if handler is None or name in self._running:  # queued again when it ends
                 continue
-            message = self._office.lease(name, self._wanted)
+            message = self._queues.lease(name, self._wanted)
             if message is None:
                 continue
             task = asyncio.get_running_loop().create_task(self._work(name, handler, message))
@@ -199,36 +194,36 @@ class BusProcessor:
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         del self._running[name]
-        self._line.setdefault(name)
+        self._ready.setdefault(name)
         error = None if task.cancelled() else task.exception()
-        if error is not None and name in self._office.recipients:  # else nobody is concerned
-            self._broken = self._broken or error
+        if error is not None and name in self._queues.recipients:  # else it was unregistered
+            self._error = self._error or error
             self._stopping = "forced"
-        self._bell.set()
+        self._wakeup.set()
 
     def _wanted(self, key: int) -> bool:
         if self._last_key is None:
             return True
-        return key <= self._last_key and self._office.store.message_id(key) not in self._given_back
+        return key <= self._last_key and self._queues.store.message_id(key) not in self._returned
 
     def _handler_of(self, name: str) -> Handler | None:
         return self._handler.get(name) if isinstance(self._handler, Mapping) else self._handler
 
     async def _work(self, name: str, handler: Handler, message: Message[Letter]) -> None:
-        await self._office.recorded()
+        await self._queues.recorded()
         try:
             await _call(handler, envelope(message, name))
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - its message's alone
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - affects this message only
             if self._abandoning:
                 return
             self._failed += 1
             await self._settle(name, message, error)
         else:
             self._handled += 1
-            await self._office.store.confirmed(message.acknowledge)
+            await self._queues.store.confirmed(message.acknowledge)
 
     async def _settle(self, name: str, message: Message[Letter], error: BaseException) -> None:
-        """What becomes of a message whose handler raised."""
+        """Retry, reject or release a message whose handler raised."""
         verdict = self._retry.verdict(error, message.delivery_count)
         after = 0.0
         verb: Callable[[], bool] = message.release
@@ -237,24 +232,26 @@ class BusProcessor:
             after = verdict.after
             verb, outcome = (
                 lambda: message.nack(visibility_timeout=after),
-                f"again after {after:g} s",
+                f"retried after {after:g} s",
             )
         elif isinstance(verdict, Reject):
             reason = verdict.reason
             verb, outcome = lambda: message.reject(reason), "rejected"
         if self._stopping != "no":
-            self._given_back.add(message.id)
-        due = self._office.store.clock.now() + round(after * limits.SECOND_NS) if after else 0
-        await self._office.store.confirmed(verb)
-        self._office.settled(name, due)
+            self._returned.add(message.id)
+        due = self._queues.store.clock.now() + round(after * limits.SECOND_NS) if after else 0
+        await self._queues.store.confirmed(verb)
+        self._queues.requeued(name, due)
         why = str(error) if isinstance(error, Verdict) else describe(error)
-        self._office.note(HandlerFailed(message.id, name, message.delivery_count, why, outcome))
+        self._queues.add_event(
+            HandlerFailed(message.id, name, message.delivery_count, why, outcome)
+        )
 
 
 async def _call(handler: Handler, message: Envelope) -> None:
-    """Run a handler where it belongs."""
+    """Run a handler on the event loop or in a thread."""
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - an object whose call is a coroutine
+        getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
     ):
         await handler(message)  # type: ignore[misc]
         return
@@ -264,12 +261,12 @@ async def _call(handler: Handler, message: Envelope) -> None:
 
 
 async def _in_thread(handler: Handler, message: Envelope) -> Any:
-    """In a thread of its own, which a forced exit leaves behind: a pool would be waited for."""
+    """Run a function in a daemon thread: a forced stop must not wait for it, as a pool would."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
 
     def finish(result: Any, error: Exception | None) -> None:
-        if not done.done():  # else nobody waits for it any more
+        if not done.done():  # else it was abandoned
             done.set_result((result, error))
 
     def work() -> None:
@@ -277,13 +274,13 @@ async def _in_thread(handler: Handler, message: Envelope) -> Any:
         failure: Exception | None = None
         try:
             result = handler(message)
-        except Exception as error:  # noqa: BLE001 - it is raised where the handler is awaited
+        except Exception as error:  # noqa: BLE001 - raised where the handler is awaited
             failure = error
-        except BaseException as error:  # noqa: BLE001 - it ends this thread, not the processor
+        except BaseException as error:  # noqa: BLE001 - must not end the processor
             failure = RuntimeError(f"the handler ended with {describe(error)}")
         try:
             loop.call_soon_threadsafe(finish, result, failure)
-        except RuntimeError:  # the processor is gone: its message was given back
+        except RuntimeError:  # the processor has ended
             return
 
     threading.Thread(target=work, name=f"pillarbox-bus-{message.to}", daemon=True).start()

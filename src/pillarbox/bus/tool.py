@@ -1,7 +1,7 @@
-"""`send_message`, a function tool for language models: its schema, and who executes it.
+"""`send_message`, a function tool for language models: its schema and its execution.
 
-Whatever a model calls it with, the answer is a JSON object: what was sent, or `{"error": ...}`
-in words that tell the model what to do instead. A model can't write in another's name.
+The result is always a JSON object: what was sent, or `{"error": ...}` with advice for the model.
+A model can't send in the name of another.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _DESCRIPTION = (
 class SendMessageTool:
     """The tool of one agent.
 
-    `sender` is whom its messages are from, `task_id` the task they belong to. Without them the
-    model itself must give `from`, and may give `taskId`.
+    `sender` and `task_id` are set on all its messages. Without them the model must give `from`,
+    and may give `taskId`.
 
     Examples:
         >>> tool = SendMessageTool(MessageBus("coder"), sender="planner")
@@ -49,8 +49,12 @@ class SendMessageTool:
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the arguments."""
         properties: dict[str, Any] = {
-            "to": {"type": "string", "minLength": 1, "description": "Who shall get the message."},
-            "payload": {"type": "object", "description": "The message itself, any JSON object."},
+            "to": {
+                "type": "string",
+                "minLength": 1,
+                "description": "The recipient of the message.",
+            },
+            "payload": {"type": "object", "description": "The message, any JSON object."},
             "delayMs": {
                 "type": "number",
                 "description": (
@@ -71,7 +75,7 @@ class SendMessageTool:
             properties["taskId"] = {
                 "type": "string",
                 "minLength": 1,
-                "description": "The task that the message belongs to, if there is one.",
+                "description": "The task that the message belongs to, if any.",
             }
         return {
             "type": "object",
@@ -82,24 +86,24 @@ class SendMessageTool:
 
     @property
     def openai(self) -> dict[str, Any]:
-        """For `tools` of OpenAI's chat completions, and of those who follow their format."""
+        """For `tools` of the OpenAI chat completions API."""
         function = {"name": _NAME, "description": _DESCRIPTION, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
     @property
     def anthropic(self) -> dict[str, Any]:
-        """For `tools` of Anthropic's messages."""
+        """For `tools` of the Anthropic messages API."""
         return {"name": _NAME, "description": _DESCRIPTION, "input_schema": self.parameters}
 
     def execute(self, arguments: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
-        """Send what a model asks for; its arguments may be a JSON text. Never raises for them."""
+        """Send with the arguments of a model, as an object or JSON text; never raises for them."""
         try:
             given = json.loads(arguments) if isinstance(arguments, str | bytes) else arguments
         except (ValueError, RecursionError) as error:
             return {"error": f"the arguments are not JSON: {error}"}
-        wrong = self._wrong(given)
-        if wrong is not None:
-            return {"error": wrong}
+        problem = self._problem(given)
+        if problem is not None:
+            return {"error": problem}
         sender, task_id = self._sender or given["from"], self._task_id or given.get("taskId")
         try:
             result = self._bus.send(
@@ -113,8 +117,8 @@ class SendMessageTool:
             return {"error": str(error)}
         return result.to_json()
 
-    def _wrong(self, given: Any) -> str | None:
-        """What is wrong with the arguments, for the model to read; None if nothing is."""
+    def _problem(self, given: Any) -> str | None:
+        """The first error in the arguments, for the model to read; None if there is none."""
         if not isinstance(given, Mapping):
             return f"the arguments must be a JSON object, not {_kind(given)}"
         allowed = self.parameters["properties"].keys() | {"from", "taskId"}
@@ -127,24 +131,24 @@ class SendMessageTool:
         for name in ("to", "from", "taskId"):
             value = given.get(name)
             if value is not None and (not isinstance(value, str) or not value):
-                return f"{name!r} must be a text that is not empty, not {_kind(value)}"
+                return f"{name!r} must be a non-empty string, not {_kind(value)}"
         for name, own in (("from", self._sender), ("taskId", self._task_id)):
             if own is not None and given.get(name) not in (None, own):
-                return f"{name!r} is {own!r} for you: leave it out"
+                return f"{name!r} is fixed to {own!r}: leave it out"
         if not isinstance(given["payload"], Mapping):
             return f"'payload' must be a JSON object, not {_kind(given['payload'])}"
         return None
 
 
 def _kind(value: Any) -> str:
-    """What a JSON value is, in JSON's words."""
+    """The JSON type of a value."""
     kinds = {
         bool: "a boolean",
         dict: "an object",
         float: "a number",
         int: "a number",
-        list: "a list",
-        str: "a text" if value else "an empty text",
+        list: "an array",
+        str: "a string" if value else "an empty string",
         type(None): "null",
     }
     return kinds.get(type(value), type(value).__name__)

@@ -140,7 +140,7 @@ def _announce(broker: Broker, *, json: bool) -> None:
         where = f"{config.data} ({config.durability})" if config.data else "in memory only"
         who = f"{len(config.keys)} keys" if config.keys else "anyone who can connect"
         rows = [
-            ("listening", broker.url),
+            ("on_signals", broker.url),
             ("data", where),
             ("dashboard", str(known["dashboard"])),
             ("open to", who),

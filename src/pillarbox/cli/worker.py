@@ -15,9 +15,9 @@ from rich.text import Text
 from pillarbox.cli.options import command
 from pillarbox.cli.output import OK, UsageError
 from pillarbox.worker.health import serve_health
-from pillarbox.worker.processes import MisconfiguredError, Status, Supervisor
-from pillarbox.worker.signals import listening
-from pillarbox.worker.watch import watching
+from pillarbox.worker.signals import on_signals
+from pillarbox.worker.supervisor import MisconfiguredError, Status, Supervisor
+from pillarbox.worker.watch import on_changes
 
 app = command(
     "worker",
@@ -99,12 +99,12 @@ def _supervise(
         supervisor = Supervisor(
             options, options["processes"], grace=grace, patient=watch, changed=line.show
         )
-        stack.enter_context(listening(lambda number: supervisor.ask_to_stop()))
+        stack.enter_context(on_signals(lambda number: supervisor.ask_to_stop()))
         if health_port is not None:
             port = stack.enter_context(serve_health(health_port, supervisor.status))
             line.say(f"health at http://localhost:{port}/readyz")
         if watch:
-            stack.enter_context(watching(Path.cwd(), supervisor.ask_to_reload))
+            stack.enter_context(on_changes(Path.cwd(), supervisor.ask_to_reload))
         try:
             supervisor.run()
         except MisconfiguredError as error:

@@ -1,4 +1,4 @@
-"""Workers and loops on any mailbox, and the dispatcher that tells what they do."""
+"""Workers and main loops on any mailbox, and the dispatcher of their events."""
 
 from pillarbox.worker.budget import (
     Budget,
@@ -19,16 +19,16 @@ from pillarbox.worker.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from pillarbox.worker.exchange import (
+from pillarbox.worker.job import Job, LeaseLostError, Reject, Release, Retry
+from pillarbox.worker.lease_keeper import LeaseKeeper
+from pillarbox.worker.main_loop import MainLoop, ProviderAdapter, RequestAnswered
+from pillarbox.worker.requests import (
     ErrorReport,
     MainLoopRequest,
     MainLoopResult,
     PromptResponse,
     RequestFailedError,
 )
-from pillarbox.worker.job import Job, LeaseLostError, Reject, Release, Retry
-from pillarbox.worker.lease_keeper import LeaseKeeper
-from pillarbox.worker.main_loop import MainLoop, ProviderAdapter, RequestAnswered
 from pillarbox.worker.retry import RetryPolicy
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""What a request may cost, and until when its answer is of use.
+"""Budgets and deadlines of requests.
 
-A `Budget` and a `Deadline` are plain data that travel with a request. A `Meter` measures one
-run against them: whoever does the work reports to it what was spent.
+A `Budget` and a `Deadline` are sent with a request. A `Meter` checks one run against them:
+the adapter reports to it what it spends.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pillarbox.core.errors import InvalidParameterError
 
 
 class BudgetExceededError(Exception):
-    """The work used more than its budget allows."""
+    """The request used more than its budget."""
 
 
 class DeadlineExceededError(Exception):
-    """The answer would come too late."""
+    """The deadline of the request has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent: tokens, and their cost in your currency."""
+    """Tokens used, and their cost in your currency."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -36,7 +36,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that one request may use; what is None has no bound.
+    """What one request may use at most; None means no limit.
 
     Examples:
         >>> Budget(max_tokens=1_000, max_seconds=30)
@@ -55,7 +55,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment after which nobody waits for the answer any more."""
+    """The time after which the answer is no longer needed."""
 
     expires_at: datetime
 
@@ -67,16 +67,16 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, now: datetime | None = None) -> Deadline:
-        """So many seconds from now."""
+        """The deadline `seconds` from now."""
         return cls((now or datetime.now(UTC)) + timedelta(seconds=seconds))
 
     def seconds_left(self, now: datetime | None = None) -> float:
-        """Negative once it is over."""
+        """Seconds left; negative after the deadline."""
         return (self.expires_at - (now or datetime.now(UTC))).total_seconds()
 
 
 class Meter:
-    """What one run has spent, held against its budget and its deadline. Safe from any thread."""
+    """Checks what one run spends against its budget and its deadline. Thread-safe."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class Meter:
         self.budget = budget or Budget()
         self.deadline = deadline
         self._now = now
-        self._also = also  # raises if there is another reason to end
+        self._also = also  # another check, which may raise
         self._started_at = now()
         self._usage = Usage()
         self._lock = threading.Lock()
 
     @property
     def usage(self) -> Usage:
-        """What was spent so far."""
+        """What was used so far."""
         return self._usage
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline, or the end of the budget's time; infinite if there is neither."""
+        """Seconds until the deadline or the end of the budget; infinite without either."""
         now = self._now()
         left = math.inf if self.deadline is None else self.deadline.seconds_left(now)
         if self.budget.max_seconds is None:
@@ -108,14 +108,14 @@ class Meter:
         return min(left, self.budget.max_seconds - (now - self._started_at).total_seconds())
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Note what was used, and raise if it was too much."""
+        """Record what was used; raises if a limit is exceeded."""
         added = Usage(tokens, cost)
         with self._lock:
             self._usage = Usage(self._usage.tokens + added.tokens, self._usage.cost + added.cost)
         self.check()
 
     def check(self) -> None:
-        """Raise if the work must end: by its budget, its deadline, or a lease that is lost."""
+        """Raise if the budget or the deadline is exceeded, or the lease is lost."""
         self._also()
         for what, used, most in (
             ("tokens", self._usage.tokens, self.budget.max_tokens),
@@ -127,10 +127,10 @@ class Meter:
             return
         if self.deadline is not None and self.deadline.seconds_left(self._now()) <= 0:
             raise DeadlineExceededError(f"the deadline was {self.deadline.expires_at.isoformat()}")
-        raise BudgetExceededError(f"seconds allowed: {self.budget.max_seconds:g}, all used")
+        raise BudgetExceededError(f"seconds used: all {self.budget.max_seconds:g}")
 
 
 def _check_amounts(**amounts: float | None) -> None:
     for name, amount in amounts.items():
         if amount is not None and not 0 <= amount < math.inf:
-            raise InvalidParameterError(name, amount, "a number from 0 up, or None")
+            raise InvalidParameterError(name, amount, "a number of at least 0, or None")

@@ -1,7 +1,7 @@
-"""`@worker(mailbox, retries=5)`: a function that is also a queue's worker.
+"""`@worker(mailbox, retries=5)`: turns a function into the worker of a mailbox.
 
-The function stays callable as it was. `send` puts its argument into the mailbox instead, and `run`
-works here; `pillarbox worker module:function` works in processes of its own.
+The function stays callable. `send` sends its argument to the mailbox, and `run` runs a worker in
+this process; `pillarbox worker module:function` runs workers in processes of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How a handler is to be run, wherever that is."""
+    """The options of a worker."""
 
     mailbox: str | Mailbox[Any] | None = None
     concurrency: int = 1
@@ -38,12 +38,11 @@ class WorkerOptions:
 
     @property
     def retry(self) -> RetryPolicy:
-        """The policy that these make."""
         return RetryPolicy(self.retries, self.backoff)
 
 
 class WorkerFunction(Generic[P, R]):
-    """A handler that knows its mailbox; made by `@worker`."""
+    """A handler with its mailbox, as `@worker` returns it."""
 
     def __init__(self, function: Callable[P, R], options: WorkerOptions) -> None:
         self.function = function
@@ -53,30 +52,30 @@ class WorkerFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
-        """Call the function here and now."""
+        """Call the function itself."""
         return self.function(*arguments, **named)
 
     @property
     def mailbox(self) -> Mailbox[Any]:
-        """The mailbox to send to; opened when it is first asked for."""
+        """The mailbox, opened on first use."""
         if self._mailbox is None:
             self._mailbox = open_for(self.options.mailbox, self.handler, self.options.retry)
         return self._mailbox
 
     def send(self, body: Any, **options: Unpack[SendOptions]) -> str:
-        """Have a worker call the function with this body; the message's id."""
+        """Send a body for a worker to handle; returns the message id."""
         return self.mailbox.send(body, **options)
 
     def send_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
-        """Have workers call the function with each of these."""
+        """Send several bodies; returns the message ids."""
         return self.mailbox.send_many(bodies, **options)
 
     def worker(self, **changes: Any) -> Worker[Any]:
-        """A worker for this function, with these options changed."""
+        """A worker for this function; `changes` override its options."""
         return make_worker(self, replace(self.options, **changes))
 
     def run(self, **changes: Any) -> None:
-        """Work here until SIGTERM or Ctrl-C; a second one gives back what runs, and exits."""
+        """Run a worker until SIGTERM or Ctrl-C; a second signal releases messages and exits."""
         run_until_signalled(self.worker(**changes))
 
 
@@ -90,7 +89,7 @@ def worker(
     time_limit: float | None = None,
     dispatcher: Dispatcher | None = None,
 ) -> Callable[[Callable[P, R]], WorkerFunction[P, R]]:
-    """Make a function the worker of a mailbox.
+    """Turn a function into the worker of a mailbox.
 
     Examples:
         >>> @worker("memory:parcels", retries=5)
@@ -109,10 +108,10 @@ def worker(
 
 
 def make_worker(target: Any, options: WorkerOptions) -> Worker[Any]:
-    """The worker that these options describe, for a function with or without `@worker`."""
+    """The worker for a function, with or without `@worker`."""
     if options.mailbox is None:
         raise InvalidParameterError(
-            "mailbox", None, "given: by --mailbox URL, or by @worker(mailbox) at the handler"
+            "mailbox", None, "given, by --mailbox URL or by @worker(mailbox)"
         )
     function = target.function if isinstance(target, WorkerFunction) else target
     return Worker(

@@ -1,8 +1,8 @@
-"""Publish and subscribe for what a program wants to know about itself: telemetry, not work.
+"""Publish and subscribe within a process, for telemetry.
 
-Every subscriber of an event's class, or of a class above it, is called in the publisher's
-thread, in the order of subscription. Nothing is acknowledged, kept or delivered later. What a
-subscriber raises is logged; the publisher and the other subscribers never notice.
+Every subscriber of an event's class, or of a base class, is called in the publisher's thread, in
+the order of subscription. Events are not stored. An exception of a subscriber is logged, and
+affects neither the publisher nor the other subscribers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Subscriber = Callable[[E], object]
 
 
 class Dispatcher:
-    """Tells all who want to know.
+    """Calls subscribers with published events.
 
     Examples:
         >>> dispatcher = Dispatcher()
@@ -36,7 +36,7 @@ class Dispatcher:
         self._by_class: dict[type[Any], tuple[Subscriber[Any], ...]] = {}
 
     def subscribe(self, event_type: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
-        """Call `subscriber` with each event of this class, until the answer is called."""
+        """Call `subscriber` with each event of this class; returns a function to unsubscribe."""
         entry = (event_type, subscriber)
         with self._lock:
             self._change((*self._entries, entry))
@@ -48,11 +48,11 @@ class Dispatcher:
         return unsubscribe
 
     def publish(self, event: object) -> None:
-        """Tell the subscribers of this event; never raises what one of them raised."""
+        """Call the subscribers of this event; logs their exceptions."""
         for subscriber in self._subscribers(type(event)):
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001 - whatever it is, it is not the publisher's fault
+            except Exception:  # noqa: BLE001 - must not reach the publisher
                 logger.exception(
                     "subscriber failed",
                     event_type=type(event).__qualname__,
@@ -60,7 +60,7 @@ class Dispatcher:
                 )
 
     def wants(self, event_type: type[Any]) -> bool:
-        """Whether anyone would hear of it: an event that nobody wants need not be made."""
+        """Whether there are subscribers; if not, the event need not be created."""
         return bool(self._subscribers(event_type))
 
     def _subscribers(self, event_type: type[Any]) -> tuple[Subscriber[Any], ...]:
@@ -72,7 +72,6 @@ class Dispatcher:
         return known
 
     def _change(self, entries: tuple[tuple[type[Any], Subscriber[Any]], ...]) -> None:
-        # A new dict, so that a publisher keeps the answer it has; under the lock, so that
-        # no answer worked out from the old entries is put into it.
+        # A new dict, because publishers read the old one without the lock.
         self._entries = entries
         self._by_class = {}

@@ -1,8 +1,8 @@
 """A worker: receives from one mailbox and runs a handler on each message, many at a time.
 
-It claims only what can start, keeps the leases of what runs, and acknowledges when the handler
-has returned (and its answer, if one was asked for, has been sent). `stop` drains: what runs ends,
-what was never started goes back uncounted. `stop` may be called from any thread.
+It receives no more than it can start, extends leases while handlers run, and acknowledges a
+message when its handler has returned and the reply, if requested, has been sent. `stop` drains:
+running handlers finish, and messages not yet started are released without counting a delivery.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
+from pillarbox.worker.acknowledger import Acknowledger
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import (
     LeaseLost,
@@ -28,13 +29,11 @@ from pillarbox.worker.events import (
     WorkerStopped,
 )
 from pillarbox.worker.handler import Handler
-from pillarbox.worker.intake import Intake
 from pillarbox.worker.job import Job, Outcome, Release, Verdict
-from pillarbox.worker.lease_keeper import LeaseKeeper, Terms
-from pillarbox.worker.retry import RetryPolicy, answer_not_sent, describe
-from pillarbox.worker.settler import Settler
-from pillarbox.worker.tasks import TaskCrew
-from pillarbox.worker.threads import ThreadCrew
+from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
+from pillarbox.worker.pools import TaskPool, ThreadPool
+from pillarbox.worker.receiver import Receiver
+from pillarbox.worker.retry import RetryPolicy, describe, reply_not_sent
 
 T = TypeVar("T")
 
@@ -44,7 +43,7 @@ Respond = Callable[[Job[Any], Any], object]
 
 
 class Worker(Generic[T]):
-    """Runs `handler` on the messages of a mailbox, given as itself or by its URL.
+    """Runs `handler` on the messages of a mailbox, given as an object or by URL.
 
     Examples:
         >>> from pillarbox import InMemoryMailbox
@@ -81,86 +80,86 @@ class Worker(Generic[T]):
         self._clock: Clock = clock or SystemClock()
         self._respond = respond or _reply
         self._keeper = LeaseKeeper(self._clock, self._lost)
-        self._intake = Intake(
-            Terms(self.mailbox, visibility_timeout, time_limit),
+        self._receiver = Receiver(
+            LeaseTerms(self.mailbox, visibility_timeout, time_limit),
             self._keeper,
             self._clock,
             wait=wait_time_seconds,
             failed=lambda error: self.dispatcher.publish(ReceiveFailed(self.mailbox.name, error)),
         )
-        self._crew = (
-            TaskCrew(concurrency, self._intake, self._work_in_task)
+        self._pool = (
+            TaskPool(concurrency, self._receiver, self._work_in_task)
             if self.handler.is_async
-            else ThreadCrew(concurrency, self._intake, self._work)
+            else ThreadPool(concurrency, self._receiver, self._work)
         )
-        self._settler: Settler | None = None
+        self._acknowledger: Acknowledger | None = None
 
     @property
     def connected(self) -> bool:
-        """Whether the mailbox answered the last time it was asked."""
-        return self._intake.connected
+        """Whether the last receive succeeded."""
+        return self._receiver.connected
 
     @property
     def busy(self) -> int:
-        """How many handlers run now."""
-        return self._crew.busy
+        """Number of handlers running now."""
+        return self._pool.busy
 
     @property
     def done(self) -> int:
-        """How many messages were settled, whatever became of them."""
-        return 0 if self._settler is None else self._settler.done
+        """Number of messages handled, whatever the outcome."""
+        return 0 if self._acknowledger is None else self._acknowledger.done
 
     @property
     def failed(self) -> int:
-        """How many of them because their handler, or its answer, failed."""
-        return 0 if self._settler is None else self._settler.failed
+        """Number of messages whose handler or reply failed."""
+        return 0 if self._acknowledger is None else self._acknowledger.failed
 
     def run(self, *, max_receives: int | None = None) -> None:
-        """Work until `stop`, or until so many receives were done with. Once for each worker."""
-        if self._settler is not None:
-            raise RuntimeError("this worker has been run before: make another")
-        settler = Settler(self.mailbox, self._keeper, self._clock, self._late)
-        self._settler = settler
+        """Work until `stop`, or for `max_receives` receives. A worker runs once."""
+        if self._acknowledger is not None:
+            raise RuntimeError("a worker can run only once; create another")
+        acknowledger = Acknowledger(self.mailbox, self._keeper, self._clock, self._late)
+        self._acknowledger = acknowledger
         self.dispatcher.publish(WorkerStarted(self.mailbox.name, self.concurrency))
         try:
-            if not self._intake.stopping.is_set():
-                self._crew.start(max_receives)
-                self._crew.drained.wait()
+            if not self._receiver.stopping.is_set():
+                self._pool.start(max_receives)
+                self._pool.drained.wait()
         finally:
             self.stop()
-            self._crew.drained.wait()
-            settler.close()
+            self._pool.drained.wait()
+            acknowledger.close()
             self._keeper.close()
-            self._leave()
-        if self._crew.error is not None:
-            raise self._crew.error
+            self._shut_down()
+        if self._pool.error is not None:
+            raise self._pool.error
 
     def stop(self) -> None:
-        """Claim nothing more and let what runs end; `run` returns then. Also before `run`."""
-        self._intake.stop()
-        self._crew.stop()
+        """Receive nothing more; `run` returns when running handlers have finished. Thread-safe."""
+        self._receiver.stop()
+        self._pool.stop()
 
     def abort(self) -> int:
-        """Give back what runs, uncounted, without waiting for it; how many that were.
+        """Release the messages of running handlers without waiting; returns their number.
 
         For a process that is about to exit: the handlers are not stopped.
         """
         self.stop()
-        if self._settler is not None:
-            self._settler.close(timeout=1)
+        if self._acknowledger is not None:
+            self._acknowledger.close(timeout=1)
         running = [held for held in self._keeper.held() if not held.settled]
         self._keeper.close()
         return sum(self.mailbox.release_many([held.message for held in running]))
 
-    def _leave(self) -> None:
-        self._crew.leave()
+    def _shut_down(self) -> None:
+        self._pool.shut_down()
         if self._owns:
-            self.mailbox.close()  # wakes the receive that may be parked
-            self._crew.join()
+            self.mailbox.close()  # wakes a receive that still waits
+            self._pool.join()
         self.dispatcher.publish(WorkerStopped(self.mailbox.name))
 
     def _work(self, job: Job[Any]) -> None:
-        """One message in a thread: handle, respond, settle."""
+        """Handle one message in a thread: call, reply, settle."""
         dispatcher = self.dispatcher
         if dispatcher.wants(TaskStarted):
             dispatcher.publish(TaskStarted(job))
@@ -170,37 +169,37 @@ class Worker(Generic[T]):
             try:
                 self._respond(job, result)
             except Exception as error:  # noqa: BLE001 - as below
-                verdict = self._unanswered(job, error)
-        except BaseException as error:  # noqa: BLE001 - the policy decides what becomes of it
+                verdict = self._reply_failed(job, error)
+        except BaseException as error:  # noqa: BLE001 - the retry policy decides
             verdict = self._failed(job, error)
         self._end(job, verdict)
 
     async def _work_in_task(self, job: Job[Any]) -> None:
-        """One message in an asyncio task."""
+        """The same in an asyncio task."""
         if self.dispatcher.wants(TaskStarted):
             self.dispatcher.publish(TaskStarted(job))
         verdict: Verdict | None = None
         try:
             result = await self.handler.call(job)
             try:
-                # A reply waits for its mailbox, so it must not run in the event loop.
+                # Sending a reply blocks, so it must not run in the event loop.
                 if self._respond is not _reply or job.message.reply_to is not None:
                     await asyncio.to_thread(self._respond, job, result)
             except Exception as error:  # noqa: BLE001 - as below
-                verdict = self._unanswered(job, error)
+                verdict = self._reply_failed(job, error)
         except asyncio.CancelledError as error:
             verdict = Release() if job.lost is not None else self._failed(job, error)
-        except BaseException as error:  # noqa: BLE001 - the policy decides what becomes of it
+        except BaseException as error:  # noqa: BLE001 - the retry policy decides
             verdict = self._failed(job, error)
         self._end(job, verdict)
 
     def _end(self, job: Job[Any], verdict: Verdict | None) -> None:
-        assert self._settler is not None
+        assert self._acknowledger is not None
         if self.dispatcher.wants(TaskEnded):
             outcome: Outcome = "acknowledged" if verdict is None else verdict.outcome
             error = verdict.__cause__ if verdict is not None else None
             self.dispatcher.publish(TaskEnded(job, outcome, error, job.seconds(self._clock.now())))
-        self._settler.put(job, verdict, may_wait=not self.handler.is_async)
+        self._acknowledger.put(job, verdict, may_wait=not self.handler.is_async)
 
     def _failed(self, job: Job[Any], error: BaseException) -> Verdict:
         verdict = self.retry.verdict(error, job.message.delivery_count)
@@ -220,13 +219,13 @@ class Worker(Generic[T]):
         )
         return verdict
 
-    def _unanswered(self, job: Job[Any], error: Exception) -> Verdict:
+    def _reply_failed(self, job: Job[Any], error: Exception) -> Verdict:
         if isinstance(error, SerializationError | InvalidParameterError):
-            return self._failed(job, error)  # it would fail the same way after any time
-        verdict = answer_not_sent(error, job.message.delivery_count)
+            return self._failed(job, error)  # a retry of the reply would fail too
+        verdict = reply_not_sent(error, job.message.delivery_count)
         verdict.__cause__ = error
         logger.warning(
-            "answer not sent; the request is done again later",
+            "reply not sent; the message will be handled again",
             mailbox=self.mailbox.name,
             message_id=job.id,
             seconds=verdict.after,
@@ -238,11 +237,11 @@ class Worker(Generic[T]):
         self.dispatcher.publish(LeaseLost(job, job.lost))
 
     def _late(self, job: Job[Any]) -> None:
-        """Its lease was over before it could be settled."""
+        """The lease expired before the message was settled."""
         if job.lost is None:
-            job.lost = "it had run out before the message was settled"
+            job.lost = "it expired before the message was settled"
             logger.warning(
-                "settled too late: the message is delivered again",
+                "settled too late: the message will be delivered again",
                 mailbox=self.mailbox.name,
                 message_id=job.id,
             )
@@ -258,26 +257,26 @@ def _check_times(visibility_timeout: float, time_limit: float | None) -> None:
 
 
 def _reply(job: Job[Any], result: Any) -> None:
-    """The answer is what the handler returned, if the sender asked for one."""
+    """Send the return value of the handler if the sender asked for a reply."""
     if job.message.reply_to is not None:
         job.message.reply(result)
 
 
 def open_for(mailbox: Mailbox[Any] | str | None, handler: Handler, retry: RetryPolicy) -> Any:
-    """The mailbox of a handler: opened for its body type and its retries, or as it was given."""
+    """Open the mailbox of a handler with its body type and retries; an object is only checked."""
     policy = retry.dead_letters
     if isinstance(mailbox, str):
         options = {} if policy is None else {"dead_letters": policy}
         return open_mailbox(mailbox, handler.body_type, **options)
     if mailbox is None or inspect.iscoroutinefunction(getattr(mailbox, "receive", None)):
         raise InvalidParameterError(
-            "mailbox", mailbox, "a Mailbox or a URL (a coroutine handler takes one, too)"
+            "mailbox", mailbox, "a Mailbox or a URL (for coroutine handlers, too)"
         )
     if policy is not None and mailbox.dead_letters is None:
         raise InvalidParameterError(
             "retries",
             retry.retries,
-            f"given for a mailbox with dead letters, and {mailbox.name!r} has none: open it with "
-            f"dead_letters=DeadLetterPolicy({policy.max_deliveries}), or leave retries out",
+            f"None for {mailbox.name!r}, which has no dead-letter queue; or open the mailbox with "
+            f"dead_letters=DeadLetterPolicy({policy.max_deliveries})",
         )
     return mailbox

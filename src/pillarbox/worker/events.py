@@ -1,4 +1,4 @@
-"""What a worker tells its dispatcher. An event is only made if someone has subscribed to it.
+"""The events of a worker. An event is created only if there are subscribers.
 
 `TaskStarted` and `TaskEnded` are published where the handler runs: in its thread, or in its
 asyncio task.
@@ -14,7 +14,7 @@ from pillarbox.worker.job import Job, Outcome
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
-    """A worker begins to receive."""
+    """A worker starts to receive."""
 
     queue: str
     concurrency: int
@@ -22,7 +22,7 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStopped:
-    """A worker has settled everything it held, or given it back."""
+    """A worker has settled or released all its messages."""
 
     queue: str
 
@@ -36,7 +36,7 @@ class TaskStarted:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A handler has ended; `error` is what it raised, if that was a failure."""
+    """A handler has ended; `error` is the exception, if it failed."""
 
     job: Job[Any]
     outcome: Outcome
@@ -46,7 +46,7 @@ class TaskEnded:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """A message may be with another consumer while its handler still runs, or just after."""
+    """A lease is lost: another consumer may receive the message while its handler runs."""
 
     job: Job[Any]
     why: str
@@ -54,7 +54,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFailed:
-    """The mailbox could not be received from; the worker tries again."""
+    """A receive failed; the worker retries."""
 
     queue: str
     error: BaseException

@@ -1,9 +1,9 @@
-"""A handler as its author wrote it: plain or coroutine, with or without the job.
+"""A handler: a plain function or a coroutine function, with or without the job.
 
     def handle(order: Order) -> None: ...
     async def handle(order: Order, job: Job[Order]) -> Receipt: ...
 
-The annotation of the first parameter is the type of the bodies, unless another is given.
+The annotation of the first parameter is the type of the bodies.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.worker.job import Job
 
-_FORM = "a function or coroutine function of one parameter, the body, or two, the body and the job"
+_FORM = "a function or coroutine function with the parameters (body) or (body, job)"
 
 
 class Handler:
-    """What a worker needs to know of a function."""
+    """A function with what a worker must know about it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -40,13 +40,13 @@ class Handler:
         self.body_type = _annotation(function, called, names[0])
 
     def call(self, job: Job[Any]) -> Any:
-        """Call it; a coroutine function answers with a coroutine."""
+        """Call the function; a coroutine function returns a coroutine."""
         if self.wants_job:
             result = self.function(job.message.body, job)
         else:
             result = self.function(job.message.body)
         if not self.is_async and type(result) is CoroutineType:
-            result.close()  # nothing was done, and to acknowledge it would lose the message
+            result.close()  # never ran, so the message must not be acknowledged
             raise TypeError(f"handler {self.name} returned a coroutine: define it with async def")
         return result
 
@@ -54,7 +54,7 @@ class Handler:
 def _parameters(function: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins don't tell
+    except (TypeError, ValueError):  # some builtins have no signature
         return ["body"]
     positional = [
         each
@@ -70,16 +70,16 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         or any(each.kind is each.KEYWORD_ONLY for each in needed)
     ):
         raise InvalidParameterError("handler", function, _FORM)
-    # A second parameter with a default is the author's own.
+    # A second parameter with a default is not the job.
     wanted = [each.name for each in positional[:2] if each is positional[0] or each in needed]
     return wanted or ["body"]
 
 
 def _annotation(function: Any, called: Any, name: str) -> Any:
-    for place in (function, called):
+    for candidate in (function, called):
         try:
-            hints = typing.get_type_hints(inspect.unwrap(place))
-        except (TypeError, NameError):  # not a function, or a name that only checkers know
+            hints = typing.get_type_hints(inspect.unwrap(candidate))
+        except (TypeError, NameError):  # not a function, or a name under TYPE_CHECKING
             continue
         if name in hints:
             return hints[name]
@@ -87,7 +87,7 @@ def _annotation(function: Any, called: Any, name: str) -> Any:
 
 
 def load(path: str) -> Any:
-    """What `package.module:name` names; the current directory is looked into first."""
+    """Import `package.module:name`, searching the current directory first."""
     module_name, colon, name = path.partition(":")
     if not module_name or not colon or not name:
         raise InvalidParameterError("handler", path, "of the form package.module:function")
@@ -98,14 +98,14 @@ def load(path: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there; something that it imports is not
+            raise  # the module exists but fails to import another
         raise InvalidParameterError(
-            "handler", path, f"in a module that can be imported ({error}, looked into {here} first)"
+            "handler", path, f"in a module that can be imported ({error}; searched {here} first)"
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise InvalidParameterError(
-                "handler", path, f"the name of something in {module_name}; it has no {part!r}"
+                "handler", path, f"a name in {module_name}, which has no {part!r}"
             )
         found = getattr(found, part)
     return found

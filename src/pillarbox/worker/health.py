@@ -1,7 +1,7 @@
-"""How others see whether a worker lives: `/livez`, `/readyz` and `/metrics` over HTTP.
+"""Health checks of a worker over HTTP: `/livez`, `/readyz` and `/metrics`.
 
-Alive: the supervisor answers, and no process of it keeps dying. Ready: every process has reached
-its mailbox, and none is asked to stop. 200 or 503, with the figures as JSON.
+Live: no process keeps crashing. Ready: every process has reached its mailbox, and the worker is
+not draining. The answer is 200 or 503, with the figures as JSON.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from pillarbox.worker.processes import Status
+from pillarbox.worker.supervisor import Status
 
-DEATHS_MAX = 5  # in a row
+DEATHS_MAX = 5  # in succession
 _JSON = "application/json"
 _METRICS = {
-    "done_total": ("counter", "Messages settled, whatever became of them"),
+    "done_total": ("counter", "Messages handled, whatever the outcome"),
     "failed_total": ("counter", "Handlers that failed"),
-    "busy": ("gauge", "Handlers that run now"),
+    "busy": ("gauge", "Handlers running now"),
     "ready": ("gauge", "Processes that have reached their mailbox"),
-    "processes": ("gauge", "Processes that there should be"),
+    "processes": ("gauge", "Processes configured"),
 }
 
 
 def metrics(now: Status) -> str:
-    """The figures as Prometheus reads them; for more, see `pillarbox.telemetry`."""
+    """The figures in the Prometheus format; `pillarbox.telemetry` has more."""
     lines = []
     for name, (kind, what) in _METRICS.items():
         full = f"pillarbox_worker_{name}"
@@ -44,7 +44,7 @@ _CHECKS: dict[str, Callable[[Status], bool]] = {
 
 
 class _Answer(BaseHTTPRequestHandler):
-    """Answers one request; `server` knows the status."""
+    """Answers one request."""
 
     server: _Server
 
@@ -70,7 +70,7 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Nobody wants a line for each probe."""
+        """Log nothing for probes."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -83,7 +83,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serve_health(port: int, status: Callable[[], Status], host: str = "") -> Iterator[int]:
-    """Answer on this port meanwhile (0: any free one); the port."""
+    """Serve on this port (0: any free port) inside the `with` block; yields the port."""
     with _Server((host, port), status) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

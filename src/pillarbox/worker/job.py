@@ -1,7 +1,7 @@
-"""One message in a worker's hands, and what a handler may decide about it.
+"""One message as its handler sees it, and what the handler may decide about it.
 
-A handler that returns is done: its message is acknowledged. One that raises `Retry`, `Reject` or
-`Release` has decided; whatever else it raises is a failure, and the retry policy decides.
+If the handler returns, its message is acknowledged. It may raise `Retry`, `Reject` or `Release`.
+Any other exception is a failure, for which the retry policy decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.mailbox.message import Message
-from pillarbox.worker.lease_keeper import Held, LeaseKeeper, Terms
+from pillarbox.worker.lease_keeper import HeldMessage, LeaseKeeper, LeaseTerms
 
 T = TypeVar("T")
 
@@ -21,23 +21,23 @@ Outcome = Literal["acknowledged", "retried", "rejected", "released"]
 
 
 class Verdict(Exception):
-    """What becomes of a message that was not simply done."""
+    """What to do with a message instead of acknowledging it."""
 
     outcome: ClassVar[Outcome]
 
 
 class Retry(Verdict):
-    """Try again: at once, or `after` so many seconds. The delivery counts."""
+    """Retry the message, at once or `after` this many seconds. The delivery counts."""
 
     outcome = "retried"
 
     def __init__(self, after: float = 0, why: str = "") -> None:
-        super().__init__(why or f"try again after {after:g} seconds")
+        super().__init__(why or f"retry after {after:g} seconds")
         self.after = after
 
 
 class Reject(Verdict):
-    """Nobody can do this: to the dead letters, with this reason, whatever the retries left."""
+    """Dead-letter the message with this reason, even if retries are left."""
 
     outcome = "rejected"
 
@@ -47,19 +47,19 @@ class Reject(Verdict):
 
 
 class Release(Verdict):
-    """Not for this worker: give it back with no delivery counted."""
+    """Return the message to the queue without counting the delivery."""
 
     outcome = "released"
 
 
 class LeaseLostError(Exception):
-    """The lease is gone: another consumer may have the message by now."""
+    """The lease is lost: another consumer may have the message by now."""
 
 
-class Job(Held[T], Generic[T]):
-    """A message that is being handled. A handler with a second parameter is given it.
+class Job(HeldMessage[T], Generic[T]):
+    """A message that is being handled: the second argument of a handler that takes two.
 
-    `lost` says why the lease is gone, once it is; work that goes on after that may be done twice.
+    `lost` is None, or the reason why the lease is lost; work after that may be done twice.
     """
 
     __slots__ = ("_keeper", "_stopping")
@@ -67,7 +67,7 @@ class Job(Held[T], Generic[T]):
     def __init__(
         self,
         message: Message[T],
-        terms: Terms[T],
+        terms: LeaseTerms[T],
         now: int,
         keeper: LeaseKeeper,
         stopping: threading.Event,
@@ -78,17 +78,17 @@ class Job(Held[T], Generic[T]):
 
     @property
     def body(self) -> T:
-        """What the sender sent."""
+        """The body of the message."""
         return self.message.body
 
     @property
     def id(self) -> str:
-        """The message's id: the same for every delivery."""
+        """The message id, the same for every delivery."""
         return self.message.id
 
     @property
     def queue(self) -> str:
-        """The name of the mailbox it came from."""
+        """The name of the mailbox."""
         return self.terms.mailbox.name
 
     @property
@@ -98,7 +98,7 @@ class Job(Held[T], Generic[T]):
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What the sender wrote beside the body."""
+        """The attributes of the message."""
         return self.message.attributes
 
     @property
@@ -108,24 +108,24 @@ class Job(Held[T], Generic[T]):
 
     @property
     def stopping(self) -> bool:
-        """True once the worker was asked to stop: long work may end early, by `Release`."""
+        """True once the worker is stopping; a long handler may then raise `Release`."""
         return self._stopping.is_set()
 
     def check(self) -> None:
-        """Raise `LeaseLostError` if the lease is gone: for a handler with many steps."""
+        """Raise `LeaseLostError` if the lease is lost. Call it between the steps of a handler."""
         if self.lost is not None:
             raise LeaseLostError(
                 f"the lease on message {self.id} of mailbox {self.queue!r} is lost: {self.lost}; "
-                "stop, and undo or make harmless what was done"
+                "stop, and roll back what was done"
             )
 
     def extend(self, timeout: float) -> bool:
-        """Ask for a longer lease than the keeper does; it is never shortened.
+        """Extend the lease beyond what the worker does; it is never shortened.
 
-        This waits for the mailbox: in a coroutine, `await asyncio.to_thread(job.extend, timeout)`.
+        This blocks. In a coroutine, `await asyncio.to_thread(job.extend, timeout)`.
         """
         return self._keeper.extend(self, timeout)
 
     def seconds(self, now: int) -> float:
-        """How long it has been worked on."""
+        """Seconds since the message was received."""
         return (now - self.started_at) / SECOND_NS

@@ -1,9 +1,8 @@
-"""Keeps leases alive while work goes on: one thread for all that a process holds.
+"""Extends leases while handlers run: one thread for all messages that a process holds.
 
-A lease is extended by its own timeout when a third of it is over, so two renewals may fail
-before it runs out. A deadline is never moved nearer. When a lease is lost, whoever holds it is
-told: by `lost`, and by its `on_lost`. A process that stands still extends nothing, and that is
-the point: its messages come back.
+A lease is extended by its timeout when a third of it is over, so two renewals may fail before it
+expires. It is never shortened. When a lease is lost, `lost` is set and `on_lost` is called. A
+frozen process extends nothing, so its messages are delivered again.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from pillarbox.mailbox.waiters import open_gate
 
 T = TypeVar("T")
 
-_RENEWALS = 3  # in the time of one lease
-_TRIES = 10  # in the time of one lease, when the server can't be reached
+_RENEWALS = 3  # per lease
+_TRIES = 10  # per lease while the server can't be reached
 
 
-class Terms(Generic[T]):
-    """On what terms messages are held: from which mailbox, for how long, how long at most."""
+class LeaseTerms(Generic[T]):
+    """The mailbox of messages, their visibility timeout, and how long they may be held at most."""
 
     __slots__ = ("limit_ns", "mailbox", "span_ns", "timeout")
 
@@ -40,8 +39,8 @@ class Terms(Generic[T]):
         self.limit_ns = NEVER if limit is None else round(limit * SECOND_NS)
 
 
-class Held(Generic[T]):
-    """A message that someone works on, and what is known of its lease."""
+class HeldMessage(Generic[T]):
+    """A message that is being handled, and the state of its lease."""
 
     __slots__ = (
         "lost",
@@ -54,19 +53,19 @@ class Held(Generic[T]):
         "until",
     )
 
-    def __init__(self, message: Message[T], terms: Terms[T], now: int) -> None:
+    def __init__(self, message: Message[T], terms: LeaseTerms[T], now: int) -> None:
         self.message = message
         self.terms = terms
-        self.lost: str | None = None  # why, once the lease is gone
+        self.lost: str | None = None  # the reason, once the lease is lost
         self.on_lost: Callable[[], object] | None = None
-        self.settled = False  # nobody works on it any more
+        self.settled = False  # its handler is done
         self.started_at = now
         self.until = now + terms.span_ns
         self.renew_at = now + terms.span_ns // _RENEWALS
 
 
 class LeaseKeeper:
-    """Extends the leases of everything that is held, until it is dropped.
+    """Extends the leases of held messages until they are dropped.
 
     Examples:
         >>> from pillarbox import InMemoryMailbox
@@ -80,13 +79,15 @@ class LeaseKeeper:
     """
 
     def __init__(
-        self, clock: Clock | None = None, on_lost: Callable[[Held[Any]], object] | None = None
+        self,
+        clock: Clock | None = None,
+        on_lost: Callable[[HeldMessage[Any]], object] | None = None,
     ) -> None:
         self._on_lost = on_lost
         self._clock: Clock = clock or SystemClock()
         self.now = self._clock.now
         self._lock = threading.Lock()
-        self._held: dict[int, Held[Any]] = {}
+        self._held: dict[int, HeldMessage[Any]] = {}
         self._wake_at = NEVER
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -96,52 +97,52 @@ class LeaseKeeper:
     @contextmanager
     def holding(
         self, mailbox: Mailbox[T], message: Message[T], timeout: float
-    ) -> Iterator[Held[T]]:
-        """Hold one message that was just received with this visibility timeout."""
-        held = Held(message, Terms(mailbox, timeout), self.now())
+    ) -> Iterator[HeldMessage[T]]:
+        """Hold a message that was just received with this visibility timeout."""
+        held = HeldMessage(message, LeaseTerms(mailbox, timeout), self.now())
         self.hold([held])
         try:
             yield held
         finally:
             self.drop([held])
 
-    def hold(self, helds: Iterable[Held[Any]]) -> None:
-        """Extend these from now on."""
+    def hold(self, helds: Iterable[HeldMessage[Any]]) -> None:
+        """Extend the leases of these from now on."""
         with self._lock:
             earliest = NEVER
             for held in helds:
                 self._held[id(held)] = held
                 earliest = min(earliest, held.renew_at)
-            if earliest < self._wake_at:  # seldom: the thread looks at everything when it wakes
+            if earliest < self._wake_at:  # rare: the thread checks all messages when it wakes
                 self._wake_at = earliest
-                self._rouse()
+                self._wake()
 
-    def drop(self, helds: Iterable[Held[Any]]) -> None:
-        """These are settled, or nobody works on them any more."""
+    def drop(self, helds: Iterable[HeldMessage[Any]]) -> None:
+        """Stop extending the leases of these."""
         with self._lock:
             for held in helds:
                 self._held.pop(id(held), None)
 
-    def extend(self, held: Held[Any], timeout: float) -> bool:
-        """Let this lease end no sooner than `timeout` seconds from now; False if it is gone."""
+    def extend(self, held: HeldMessage[Any], timeout: float) -> bool:
+        """Extend a lease to at least `timeout` seconds from now; False if it is lost."""
         span = round(timeout * SECOND_NS)
         now = self.now()
         if held.lost is not None or now + span <= held.until:
             return held.lost is None
         if not held.message.extend_visibility(timeout):
-            self._lose(held, "it had run out before it could be extended")
+            self._lose(held, "it expired before it could be extended")
             return False
         with self._lock:
             held.until = max(held.until, now + span)
         return True
 
-    def held(self) -> list[Held[Any]]:
-        """What is held now."""
+    def held(self) -> list[HeldMessage[Any]]:
+        """The messages held now."""
         with self._lock:
             return list(self._held.values())
 
     def close(self) -> None:
-        """Extend nothing any more."""
+        """Stop extending leases."""
         with self._lock:
             self._closed = True
             self._held.clear()
@@ -150,8 +151,8 @@ class LeaseKeeper:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _rouse(self) -> None:
-        """Let the thread look at its next time. Needs the lock."""
+    def _wake(self) -> None:
+        """Start the thread, or wake it to read `_wake_at`. Needs the lock."""
         if self._closed:
             return
         if self._thread is None:
@@ -170,10 +171,10 @@ class LeaseKeeper:
                 self._renew()
 
     def _renew(self) -> None:
-        """Extend all that is due, a batch for each mailbox, and find the next time."""
+        """Extend the leases that are due, one batch per mailbox, and compute the next time."""
         now = self.now()
-        due: dict[int, list[Held[Any]]] = {}
-        over: list[Held[Any]] = []
+        due: dict[int, list[HeldMessage[Any]]] = {}
+        over: list[HeldMessage[Any]] = []
         with self._lock:
             for held in self._held.values():
                 if now - held.started_at >= held.terms.limit_ns:
@@ -181,7 +182,7 @@ class LeaseKeeper:
                 elif now >= held.renew_at:
                     due.setdefault(id(held.terms), []).append(held)
         for held in over:
-            self._lose(held, "it was held for as long as it may be")
+            self._lose(held, "the time limit of the message is over")
         for batch in due.values():
             self._extend_batch(batch, batch[0].terms, now)
         with self._lock:
@@ -191,28 +192,31 @@ class LeaseKeeper:
             )
             self._wake_at = min(times, default=NEVER)
 
-    def _extend_batch(self, batch: list[Held[Any]], terms: Terms[Any], now: int) -> None:
+    def _extend_batch(
+        self, batch: list[HeldMessage[Any]], terms: LeaseTerms[Any], now: int
+    ) -> None:
         until = now + terms.span_ns
         for held in batch:
             held.renew_at = now + terms.span_ns // _RENEWALS
-        # What its holder has extended for longer must not be shortened.
+        # Skip leases that the handler has extended for longer.
         batch = [held for held in batch if held.until < until]
         if not batch:
             return
         try:
             messages = [held.message for held in batch]
             answers = terms.mailbox.extend_visibility_many(messages, terms.timeout)
-        except Exception as error:  # noqa: BLE001 - this thread must live: others' leases need it
-            self._try_again(batch, terms, error)
+        except Exception as error:  # noqa: BLE001 - the thread must live for the other leases
+            self._retry(batch, terms, error)
             return
         for held, kept in zip(batch, answers, strict=True):
             if kept:
                 held.until = max(held.until, until)
             else:
-                self._lose(held, "it had run out before it could be extended")
+                self._lose(held, "it expired before it could be extended")
 
-    def _try_again(self, batch: list[Held[Any]], terms: Terms[Any], error: Exception) -> None:
-        """Soon, if there is time left."""
+    def _retry(
+        self, batch: list[HeldMessage[Any]], terms: LeaseTerms[Any], error: Exception
+    ) -> None:
         now = self.now()
         level = "warning" if isinstance(error, MailboxError) else "exception"
         getattr(logger, level)(
@@ -227,13 +231,13 @@ class LeaseKeeper:
             else:
                 held.renew_at = min(now + terms.span_ns // _TRIES, held.until)
 
-    def _lose(self, held: Held[Any], why: str) -> None:
+    def _lose(self, held: HeldMessage[Any], why: str) -> None:
         with self._lock:
             if self._held.pop(id(held), None) is None or held.settled:
-                return  # it is over, and well
+                return  # already settled
             held.lost = why
         logger.warning(
-            "lease lost: the message may be with another consumer",
+            "lease lost: another consumer may receive the message",
             mailbox=held.terms.mailbox.name,
             message_id=held.message.id,
             why=why,

@@ -1,8 +1,8 @@
-"""MainLoop: answers requests from one mailbox into another, through an adapter.
+"""MainLoop: receives requests from one mailbox, and sends the adapter's answers to another.
 
-The answer is sent before the request is acknowledged. Whatever the adapter raises becomes an
-answer too. If the answer can't be sent the request rests for a minute, then for two, then four;
-one that kills its process comes back when its lease ends, and dies by its mailbox's policy.
+The answer is sent before the request is acknowledged. An exception of the adapter becomes an
+answer, too. If the answer can't be sent, the request is retried after 1, 2, 4... minutes. A
+request that kills its process returns when its lease expires, until it is dead-lettered.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.worker.budget import Budget, Meter
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.engine import Worker
-from pillarbox.worker.exchange import (
+from pillarbox.worker.job import Job, LeaseLostError, Release, Verdict
+from pillarbox.worker.requests import (
     ErrorReport,
     MainLoopRequest,
     MainLoopResult,
     PromptResponse,
 )
-from pillarbox.worker.job import Job, LeaseLostError, Release, Verdict
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
 
 
 class ProviderAdapter(Protocol[OutputT]):
-    """Whoever knows how to answer: a model's API, or any function.
+    """Answers prompts: the API of a model, or any function.
 
-    It may be a coroutine function; then it is cut off when its time is over. A plain one asks
-    `meter.seconds_left`; what it brings too late is refused.
+    A coroutine function is cancelled when its time is over. A plain function should check
+    `meter.seconds_left`: an answer that comes too late is discarded.
     """
 
     def evaluate(
         self, prompt: Any, *, meter: Meter
     ) -> PromptResponse[OutputT] | Awaitable[PromptResponse[OutputT]]:
-        """Answer a prompt; report to the meter what is spent on the way."""
+        """Answer a prompt, and report what it costs to the meter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class RequestAnswered:
 
 
 class MainLoop(Generic[RequestT, OutputT]):
-    """Takes requests, has an adapter answer them, sends the results.
+    """Receives requests, lets an adapter answer them, and sends the results.
 
-    A request that names a mailbox for its answer (`RequestClient` does) is answered there, any
-    other in `responses`. Subclass it to make a prompt of a request.
+    A request with a reply mailbox (as `RequestClient` sends them) is answered there, any other
+    in `responses`. Override `prompt` to turn a request into a prompt.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class MainLoop(Generic[RequestT, OutputT]):
         self._stopped = False
 
     def prompt(self, request: RequestT) -> Any:
-        """What the adapter is asked: the request itself, unless you say otherwise."""
+        """The prompt for a request; by default the request itself."""
         return request
 
     def run(self, *, max_iterations: int | None = None) -> None:
-        """Answer requests until `shutdown`, or for so many receives."""
+        """Answer requests until `shutdown`, or for `max_iterations` receives."""
         handler: Callable[..., Any] = self._serve
         if inspect.iscoroutinefunction(self._adapter.evaluate):
             handler = self._serve_in_task
@@ -119,7 +119,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         self._worker.run(max_receives=max_iterations)
 
     def shutdown(self) -> None:
-        """Take no more requests; `run` returns when those at hand are answered."""
+        """Receive no more requests; `run` returns when the current ones are answered."""
         with self._lock:
             self._stopped = True
             if self._worker is not None:
@@ -132,7 +132,7 @@ class MainLoop(Generic[RequestT, OutputT]):
             prompt = self.prompt(request.request)
             response = self._adapter.evaluate(prompt, meter=meter)
             return self._result(request, meter, cast("PromptResponse[OutputT]", response))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client shall know
+        except Exception as error:  # noqa: BLE001 - every error is sent to the client
             return self._error(request, job, error)
 
     async def _serve_in_task(
@@ -147,7 +147,7 @@ class MainLoop(Generic[RequestT, OutputT]):
                 answer = self._adapter.evaluate(prompt, meter=meter)
                 response = await cast("Awaitable[PromptResponse[OutputT]]", answer)
             return self._result(request, meter, response)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client shall know
+        except Exception as error:  # noqa: BLE001 - every error is sent to the client
             return self._error(request, job, error, meter)
 
     def _meter(self, request: MainLoopRequest[RequestT], job: Job[Any]) -> Meter:
@@ -159,7 +159,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         meter: Meter,
         response: PromptResponse[OutputT],
     ) -> MainLoopResult[OutputT]:
-        if meter.usage.tokens or meter.usage.cost:  # it reported while it ran
+        if meter.usage.tokens or meter.usage.cost:  # the adapter reported while it ran
             meter.check()
         else:
             meter.spend(tokens=response.usage.tokens, cost=response.usage.cost)
@@ -175,11 +175,11 @@ class MainLoop(Generic[RequestT, OutputT]):
         if isinstance(error, Verdict):
             raise error
         if isinstance(error, LeaseLostError) or job.lost is not None:
-            raise Release from error  # whoever has it now will answer
+            raise Release from error  # another consumer will answer
         if isinstance(error, TimeoutError) and meter is not None and meter.seconds_left <= 0:
             try:
                 meter.check()
-            except Exception as cause:  # noqa: BLE001 - says which of its bounds it was
+            except Exception as cause:  # noqa: BLE001 - names the limit that was exceeded
                 error = cause
         return MainLoopResult(
             request.request_id, error=ErrorReport.of(error), completed_at=self._now()
@@ -202,7 +202,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         try:
             job.message.reply(result)
         except SerializationError:
-            # A mailbox that is known by name only does not know the type of the output.
+            # A reply mailbox opened by name does not know the type of the output.
             job.message.reply(_plain(result))
 
     def _now(self) -> datetime:

@@ -1,7 +1,7 @@
-"""A worker under signals: the first drains it, the second gives back what runs and exits.
+"""Signals of a worker: the first drains it, the second releases running messages and exits.
 
-The system may hand a signal to any thread, and Python would then wait for the main thread to wake
-before it calls a handler. So a thread listens where the signal's number is written at once.
+Python calls signal handlers only when the main thread wakes up. So a thread of its own reads the
+wakeup file descriptor, to which the number of a signal is written at once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pillarbox.logger import logger
 from pillarbox.worker.engine import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# `timeout` and systemd signal a process and then its whole group: that is one wish, told twice.
+# `timeout` and systemd signal a process and then its whole group; that counts as one signal.
 _ECHO_SECONDS = 0.3
 
 
 @contextmanager
-def listening(heard: Callable[[int], object]) -> Iterator[None]:
-    """Meanwhile SIGTERM and SIGINT do nothing but call `heard`, in a thread of its own.
+def on_signals(handle: Callable[[int], object]) -> Iterator[None]:
+    """Inside the `with` block, SIGTERM and SIGINT only call `handle`, in a thread of its own.
 
-    The same one again within a moment is an echo, and not heard.
-    Only the main thread may ask for this; in any other nothing is changed.
+    A repetition of the same signal within a moment is ignored. Outside the main thread this
+    does nothing, as Python allows signal handlers there only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -43,7 +43,7 @@ def listening(heard: Callable[[int], object]) -> Iterator[None]:
             now = time.monotonic()
             if now - last_heard.get(number[0], now) >= _ECHO_SECONDS:
                 last_heard[number[0]] = now
-                heard(number[0])
+                handle(number[0])
 
     thread = threading.Thread(target=listen, name="pillarbox-signals", daemon=True)
     thread.start()
@@ -60,41 +60,41 @@ def listening(heard: Callable[[int], object]) -> Iterator[None]:
         reading.close()
 
 
-class Stops:
-    """Asks a worker to stop; the second time is the last."""
+class GracefulStop:
+    """Stops a worker on the first request, and exits on the second."""
 
     def __init__(self, worker: Worker[Any]) -> None:
         self._worker = worker
-        self._asks: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._obey, name="pillarbox-stops", daemon=True)
+        self._requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="pillarbox-stops", daemon=True)
         self._thread.start()
 
-    def ask(self, number: int) -> None:
-        """Ask once more; `number` is the signal that did, and becomes the exit code."""
-        self._asks.put(number)
+    def request(self, number: int) -> None:
+        """Request a stop; the exit code is 128 + `number`, the signal."""
+        self._requests.put(number)
 
-    def end(self) -> None:
-        """The worker has ended by itself."""
-        self._asks.put(None)
+    def close(self) -> None:
+        """The worker has ended."""
+        self._requests.put(None)
         self._thread.join()
 
-    def _obey(self) -> None:
-        if self._asks.get() is None:
+    def _run(self) -> None:
+        if self._requests.get() is None:
             return
         self._worker.stop()
-        number = self._asks.get()
+        number = self._requests.get()
         if number is None:
             return
-        given_back = self._worker.abort()
-        logger.warning("exit on a second signal", given_back=given_back)
+        released = self._worker.abort()
+        logger.warning("exit on a second signal", released=released)
         os._exit(128 + number)
 
 
 def run_until_signalled(worker: Worker[Any]) -> None:
-    """`worker.run()`, and under signals if this is the main thread."""
-    stops = Stops(worker)
+    """Run a worker until it ends or is stopped by a signal."""
+    stops = GracefulStop(worker)
     try:
-        with listening(stops.ask):
+        with on_signals(stops.request):
             worker.run()
     finally:
-        stops.end()
+        stops.close()

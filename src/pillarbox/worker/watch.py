@@ -1,4 +1,4 @@
-"""Notices when the Python files below a directory change, for `--watch`: for development only."""
+"""Detects changed Python files in a directory tree, for `--watch` during development."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def snapshot(directory: Path) -> dict[str, int]:
-    """When each Python file was last changed."""
+    """The modification time of each Python file."""
     found: dict[str, int] = {}
-    for place, folders, files in os.walk(directory):
+    for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
         for name in files:
             if name.endswith(".py"):
-                path = os.path.join(place, name)
+                path = os.path.join(folder, name)
                 try:
                     found[path] = os.stat(path).st_mtime_ns
                 except FileNotFoundError:
-                    continue  # gone since it was listed
+                    continue  # deleted since it was listed
     return found
 
 
 @contextmanager
-def watching(directory: Path, changed: Callable[[], object]) -> Iterator[None]:
-    """Call `changed` after each change, meanwhile."""
+def on_changes(directory: Path, changed: Callable[[], object]) -> Iterator[None]:
+    """Call `changed` after each change, inside the `with` block."""
     ended = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         before = snapshot(directory)
-        while not ended.wait(_LOOK_SECONDS):
+        while not ended.wait(_POLL_SECONDS):
             now = snapshot(directory)
             if now != before:
                 before = now
                 changed()
 
-    thread = threading.Thread(target=look, name="pillarbox-watch", daemon=True)
+    thread = threading.Thread(target=poll, name="pillarbox-watch", daemon=True)
     thread.start()
     try:
         yield

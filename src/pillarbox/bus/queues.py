@@ -1,8 +1,7 @@
-"""The post office behind a bus: one queue for each recipient, and the schedule, in one store.
+"""The queues of a bus: one for each recipient, with the delayed messages, in one store.
 
-Every verb is a step of the core's state machine. What happened is noted, not told: the faces of
-the bus publish the notes when nothing is locked and everything is confirmed. `wake_at` bounds
-when something is due, so that asking costs nothing before that.
+Events are collected here; the bus publishes them when nothing is locked and everything is
+confirmed. Nothing is due before `wake_at`, so checking earlier costs nothing.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.store import Store
 from pillarbox.worker.dispatcher import Dispatcher
 
-_RECIPIENT = re.compile(r"[A-Za-z0-9_-]{1,76}\Z")  # room for `_dlq` in the name of a queue
-_LEASE_SECONDS = limits.VISIBILITY_SECONDS_MAX  # one process has the store: it can't be a zombie
+_RECIPIENT = re.compile(r"[A-Za-z0-9_-]{1,76}\Z")  # leaves room for `_dlq` in the queue name
+_LEASE_SECONDS = limits.VISIBILITY_SECONDS_MAX  # the only process of the store needs no renewals
 _MS_NS = 1_000_000
 _CODEC: Codec[Letter] = codec_for(Letter)
 
 
 class Recipient(NamedTuple):
-    """A recipient's queue, and the mailbox to receive from it."""
+    """The queue of a recipient, and a mailbox to receive from it."""
 
     desk: Desk
     box: LocalMailbox[Letter]
 
 
-class Office:
-    """Recipients and their messages."""
+class BusQueues:
+    """The recipients of a bus and their messages."""
 
     def __init__(
         self, store: Store, dead_letters: DeadLetterPolicy | None, dispatcher: Dispatcher
@@ -52,19 +51,19 @@ class Office:
         self.dispatcher = dispatcher
         self.closed = False
         self.recipients: dict[str, Recipient] = {}
-        self.listeners: list[Callable[[str], None]] = []  # told who may have work; must be brief
+        self.listeners: list[
+            Callable[[str], None]
+        ] = []  # called with the recipient that may have work; must be quick
         self.wake_at = 0
         self._dead_letters = dead_letters
-        self._notes: deque[e.BusEvent] = deque()
+        self._events: deque[e.BusEvent] = deque()
         self._came_due = 0
         for name, desk in list(store.desks.items()):
-            if not desk.queue.sources:  # a dead-letter queue is nobody's
+            if not desk.queue.sources:  # not a dead-letter queue
                 self._adopt(name, desk)
 
-    # -- recipients ------------------------------------------------------------------------
-
     def register(self, name: Any) -> None:
-        """Once is enough; again changes nothing."""
+        """Create the queue of a recipient, if it does not exist."""
         self._refuse_if_closed()
         if not isinstance(name, str) or not _RECIPIENT.match(name):
             raise InvalidParameterError(
@@ -74,12 +73,12 @@ class Office:
             self._adopt(name, open_desk(self.store, name, {"dead_letters": self._dead_letters}))
 
     def unregister(self, name: str) -> int:
-        """Forget a recipient, with all its messages; how many that were."""
+        """Delete a recipient with its messages; returns their number."""
         desk, box = self.recipient(name)
         del self.recipients[name]
         box.close()
         count = desk.queue.size
-        if desk.dead is not None:  # first, or it would be taken for a recipient after a crash
+        if desk.dead is not None:  # first: after a crash it would look like a recipient
             self.store.drop(desk.dead.queue.name)
         self.store.drop(name)
         return count
@@ -93,13 +92,11 @@ class Office:
 
     def _adopt(self, name: str, desk: Desk) -> None:
         box: LocalMailbox[Letter] = LocalMailbox(desk, Letter, open_reply=self._no_reply)
-        desk.told = lambda events, now: self._note_due(name, events, now)
+        desk.told = lambda events, now: self._on_due(name, events, now)
         self.recipients[name] = Recipient(desk, box)
 
     def _no_reply(self, name: str) -> Any:
-        raise UnknownRecipientError(name, self.recipients)  # letters name no mailbox to reply to
-
-    # -- sending ---------------------------------------------------------------------------
+        raise UnknownRecipientError(name, self.recipients)  # bus messages have no reply_to
 
     def send(
         self, to: str, sender: str, payload: Any, task_id: str | None, delay_ms: Any
@@ -114,12 +111,12 @@ class Office:
         (key,) = desk.send((data,), due=due)
         message_id = self.store.message_id(key)
         if when is not None:
-            self._notes.append(e.MessageScheduled(message_id, to, sender, delay, when))
+            self._events.append(e.MessageScheduled(message_id, to, sender, delay, when))
         self._changed(to, due)
         return SendResult(message_id, when)
 
     def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
-        """None if it is not delayed any more, or never was."""
+        """None if the message is not delayed."""
         due, when, _ = self._due(delay_ms)
         found = self._scheduled(message_id)
         if found is None:
@@ -131,14 +128,14 @@ class Office:
         ):
             return None
         deliver_at = when or iso(at + self.store.clock.epoch_ns)
-        self._notes.append(e.MessageRescheduled(message_id, name, deliver_at))
+        self._events.append(e.MessageRescheduled(message_id, name, deliver_at))
         self._changed(name, at)
         if not due:
             self.deliver_due()
         return SendResult(message_id, when)
 
     def cancel(self, message_id: str) -> bool:
-        """False if it is not delayed any more, or never was: what was delivered stays."""
+        """False if the message is not delayed, for example because it was delivered."""
         found = self._scheduled(message_id)
         if found is None:
             return False
@@ -149,11 +146,11 @@ class Office:
 
         if not self.recipients[name].desk.step(removed):
             return False
-        self._notes.append(e.MessageCancelled(message_id, name))
+        self._events.append(e.MessageCancelled(message_id, name))
         return True
 
     def _due(self, delay_ms: Any) -> tuple[int, str | None, float]:
-        """When a delay from now ends, for the core and for people, and the delay that counts."""
+        """The end of a delay in nanoseconds and as text, and the delay in milliseconds."""
         clock = self.store.clock
         now = clock.now()
         delay = delay_ns(delay_ms, now + clock.epoch_ns)
@@ -173,10 +170,8 @@ class Office:
         )
         return next(((name, key) for name in names), None)
 
-    # -- the schedule ----------------------------------------------------------------------
-
     def deliver_due(self) -> int:
-        """Let everything that is due join its queue; how many did."""
+        """Deliver the messages that are due; returns their number."""
         self._refuse_if_closed()
         with self.store.lock:
             now = self.store.clock.now()
@@ -191,7 +186,7 @@ class Office:
             return self._came_due - before
 
     def force(self) -> int:
-        """Deliver whatever is delayed, now; how many messages that were."""
+        """Deliver all delayed messages now; returns their number."""
         due = self.deliver_due()
         forced = 0
         for name, (desk, _) in list(self.recipients.items()):
@@ -199,22 +194,22 @@ class Office:
                 forced += len(desk.step(decide.force))
                 self._changed(name)
         if forced:
-            self._notes.append(e.DelayedForced(forced))
+            self._events.append(e.DelayedForced(forced))
         return due + forced
 
     def delayed(self, name: str | None) -> int:
-        """Those that have not joined their queue; this does not deliver what is due."""
+        """Number of delayed messages, without delivering those that are due."""
         chosen = self.recipients.values() if name is None else (self.recipient(name),)
         with self.store.lock:
             return sum(desk.queue.scheduled for desk, _ in chosen)
 
-    def _note_due(self, name: str, events: Sequence[Event], now: int) -> None:
-        """Called by a desk, under its lock, with what came due there."""
+    def _on_due(self, name: str, events: Sequence[Event], now: int) -> None:
+        """Called under the lock of a queue with the events of messages that came due."""
         epoch = self.store.clock.epoch_ns
         for event in events:
             if isinstance(event, CameDue):
                 self._came_due += 1
-                self._notes.append(
+                self._events.append(
                     e.MessageDelivered(
                         self.store.message_id(event.record.key),
                         name,
@@ -223,13 +218,11 @@ class Office:
                         (now - event.at) / _MS_NS,
                     )
                 )
-        for tell in self.listeners:
-            tell(name)
+        for listener in self.listeners:
+            listener(name)
 
-    # -- receiving -------------------------------------------------------------------------
-
-    def take(self, name: str, count: int = 1, wait_seconds: float = 0) -> list[Envelope]:
-        """Receive messages for good. They are gone when this returns, and not before."""
+    def receive(self, name: str, count: int = 1, wait_seconds: float = 0) -> list[Envelope]:
+        """Receive and acknowledge messages."""
         box = self.recipient(name).box
         while True:
             messages = box.receive(max_messages=count, wait_time_seconds=wait_seconds)
@@ -240,17 +233,17 @@ class Office:
                 return [envelope(m, name) for m, mine in zip(messages, taken, strict=True) if mine]
 
     def drain(self, name: str | None) -> list[Envelope]:
-        """Everything that can be received now, for good."""
+        """Receive and acknowledge everything that is ready now."""
         drained: list[Envelope] = []
         for each in list(self.recipients) if name is None else (name,):
-            while taken := self.take(each, limits.MESSAGES_MAX):
+            while taken := self.receive(each, limits.MESSAGES_MAX):
                 drained += taken
         return drained
 
     def lease(
         self, name: str, wanted: Callable[[int], bool] | None = None
     ) -> Message[Letter] | None:
-        """The next message, held for a handler; none if its key is not wanted."""
+        """Lease the next message for a handler; None if there is none or its key is not wanted."""
         found = self.recipients.get(name)
         if found is None:  # it was unregistered meanwhile
             return None
@@ -264,58 +257,54 @@ class Office:
         self._wake_by(self.store.clock.now() + _LEASE_SECONDS * limits.SECOND_NS)
         return message
 
-    def settled(self, name: str, due: int = 0) -> None:
-        """A holder gave a message back, to be ready now or when it is due."""
+    def requeued(self, name: str, due: int = 0) -> None:
+        """A message was returned to its queue, to be ready now or when it is due."""
         self._changed(name, due)
 
     async def recorded(self) -> None:
-        """All leases so far are on disk: then a delivery that kills this process counts."""
+        """Wait until all leases are on disk, so that a delivery that kills the process counts."""
         if isinstance(self.store, DurableStore):
             await self.store.recorded()
 
     def requeue_orphans(self) -> None:
-        """What the process that had this store before us held comes back, and counts."""
+        """Return the messages that the previous process of this store had leased; they count."""
         for desk, _ in self.recipients.values():
             desk.nack(list(desk.queue.leases), 0)
 
-    # -- telling ---------------------------------------------------------------------------
+    def add_event(self, event: e.BusEvent) -> None:
+        self._events.append(event)
 
-    def note(self, event: e.BusEvent) -> None:
-        self._notes.append(event)
-
-    def announce(self) -> None:
-        """Publish what was noted. Nothing may be locked: subscribers may use the bus."""
-        while self._notes:
+    def publish(self) -> None:
+        """Publish the collected events, without any lock: subscribers may use the bus."""
+        while self._events:
             try:
-                event = self._notes.popleft()
-            except IndexError:  # another thread told the last one
+                event = self._events.popleft()
+            except IndexError:  # another thread published the last one
                 return
             e.log_event(event)
             self.dispatcher.publish(event)
 
     def _changed(self, name: str, due: int = 0) -> None:
-        """Whoever works for this recipient looks again: now, or for when something is due."""
+        """Notify listeners that a recipient may have work now, or when it is due."""
         if due:
             self._wake_by(due)
-        for tell in self.listeners:
-            tell(name)
+        for listener in self.listeners:
+            listener(name)
 
     def _wake_by(self, due: int) -> None:
         with self.store.lock:
             self.wake_at = min(self.wake_at, due)
 
-    # -- the end ---------------------------------------------------------------------------
-
     @property
     def durable(self) -> bool:
-        """Whether what is delayed outlives this process."""
+        """Whether delayed messages survive the end of the process."""
         return self.store.waits
 
-    def leave(self) -> None:
-        """Note what becomes of what is still delayed."""
+    def report_delayed(self) -> None:
+        """Add an event that counts the messages still delayed."""
         count = self.delayed(None)
         if count:
-            self._notes.append(e.DelayedKept(count) if self.durable else e.DelayedAbandoned(count))
+            self._events.append(e.DelayedKept(count) if self.durable else e.DelayedAbandoned(count))
 
     def close(self) -> None:
         self.closed = True
@@ -324,4 +313,4 @@ class Office:
 
     def _refuse_if_closed(self) -> None:
         if self.closed:
-            raise MailboxClosedError("the bus was closed: open it again to send or receive")
+            raise MailboxClosedError("the bus is closed; open it again to send or receive")

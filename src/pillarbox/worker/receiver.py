@@ -1,7 +1,7 @@
-"""How a worker comes by its messages: no more than can start, held from the first moment.
+"""How a worker receives: no more than can start, with every lease extended from the start.
 
-What arrives after the worker was told to stop is given back uncounted. A server that can't be
-reached is tried again, ever more slowly; any other error of the mailbox ends the worker.
+Messages that arrive after `stop` are released. A server that can't be reached is retried with
+exponential backoff; any other error of the mailbox ends the worker.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.waiters import open_gate
 from pillarbox.worker.job import Job
-from pillarbox.worker.lease_keeper import LeaseKeeper, Terms
+from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 
-_BATCH_EVERYWHERE = 10  # what every backend can receive at a time
+_BATCH_EVERYWHERE = 10  # the largest batch that every backend accepts
 _PAUSE_NS = SECOND_NS // 10  # after a failed receive, then doubled
 _PAUSE_NS_MAX = 10 * SECOND_NS
 
 
-class Intake:
-    """Receives for a crew. One thread at a time calls `claim`."""
+class Receiver:
+    """Receives for a pool. One thread at a time calls `receive`."""
 
     def __init__(
         self,
-        terms: Terms[Any],
+        terms: LeaseTerms[Any],
         keeper: LeaseKeeper,
         clock: Clock,
         *,
@@ -38,7 +38,7 @@ class Intake:
         failed: Callable[[MailboxError], object],
     ) -> None:
         self.stopping = threading.Event()
-        self.connected = False  # the last receive was answered
+        self.connected = False  # the last receive succeeded
         self._terms = terms
         self._mailbox = terms.mailbox
         self._keeper = keeper
@@ -46,8 +46,8 @@ class Intake:
         self._wait = wait
         self._failed = failed
         self._most = MESSAGES_MAX
-        # A store in this process writes receives without waiting; a message that kills the
-        # process at once would never be counted, and never be dead.
+        # A store in this process writes receives lazily. Confirm them first, or the delivery of a
+        # message that kills the process at once is never counted, and it is never dead-lettered.
         self._confirms = (
             isinstance(self._mailbox, DurableMailbox) and self._mailbox.dead_letters is not None
         )
@@ -56,14 +56,14 @@ class Intake:
         self._gate.acquire()
 
     def stop(self) -> None:
-        """From now on nothing is claimed."""
+        """Receive nothing from now on."""
         self.stopping.set()
         open_gate(self._gate)
 
-    def claim(self, free: int) -> list[Job[Any]]:
-        """At most `free` jobs; none if none came, or if the server can't be reached."""
+    def receive(self, free: int) -> list[Job[Any]]:
+        """At most `free` jobs; none if the mailbox is empty or can't be reached."""
         try:
-            # The first one does not wait: whether the server is there shall be known at once.
+            # The first receive does not wait, to find out at once whether the server answers.
             messages = () if self.connected else self._receive(free, 0)
             self.connected = True
             messages = messages or self._receive(free, self._wait)
@@ -73,7 +73,7 @@ class Intake:
             self._most = _BATCH_EVERYWHERE
             return []
         except MailboxError as error:
-            self._rest_after(error)
+            self._pause_after(error)
             return []
         self._pause = _PAUSE_NS
         if not messages:
@@ -81,7 +81,7 @@ class Intake:
         now = self._keeper.now()
         jobs = [Job(each, self._terms, now, self._keeper, self.stopping) for each in messages]
         if self.stopping.is_set():
-            self.give_back(jobs)
+            self.release(jobs)
             return []
         if self._confirms:
             self._mailbox.extend_visibility_many(messages, self._terms.timeout)
@@ -95,28 +95,28 @@ class Intake:
             wait_time_seconds=wait,
         )
 
-    def give_back(self, jobs: list[Job[Any]]) -> None:
-        """These were never started."""
+    def release(self, jobs: list[Job[Any]]) -> None:
+        """Release jobs that were never started."""
         self._keeper.drop(jobs)
         try:
             self._mailbox.release_many([job.message for job in jobs])
         except MailboxError as error:
             logger.warning(
-                "messages not given back: they return when their leases run out",
+                "messages not released: they return when their leases expire",
                 mailbox=self._mailbox.name,
                 count=len(jobs),
                 error=str(error),
             )
 
-    def _rest_after(self, error: MailboxError) -> None:
+    def _pause_after(self, error: MailboxError) -> None:
         self.connected = False
         if self.stopping.is_set() and isinstance(error, MailboxClosedError):
-            return  # that is how a parked receive is woken
+            return  # closing the mailbox wakes a waiting receive
         if not error.retryable:
             raise error
         self._failed(error)
         logger.warning(
-            "mailbox can't be reached; trying again",
+            "mailbox can't be reached; retrying",
             mailbox=self._mailbox.name,
             seconds=self._pause / SECOND_NS,
             error=str(error),

@@ -1,8 +1,7 @@
-"""The processes of `pillarbox worker`: starts them, starts them again when they die, stops them.
+"""The supervisor of `pillarbox worker`: starts processes, restarts and stops them.
 
-The supervisor never touches a message, so no message can harm it. It does one thing after
-another, in one thread: whatever happens (a signal, a report, an exit, a changed file) is put on
-one queue.
+It never handles a message, so no message can crash it. It runs in one thread, which reads
+everything that happens (signals, reports, exits, changed files) from one queue.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from typing import Any, Literal
 
 from pillarbox.worker.child import MISCONFIGURED
 
-_RESTART_SECONDS = 0.1  # after the first death, then doubled
+_RESTART_SECONDS = 0.1  # after the first crash, then doubled
 _RESTART_SECONDS_MAX = 10.0
-_LIVED_LONG_SECONDS = 10.0  # a process that lived for so long starts afresh
-_KILL_SECONDS = 5.0  # from the second signal to the last
+_LIVED_LONG_SECONDS = 10.0  # a process that lived this long resets the backoff
+_KILL_SECONDS = 5.0  # between the second signal and the last
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
 State = Literal["starting", "ready", "draining", "stopped"]
 
 
 class MisconfiguredError(Exception):
-    """A process says that it can't ever work."""
+    """A process reports that its configuration is wrong, so a restart would not help."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One place of a process, whichever process has it now."""
+    """A slot for a process, whichever process fills it now."""
 
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
@@ -45,7 +44,7 @@ class Child:
     restart_at: float | None = None
     reloading: bool = False
     report: dict[str, Any] = field(default_factory=dict)
-    done_before: int = 0  # by the processes that had this place earlier
+    done_before: int = 0  # by earlier processes of this slot
     failed_before: int = 0
 
     @property
@@ -61,7 +60,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How all of them are doing, in figures."""
+    """The state of all processes, in figures."""
 
     state: State
     queue: str
@@ -70,7 +69,7 @@ class Status:
     busy: int
     done: int
     failed: int
-    deaths: int  # in a row
+    deaths: int  # in succession
     error: str
 
 
@@ -90,7 +89,7 @@ class Supervisor:
         self._options = options
         self._children = [Child() for _ in range(count)]
         self._grace = grace
-        self._patient = patient  # a process that can't work waits for a reload
+        self._patient = patient  # keep a misconfigured process waiting for a reload
         self._changed = changed
         self._program = program
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
@@ -99,15 +98,15 @@ class Supervisor:
         self._error: str | None = None
 
     def ask_to_stop(self) -> None:
-        """Drain; asked again, give back what runs. From any thread."""
+        """Drain; the second time, release running messages. Thread-safe."""
         self._events.put(("stop", None, None))
 
     def ask_to_reload(self) -> None:
-        """Let each process drain, and start another in its place."""
+        """Let each process drain, then replace it. Thread-safe."""
         self._events.put(("reload", None, None))
 
     def run(self) -> None:
-        """Until all processes have ended as they were asked to."""
+        """Run until all processes have ended on request."""
         try:
             for child in self._children:
                 self._start(child)
@@ -123,7 +122,6 @@ class Supervisor:
             raise MisconfiguredError(self._error)
 
     def status(self) -> Status:
-        """How all of them are doing."""
         children = self._children
         ready = sum(child.ready for child in children)
         alive = any(child.process or child.restart_at for child in children)
@@ -143,7 +141,7 @@ class Supervisor:
         )
 
     def _step(self) -> None:
-        """Wait for the next thing to happen, or for the next time that something is due."""
+        """Wait for the next event or timer, and handle it."""
         due = [child.restart_at for child in self._children if child.restart_at is not None]
         due += [] if self._next_signal_at is None else [self._next_signal_at]
         earliest = min(due, default=math.inf)
@@ -170,7 +168,7 @@ class Supervisor:
             if child.process is None:
                 child.restart_at = time.monotonic()
             elif not child.reloading:
-                child.reloading = True  # a second signal would cut it short
+                child.reloading = True  # a second signal would interrupt its drain
                 child.process.send_signal(signal.SIGTERM)
 
     def _on_time(self, now: float) -> None:
@@ -197,7 +195,7 @@ class Supervisor:
         if self._signals:
             return
         now = time.monotonic()
-        if hopeless or code == 0:  # it can't work, or it was asked to reload
+        if hopeless or code == 0:  # misconfigured, or a reload
             child.restart_at = math.inf if hopeless else now
             return
         if now - child.started_at > _LIVED_LONG_SECONDS:
@@ -207,9 +205,9 @@ class Supervisor:
         child.restart_at = now + min(pause, _RESTART_SECONDS_MAX)
 
     def _signal_all(self) -> None:
-        """First to drain, then to give back and exit, and at last by force."""
+        """First drain, then release and exit, at last kill."""
         self._signals += 1
-        # Three different ones: two of the same kind may arrive as one.
+        # Three different signals: two of the same kind may be delivered as one.
         number = _SIGNALS[min(self._signals, len(_SIGNALS)) - 1]
         for child in self._children:
             child.restart_at = None
@@ -223,9 +221,9 @@ class Supervisor:
         words = [*self._program, json.dumps(self._options), str(writing)]
         process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, *words],
-            stdin=subprocess.PIPE,  # never written to: it ends when we do
+            stdin=subprocess.PIPE,  # never written to: it ends when we end
             pass_fds=[writing],
-            start_new_session=True,  # Ctrl-C comes to us, and we pass it on
+            start_new_session=True,  # Ctrl-C signals us, and we pass it on
         )
         os.close(writing)
         child.process, child.restart_at, child.report = process, None, {}

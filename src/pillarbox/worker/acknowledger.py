@@ -1,9 +1,8 @@
-"""Settles what handlers are done with: whatever has gathered goes in one batch.
+"""Acknowledges, retries, rejects and releases handled messages, in batches.
 
-Nothing waits for a batch to fill. A lone acknowledgement leaves at once, by the thread of its
-handler if the server is near: a change of threads costs more than the trip. Those that come
-while one is under way leave together after it, by a thread that does nothing else. A lease is
-kept until the server has confirmed.
+No message waits for a batch to fill. A single one is settled at once, in the handler's thread if
+the server is fast: a thread switch would cost more. Those that arrive meanwhile are settled
+together by a thread of their own. A lease is extended until the server has confirmed.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from pillarbox.worker.lease_keeper import LeaseKeeper
 
 _PAUSE_NS = SECOND_NS // 20  # after a failed try, then doubled
 _PAUSE_NS_MAX = 2 * SECOND_NS
-_NEAR_NS = SECOND_NS // 500  # a server that answers within this is worth no thread
+_FAST_NS = SECOND_NS // 500  # a server that answers within this needs no extra thread
 
 Settled = tuple[Job[Any], Verdict | None]  # None: acknowledge
 
 
-class Settler:
-    """Carries out verdicts. `late` is told of each whose lease was over before."""
+class Acknowledger:
+    """Carries out verdicts; calls `late` for each message whose lease had expired."""
 
     def __init__(
         self,
@@ -44,31 +43,33 @@ class Settler:
         self._late = late
         self._lock = threading.Lock()
         self._pending: list[Settled] = []
-        self._awake = False  # someone settles, and will see what is added
-        self._near = True
+        self._awake = False  # a thread is settling and will see what is added
+        self._fast = True
         self._closing = False
         self._gate = threading.Lock()
         self._gate.acquire()
         self.done = 0
         self.failed = 0
-        self._thread = threading.Thread(target=self._run, name="pillarbox-settler", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="pillarbox-acknowledger", daemon=True
+        )
         self._thread.start()
 
     def put(self, job: Job[Any], verdict: Verdict | None, *, may_wait: bool) -> None:
-        """Settle this one as soon as can be; waits only for a server that is near."""
+        """Settle a message as soon as possible; blocks only for a fast server."""
         job.settled = True
         with self._lock:
             self._pending.append((job, verdict))
             if self._awake:
                 return
             self._awake = True
-        if may_wait and self._near:
+        if may_wait and self._fast:
             self._settle_here()
         else:
             open_gate(self._gate)
 
     def _settle_here(self) -> None:
-        """What has gathered, once; what has to be tried again, or came since, is the thread's."""
+        """Settle what is pending, once; the thread takes retries and what arrives meanwhile."""
         with self._lock:
             batch, self._pending = self._pending, []
         left = self._settle(batch)
@@ -80,7 +81,7 @@ class Settler:
         open_gate(self._gate)
 
     def close(self, timeout: float | None = None) -> None:
-        """Return when everything is settled, or nothing more can be."""
+        """Settle everything that still can be, then return."""
         with self._lock:
             self._closing = True
             self._awake = True
@@ -96,14 +97,14 @@ class Settler:
                 self._awake = bool(batch) or self._closing
             if batch:
                 left = self._settle(batch)
-                pause = self._rest(left, pause) if left else _PAUSE_NS
+                pause = self._pause(left, pause) if left else _PAUSE_NS
             elif self._closing:
                 return
             else:
                 self._gate.acquire()
 
     def _settle(self, batch: list[Settled]) -> list[Settled]:
-        """All of these; the answer is what has to be tried again."""
+        """Settle a batch; returns what must be retried."""
         start = self._clock.now()
         done = [job for job, verdict in batch if verdict is None]
         back = [job for job, verdict in batch if isinstance(verdict, Release)]
@@ -115,7 +116,7 @@ class Settler:
                     left += self._together([job], _nack(self._mailbox, verdict), verdict)
                 elif isinstance(verdict, Reject):
                     left += self._together([job], _reject(verdict), verdict)
-        self._near = self._clock.now() - start < _NEAR_NS
+        self._fast = self._clock.now() - start < _FAST_NS
         return left
 
     def _together(
@@ -130,7 +131,7 @@ class Settler:
             answers = verb([job.message for job in jobs])
         except MailboxError as error:
             return self._failed(jobs, verdict, error)
-        except Exception:  # noqa: BLE001 - this thread must live; the leases run out by themselves
+        except Exception:  # noqa: BLE001 - the thread must live; the leases expire by themselves
             logger.exception("messages not settled", mailbox=self._mailbox.name, count=len(jobs))
             self._keeper.drop(jobs)
             return []
@@ -147,7 +148,7 @@ class Settler:
     def _failed(
         self, jobs: list[Job[Any]], verdict: Verdict | None, error: MailboxError
     ) -> list[Settled]:
-        """Try again what can still be settled: while the lease lasts and the server may be back."""
+        """Retry while the lease lasts and the error may be temporary."""
         now = self._clock.now()
         again = [job for job in jobs if error.retryable and job.lost is None and job.until > now]
         kept = set(map(id, again))
@@ -156,13 +157,13 @@ class Settler:
             "messages not settled",
             mailbox=self._mailbox.name,
             error=str(error),
-            tried_again=len(again),
+            retrying=len(again),
             given_up=len(over),
         )
         self._keeper.drop(over)
         return [(job, verdict) for job in again]
 
-    def _rest(self, left: list[Settled], pause: int) -> int:
+    def _pause(self, left: list[Settled], pause: int) -> int:
         with self._lock:
             self._pending = left + self._pending
         gate = threading.Lock()

@@ -1,4 +1,4 @@
-"""What travels between a client and a main loop. All of it is plain typed data, errors included."""
+"""The messages between a client and a main loop: typed data only, errors included."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OutputT = TypeVar("OutputT")
 
 
 class RequestFailedError(Exception):
-    """The main loop answered with an error; `report` is what it said."""
+    """The main loop answered with an error, `report`."""
 
     def __init__(self, report: ErrorReport) -> None:
         super().__init__(f"{report.kind}: {report.message}")
@@ -23,7 +23,7 @@ class RequestFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """An exception as data: nothing is pickled, and no code of the sender runs at the receiver."""
+    """An exception as data: never pickled, so the receiver runs no code of the sender."""
 
     kind: str
     message: str
@@ -31,7 +31,7 @@ class ErrorReport:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorReport:
-        """What another process may know of this error."""
+        """The report of an exception."""
         kind, module = type(error).__qualname__, type(error).__module__
         return cls(
             kind=kind if module == "builtins" else f"{module}.{kind}",
@@ -42,7 +42,7 @@ class ErrorReport:
 
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT]):
-    """What an adapter answered, and what that took."""
+    """The answer of an adapter, and what it cost."""
 
     output: OutputT
     usage: Usage = field(default_factory=Usage)
@@ -55,7 +55,7 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class MainLoopRequest(Generic[RequestT]):
-    """A request, with what it may cost and until when it matters."""
+    """A request with its budget and its deadline."""
 
     request: RequestT
     request_id: UUID = field(default_factory=uuid4)
@@ -76,5 +76,5 @@ class MainLoopResult(Generic[OutputT]):
     def unwrap(self) -> PromptResponse[OutputT]:
         """The response; `RequestFailedError` if there was an error instead."""
         if self.response is None:
-            raise RequestFailedError(self.error or ErrorReport("Unknown", "there was no response"))
+            raise RequestFailedError(self.error or ErrorReport("Unknown", "no response"))
         return self.response

@@ -1,0 +1,267 @@
+"""The pools that run handlers: threads for plain functions, asyncio tasks for coroutines.
+
+Both receive no more messages than they have free places for, and both drain: `drained` is set
+when nothing is received any more and the last handler has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pillarbox.mailbox.waiters import open_gate
+from pillarbox.worker.job import Job
+from pillarbox.worker.receiver import Receiver
+
+
+class Pool(ABC):
+    """Runs up to `size` handlers at once."""
+
+    def __init__(self, size: int, receiver: Receiver) -> None:
+        self._size = size
+        self._receiver = receiver
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._ending = False  # receive nothing more
+        self._receives_left: int | None = None
+        self._threads: list[threading.Thread] = []
+        self.drained = threading.Event()
+        self.error: BaseException | None = None
+
+    @property
+    def busy(self) -> int:
+        """Number of handlers running."""
+        return self._busy
+
+    @abstractmethod
+    def start(self, receives: int | None) -> None:
+        """Start to work; end after this many receives, if given."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Receive nothing more."""
+
+    def shut_down(self) -> None:  # noqa: B027 - threads need nothing
+        """Free resources after draining. A receive may still be waiting."""
+
+    def join(self) -> None:
+        """Wait for all threads, after the mailbox was closed to wake a waiting receive."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _receive_jobs(self, free: int) -> list[Job[Any]]:
+        """Receive for up to `free` places, and add the jobs to the pool."""
+        jobs: list[Job[Any]] = []
+        error: BaseException | None = None
+        try:
+            jobs = self._receiver.receive(free)
+        except BaseException as failure:  # noqa: BLE001 - `Worker.run` raises it
+            error = failure
+        with self._lock:
+            too_late = self._ending
+            self._add([] if too_late else jobs)
+            if self._receives_left is not None:
+                self._receives_left -= 1
+            if error is not None or self._receives_left == 0:
+                self.error = self.error or error
+                self._end()
+        if jobs and too_late:
+            self._receiver.release(jobs)
+            return []
+        return jobs
+
+    @abstractmethod
+    def _add(self, jobs: list[Job[Any]]) -> None:
+        """Take received jobs into the pool. Needs the lock."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Receive nothing more. Needs the lock."""
+
+
+class ThreadPool(Pool):
+    """Runs plain functions in threads, one of which receives for all that are free.
+
+    No thread is idle while a received message waits: whoever takes one wakes the next thread.
+    Threads are started when there is work for them. `work` must not raise.
+    """
+
+    def __init__(self, size: int, receiver: Receiver, work: Callable[[Job[Any]], object]) -> None:
+        super().__init__(size, receiver)
+        self._work = work
+        self._received: deque[Job[Any]] = deque()  # not started yet
+        self._parked: list[threading.Lock] = []  # the gates of idle threads
+        self._receiving = False  # a thread receives for all
+        self._waking = False  # a thread was woken and has not looked for work yet
+
+    def start(self, receives: int | None) -> None:
+        with self._lock:
+            self._receives_left = receives
+            if receives == 0:
+                self._end()
+            else:
+                self._wake()
+
+    def stop(self) -> None:
+        with self._lock:
+            unstarted = list(self._received)
+            self._received.clear()
+            self._end()
+        if unstarted:
+            self._receiver.release(unstarted)
+
+    def _run(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        woken = True
+        job: Job[Any] | None = None
+        while True:
+            with self._lock:
+                if woken:
+                    self._waking = woken = False
+                if job is not None:
+                    self._busy -= 1
+                job, free = None, 0
+                if self._received:
+                    self._busy += 1
+                    job = self._received.popleft()
+                    self._wake()
+                elif self._ending:
+                    self._check_drained()
+                    return
+                elif self._receiving:
+                    self._parked.append(gate)
+                else:
+                    self._receiving = True
+                    free = self._size - self._busy
+            if job is not None:
+                self._work(job)
+            elif free:
+                self._receive_jobs(free)
+            else:
+                gate.acquire()
+                woken = True
+
+    def _add(self, jobs: list[Job[Any]]) -> None:
+        self._receiving = False
+        self._received.extend(jobs)
+
+    def _wake(self) -> None:
+        """Wake or start one thread, if there is a message to handle or nobody receives."""
+        if self._waking or (self._receiving and not self._received):
+            return
+        if self._parked:
+            self._waking = True
+            open_gate(self._parked.pop())
+        elif len(self._threads) < self._size:
+            self._waking = True
+            name = f"pillarbox-worker-{len(self._threads) + 1}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._wake()  # for messages that are received but not started
+        if not self._received:
+            self._wake_all()
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self._ending and not self._received and not self._busy:
+            self._wake_all()
+            self.drained.set()
+
+    def _wake_all(self) -> None:
+        for gate in self._parked:
+            open_gate(gate)
+        self._parked.clear()
+
+
+class TaskPool(Pool):
+    """Runs coroutine functions as tasks of one event loop, beside a thread that receives.
+
+    `work` must not raise.
+    """
+
+    def __init__(
+        self, size: int, receiver: Receiver, work: Callable[[Job[Any]], Coroutine[Any, Any, object]]
+    ) -> None:
+        super().__init__(size, receiver)
+        self._work = work
+        self._full = False  # the receiving thread waits for a free place
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def start(self, receives: int | None) -> None:
+        self._receives_left = receives
+        self._loop = asyncio.new_event_loop()
+        for target in (self._run_loop, self._receive):
+            name = f"pillarbox-worker{target.__name__}"
+            self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._end()
+
+    def shut_down(self) -> None:
+        if self._threads:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._threads[0].join()
+
+    def _run_loop(self) -> None:
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            self._loop.close()
+
+    def _receive(self) -> None:
+        while True:
+            with self._lock:
+                if self._ending or self._receives_left == 0:
+                    self._end()
+                    return
+                free = self._size - self._busy
+                self._full = not free
+            if not free:
+                self._gate.acquire()
+            elif jobs := self._receive_jobs(free):
+                self._loop.call_soon_threadsafe(self._start_tasks, jobs)
+
+    def _add(self, jobs: list[Job[Any]]) -> None:
+        self._busy += len(jobs)
+
+    def _start_tasks(self, jobs: list[Job[Any]]) -> None:
+        for job in jobs:
+            task = self._loop.create_task(self._work(job))
+            # Called in the lease keeper's thread.
+            job.on_lost = lambda task=task: self._loop.call_soon_threadsafe(task.cancel)
+            self._tasks.add(task)
+            task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        with self._lock:
+            self._busy -= 1
+            if self._full:
+                self._full = False
+                open_gate(self._gate)
+            self._check_drained()
+
+    def _end(self) -> None:
+        self._ending = True
+        open_gate(self._gate)
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self._ending and not self._busy:
+            self.drained.set()
