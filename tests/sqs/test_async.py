@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from pillarbox import InvalidParameterError, MailboxClosedError
-from pillarbox.mailbox.sqs import AsyncSQSMailbox, async_clients
+from pillarbox.mailbox.sqs import AsyncSQSMailbox, async_connection
 
 R = TypeVar("R")
 Make = Callable[[], AsyncSQSMailbox[str]]
@@ -29,7 +29,7 @@ def make(endpoint: str) -> Make:
 
 
 def clients() -> int:
-    return sum(map(len, async_clients._shared.values()))
+    return sum(map(len, async_connection._shared.values()))
 
 
 def test_R24_the_last_mailbox_to_close_closes_the_client(make: Make) -> None:

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pillarbox.mailbox.sqs import clients
+from pillarbox.mailbox.sqs import connection
 from pillarbox.mailbox.sqs.mailbox import SQSMailbox
 from pillarbox.testing.broker import RunningBroker, running_broker
 
@@ -61,8 +61,8 @@ def test_R24_close_ends_a_long_poll_promptly(broker: RunningBroker) -> None:
 def test_R24_control_without_watched_connections_it_lasts(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "_watch", lambda client: None)
-    clients.client_of.cache_clear()
+    monkeypatch.setattr(connection, "_watch", lambda client: None)
+    connection.client_of.cache_clear()
     box = SQSMailbox("lasting", str, endpoint=str(broker), create=True)
     other = SQSMailbox("lasting", str, endpoint=str(broker))
     thread, got = parked_receive(box, broker)
@@ -71,14 +71,16 @@ def test_R24_control_without_watched_connections_it_lasts(
     assert got == []
     other.send("ends the wait")
     thread.join(PROMPT_SECONDS)
-    clients.client_of.cache_clear()
+    connection.client_of.cache_clear()
     assert len(got[0]) == 1
 
 
 def test_R24_the_other_mailboxes_of_a_shared_client_go_on(broker: RunningBroker) -> None:
     box = SQSMailbox("shared", str, endpoint=str(broker), create=True)
     other = SQSMailbox("other", str, endpoint=str(broker), create=True)
-    assert clients.shared_client(*box._where) is clients.shared_client(*other._where)
+    assert connection.shared_client(*box._connection.target) is connection.shared_client(
+        *other._connection.target
+    )
     closing, _ = parked_receive(box, broker)
     going_on, got = parked_receive(other, broker)
     box.close()

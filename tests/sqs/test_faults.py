@@ -21,7 +21,7 @@ from pillarbox.mailbox.sqs import (
     SQSMailbox,
     UnsupportedOperationError,
 )
-from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX
+from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX
 from tests.sqs.conftest import Open
 from tests.sqs.faulty_proxy import (
     FaultyProxy,

@@ -23,7 +23,7 @@ from pillarbox import (
     open_async_mailbox,
     open_mailbox,
 )
-from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox, clients
+from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox, connection
 from tests.sqs.conftest import Open
 from tests.sqs.faulty_proxy import FaultyProxy, refusal
 
@@ -189,24 +189,24 @@ def test_R34_a_server_of_one_s_own_is_asked_unsigned_where_there_are_no_keys(
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    clients.client_of.cache_clear()
+    connection.client_of.cache_clear()
     try:
         with SQSMailbox(f"unsigned-{uuid4()}", str, endpoint=endpoint, create=True) as box:
-            client = clients.shared_client(*box._where)
+            client = connection.shared_client(*box._connection.target)
             assert client.meta.config.signature_version is UNSIGNED
             box.send("a")
             assert [m.body for m in box.receive()] == ["a"]
     finally:
-        clients.client_of.cache_clear()
+        connection.client_of.cache_clear()
 
 
 def test_R20_a_process_that_was_forked_has_connections_of_its_own(
     open_box: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box = open_box()
-    mine = clients.shared_client(*box._where)
+    mine = connection.shared_client(*box._connection.target)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert clients.shared_client(*box._where) is not mine
+    assert connection.shared_client(*box._connection.target) is not mine
     assert box.send("from the child")
 
 

@@ -14,13 +14,12 @@ from typing import Any
 from pillarbox.extras import extra
 
 with extra("sqs", "a mailbox on SQS"):
-    from pillarbox.mailbox.sqs.aio import AsyncSQSMailbox
     from pillarbox.mailbox.sqs.errors import (
         BatchError,
         PurgeInProgressError,
         UnsupportedOperationError,
     )
-    from pillarbox.mailbox.sqs.mailbox import SQSMailbox
+    from pillarbox.mailbox.sqs.mailbox import AsyncSQSMailbox, SQSMailbox
     from pillarbox.mailbox.sqs.queues import delete_queue, list_queues
 
 __all__ = [

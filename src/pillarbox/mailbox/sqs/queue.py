@@ -8,8 +8,9 @@ from typing import Any
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
-from pillarbox.mailbox.sqs.place import FIFO, Place, dead_letter_name, from_arn
-from pillarbox.mailbox.sqs.steps import Verb, ask
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.sqs.address import FIFO, QueueAddress, dead_letter_name, from_arn
+from pillarbox.mailbox.sqs.call import ask
 
 _COUNTS = {
     "ready": "ApproximateNumberOfMessages",
@@ -19,21 +20,21 @@ _COUNTS = {
 
 
 class SqsQueue:
-    """A queue by its place; `url` and the dead letters are known once it was opened."""
+    """A queue by its address; `url` and the dead letters are known once it was opened."""
 
     def __init__(
-        self, place: Place, *, create: bool = False, policy: DeadLetterPolicy | None = None
+        self, address: QueueAddress, *, create: bool = False, policy: DeadLetterPolicy | None = None
     ) -> None:
-        self.place = place
-        self.name = place.name
-        self.fifo = place.name.endswith(FIFO)
-        self.url = place.queue_url or ""
+        self.address = address
+        self.name = address.name
+        self.fifo = address.name.endswith(FIFO)
+        self.url = address.queue_url or ""
         self.dead: SqsQueue | None = None
         self.opened = False
         self._create = create
         self._policy = policy
         if policy is not None:
-            self.dead = SqsQueue(self._place_of_dead(policy), create=create)
+            self.dead = SqsQueue(self._address_of_dead(policy), create=create)
 
     def open(self) -> Verb[None]:
         """Find the queue, or make it; set its redrive policy, or read the one it has."""
@@ -53,11 +54,11 @@ class SqsQueue:
             answer = yield from ask("create_queue", QueueName=self.name, Attributes=attributes)
             self.url = answer["QueueUrl"]
         elif not self.url:
-            self.url = yield from url_of(self.place)
+            self.url = yield from url_of(self.address)
 
-    def ask(self, operation: str, *, parked: bool = False, **params: Any) -> Verb[Any]:
+    def ask(self, operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
         """Call SQS about this queue."""
-        return (yield from ask(operation, parked=parked, QueueUrl=self.url, **params))
+        return (yield from ask(operation, owner=owner, QueueUrl=self.url, **params))
 
     def attributes(self, *names: str) -> Verb[dict[str, str]]:
         answer = yield from self.ask("get_queue_attributes", AttributeNames=list(names))
@@ -73,12 +74,12 @@ class SqsQueue:
             dead = (yield from self.dead.stats()).total
         return Stats(**counts, dead=dead, oldest_age_seconds=None)
 
-    def _place_of_dead(self, policy: DeadLetterPolicy) -> Place:
+    def _address_of_dead(self, policy: DeadLetterPolicy) -> QueueAddress:
         name = dead_letter_name(self.name) if policy.name is None else policy.name
         limits.queue_name(name)
         if name == self.name:
             raise InvalidParameterError("dead_letters", name, "the name of another queue")
-        return Place(name, self.place.region, self.place.account, self.place.endpoint)
+        return QueueAddress(name, self.address.region, self.address.account, self.address.endpoint)
 
     def _read_policy(self) -> Verb[None]:
         found = yield from self.attributes("RedrivePolicy")
@@ -96,8 +97,8 @@ class SqsQueue:
         if not found.get("RedrivePolicy"):
             return False
         policy = json.loads(found["RedrivePolicy"])
-        same_place = from_arn(policy["deadLetterTargetArn"]).name == dead.name
-        return same_place and int(policy["maxReceiveCount"]) == self._policy.max_deliveries
+        same_address = from_arn(policy["deadLetterTargetArn"]).name == dead.name
+        return same_address and int(policy["maxReceiveCount"]) == self._policy.max_deliveries
 
     def _set_policy(self, dead: SqsQueue) -> Verb[None]:
         assert self._policy is not None
@@ -122,9 +123,9 @@ class SqsQueue:
         )
 
 
-def url_of(place: Place) -> Verb[str]:
+def url_of(address: QueueAddress) -> Verb[str]:
     """Ask SQS for a queue's URL."""
-    owner: dict[str, Any] = {"QueueOwnerAWSAccountId": place.account} if place.account else {}
-    answer = yield from ask("get_queue_url", QueueName=place.name, **owner)
+    owner: dict[str, Any] = {"QueueOwnerAWSAccountId": address.account} if address.account else {}
+    answer = yield from ask("get_queue_url", QueueName=address.name, **owner)
     url: str = answer["QueueUrl"]
     return url

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.sqs.clients import shared_client
-from pillarbox.mailbox.sqs.errors import from_botocore
-from pillarbox.mailbox.sqs.place import Place, find_place
+from pillarbox.mailbox.runner import Verb, run_sync
+from pillarbox.mailbox.sqs.address import QueueAddress, address_of
+from pillarbox.mailbox.sqs.call import ask
+from pillarbox.mailbox.sqs.connection import SQSConnection
 from pillarbox.mailbox.sqs.queue import url_of
-from pillarbox.mailbox.sqs.steps import Call, Step, Verb, ask, run
 
 R = TypeVar("R")
 
@@ -26,21 +25,21 @@ def list_queues(url: str) -> list[str]:
     parts = urlsplit(url)
     if parts.path.strip("/"):
         try:
-            _run(find_place(url, "url"), url_of(find_place(url, "url")))
+            _run(address_of(url, "url"), url_of(address_of(url, "url")))
         except InvalidParameterError as error:
             if error.parameter != "name":  # SQS knows none of this name
                 raise
             return []
         return [url]
-    anywhere = find_place(parts._replace(path="/-").geturl(), "url")
+    anywhere = address_of(parts._replace(path="/-").geturl(), "url")
     found = _run(anywhere, _queue_urls())
     return [parts._replace(path="/".join(["", *each.split("/")[-2:]])).geturl() for each in found]
 
 
 def delete_queue(url: str) -> None:
     """Delete a queue with all that it holds; its dead-letter queue stays."""
-    place = find_place(url, "url")
-    _run(place, _delete(place))
+    address = address_of(url, "url")
+    _run(address, _delete(address))
 
 
 def _queue_urls() -> Verb[list[str]]:
@@ -54,18 +53,9 @@ def _queue_urls() -> Verb[list[str]]:
         more = {"NextToken": answer["NextToken"]}
 
 
-def _delete(place: Place) -> Verb[None]:
-    yield from ask("delete_queue", QueueUrl=place.queue_url or (yield from url_of(place)))
+def _delete(address: QueueAddress) -> Verb[None]:
+    yield from ask("delete_queue", QueueUrl=address.queue_url or (yield from url_of(address)))
 
 
-def _run(place: Place, verb: Verb[R]) -> R:
-    def do(step: Step) -> Any:
-        if not isinstance(step, Call):
-            return time.sleep(step.seconds)
-        client = shared_client(None, place.region, place.endpoint)
-        try:
-            return getattr(client, step.operation)(**step.params)
-        except Exception as error:
-            raise from_botocore(error, step.operation, place.name) from error
-
-    return run(verb, do)
+def _run(address: QueueAddress, verb: Verb[R]) -> R:
+    return run_sync(verb, SQSConnection(None, address.region, address.endpoint).do)

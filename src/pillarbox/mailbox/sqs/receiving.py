@@ -14,9 +14,10 @@ from uuid import uuid4
 from pillarbox.clock import Clock
 from pillarbox.core.errors import MailboxError, ReceiptHandleExpiredError
 from pillarbox.core.limits import SECOND_NS, VISIBILITY_SECONDS_MAX
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import from_code, says_stale
 from pillarbox.mailbox.sqs.queue import SqsQueue
-from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX, Verb, pause
 from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, Entry
 
 _settling = threading.RLock()  # held for a few instructions, none of which is a call
@@ -70,15 +71,20 @@ class Delivery:
 
 
 def take(
-    queue: SqsQueue, clock: Clock, count: int, lease_seconds: int, wait_seconds: int
+    queue: SqsQueue,
+    clock: Clock,
+    count: int,
+    lease_seconds: int,
+    wait_seconds: int,
+    owner: Any = None,
 ) -> Verb[list[Delivery]]:
-    """Up to ten deliveries by one call."""
+    """Up to ten deliveries by one call. A wait ends when the owner's mailbox is closed."""
     asked_at = clock.now()
     # A receive of a FIFO queue that is tried again gets what the answer that was lost had.
     attempt: dict[str, Any] = {"ReceiveRequestAttemptId": uuid4().hex} if queue.fifo else {}
     answer = yield from queue.ask(
         "receive_message",
-        parked=wait_seconds > 0,
+        owner=owner if wait_seconds else None,
         MaxNumberOfMessages=min(count, BATCH_MESSAGES_MAX),
         VisibilityTimeout=lease_seconds,
         WaitTimeSeconds=wait_seconds,

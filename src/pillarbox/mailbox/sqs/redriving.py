@@ -12,12 +12,13 @@ from typing import Any
 
 from pillarbox.clock import Clock
 from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.sqs.address import QueueAddress, from_arn
+from pillarbox.mailbox.sqs.call import Pause, ask
 from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
-from pillarbox.mailbox.sqs.place import Place, from_arn
 from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
 from pillarbox.mailbox.sqs.receiving import Delivery, acknowledge, give_back, take
 from pillarbox.mailbox.sqs.sending import send_one
-from pillarbox.mailbox.sqs.steps import Pause, Verb, ask
 from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, attributes_again
 from pillarbox.mailbox.sqs_form import ALONE
 
@@ -28,7 +29,7 @@ _PAUSE_SECONDS_MAX = 2.0
 _NO_SOURCE = "CouldNotDetermineMessageSource"  # the rest are no dead letters
 
 
-def move_all(queue: SqsQueue, clock: Clock, to: Place | None) -> Verb[int]:
+def move_all(queue: SqsQueue, clock: Clock, to: QueueAddress | None) -> Verb[int]:
     """Have SQS move everything; how many it moved."""
     found = yield from queue.attributes("QueueArn")
     target: dict[str, Any] = {}
@@ -62,11 +63,11 @@ def _end_of_task(queue: SqsQueue, arn: str) -> Verb[int]:
 
 
 def move_chosen(
-    queue: SqsQueue, clock: Clock, chosen: Callable[[Delivery], bool], to: Place | None
+    queue: SqsQueue, clock: Clock, chosen: Callable[[Delivery], bool], to: QueueAddress | None
 ) -> Verb[int]:
     """Move those waiting dead letters that are chosen; how many."""
     kept: list[Delivery] = []
-    targets: dict[Place, SqsQueue] = {}
+    targets: dict[QueueAddress, SqsQueue] = {}
     moved = empty_handed = 0
     try:
         while empty_handed < _LOOKS_MAX:
@@ -91,7 +92,7 @@ def move_chosen(
     return moved
 
 
-def _source(delivery: Delivery) -> Place | None:
+def _source(delivery: Delivery) -> QueueAddress | None:
     arn = delivery.message.get("Attributes", {}).get("DeadLetterQueueSourceArn")
     return None if arn is None else from_arn(arn)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pillarbox.core.errors import MailboxConnectionError, MailboxError, MailboxFullError
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import BatchError, from_code
 from pillarbox.mailbox.sqs.queue import SqsQueue
-from pillarbox.mailbox.sqs.steps import ATTEMPTS_MAX, Verb, pause
 from pillarbox.mailbox.sqs.wire import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, Entry
 
 

@@ -16,7 +16,7 @@ import msgspec
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import DeadLetter, Details, as_datetime
-from pillarbox.mailbox.sqs.place import from_arn
+from pillarbox.mailbox.sqs.address import from_arn
 from pillarbox.mailbox.sqs_form import (
     ALONE,
     FORM,

@@ -19,7 +19,7 @@ _FORMS = (
 _AWS_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.(?:amazonaws\.com|api\.aws)")
 
 
-class Place(Struct, frozen=True):
+class QueueAddress(Struct, frozen=True):
     """A queue, and as much as is known of where it is."""
 
     name: str
@@ -33,34 +33,36 @@ class Place(Struct, frozen=True):
         return self.name.endswith(FIFO)
 
 
-def find_place(where: Any, parameter: str = "name") -> Place:
+def address_of(where: Any, parameter: str = "name") -> QueueAddress:
     """What a user wrote, taken apart; InvalidParameterError if it names no queue."""
     if not isinstance(where, str) or ":" not in where:
-        return Place(limits.queue_name(where, parameter))
+        return QueueAddress(limits.queue_name(where, parameter))
     if where.startswith("arn:"):
         return from_arn(where, parameter)
     url = urlsplit(where)
     if url.scheme == "sqs":
         account, name = _account_and_name(url, parameter)
-        return Place(name, url.netloc or None, account)
+        return QueueAddress(name, url.netloc or None, account)
     if url.scheme in ("sqs+http", "sqs+https"):
         account, name = _account_and_name(url, parameter)
-        return Place(name, None, account, f"{url.scheme.removeprefix('sqs+')}://{url.netloc}")
+        return QueueAddress(
+            name, None, account, f"{url.scheme.removeprefix('sqs+')}://{url.netloc}"
+        )
     if url.scheme in ("http", "https"):
         account, name = _account_and_name(url, parameter)
         aws = _AWS_HOST.fullmatch(url.hostname or "")
         if aws:
-            return Place(name, aws[1] or aws[2], account, None, where)
-        return Place(name, None, account, f"{url.scheme}://{url.netloc}", where)
+            return QueueAddress(name, aws[1] or aws[2], account, None, where)
+        return QueueAddress(name, None, account, f"{url.scheme}://{url.netloc}", where)
     raise InvalidParameterError(parameter, where, _FORMS)
 
 
-def from_arn(arn: str, parameter: str = "name") -> Place:
+def from_arn(arn: str, parameter: str = "name") -> QueueAddress:
     """arn:aws:sqs:eu-west-1:123456789012:orders, taken apart."""
     parts = arn.split(":")
     if len(parts) != 6 or parts[2] != "sqs":
         raise InvalidParameterError(parameter, arn, "arn:aws:sqs:region:account:name")
-    return Place(limits.queue_name(parts[5], parameter), parts[3], parts[4])
+    return QueueAddress(limits.queue_name(parts[5], parameter), parts[3], parts[4])
 
 
 def dead_letter_name(name: str) -> str:

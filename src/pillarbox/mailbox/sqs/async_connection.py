@@ -1,4 +1,4 @@
-"""Clients of aiobotocore: one for each event loop, session, region and endpoint.
+"""Connections for asyncio, by aiobotocore: a client for each loop, session, region and endpoint.
 
 A client is open while some mailbox that uses it is; the last one to close closes it.
 """
@@ -6,6 +6,7 @@ A client is open while some mailbox that uses it is; the last one to close close
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,8 +14,11 @@ from weakref import WeakKeyDictionary
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
 
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.sqs.clients import REGION_OF_OTHERS, config, leave_out_the_machine_s_own
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.runner import AsyncConnection, Interrupted
+from pillarbox.mailbox.sqs.call import Call, Step
+from pillarbox.mailbox.sqs.connection import REGION_OF_OTHERS, config, leave_out_the_machine_s_own
+from pillarbox.mailbox.sqs.errors import from_botocore
 
 CONNECTIONS_MAX = 10_000  # aiohttp opens no more: parked receives must leave some for others
 _WHOLE_BYTES_MAX = 1 << 16
@@ -37,26 +41,71 @@ class _Shared:
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Target, _Shared]] = WeakKeyDictionary()
 
 
-class Line:
+class AsyncSQSConnection(AsyncConnection):
     """A mailbox's way to SQS. It belongs to the event loop that first uses it."""
 
     def __init__(self, session: AioSession | None, region: str | None, endpoint: str | None):
         self._target = _Target(session, region, endpoint)
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Any = None
         self._closed = False
+        self._polls: dict[asyncio.Task[Any], Any] = {}  # and the verbs that wait
 
-    async def call(self, operation: str, params: dict[str, Any]) -> Any:
+    async def do(self, request: Step) -> Any:
+        if self._moved():
+            self._client = None
+        return await (self._do(request) if request.owner is None else self._wait(request))
+
+    async def _do(self, step: Step) -> Any:
+        if not isinstance(step, Call):
+            return await asyncio.sleep(step.seconds)
+        try:
+            return await self._call(step.operation, step.params)
+        except MailboxError:
+            raise
+        except Exception as error:  # told apart there, and raised if unknown
+            raise from_botocore(error, step.operation, step.queue) from error
+
+    async def _wait(self, step: Step) -> Any:
+        """Do this, unless the owner's mailbox is closed meanwhile."""
+        if step.owner.closed:
+            raise Interrupted
+        poll = asyncio.get_running_loop().create_task(self._do(step))
+        self._polls[poll] = step.owner
+        try:
+            await asyncio.wait([poll])
+        except asyncio.CancelledError:
+            poll.cancel()
+            await asyncio.wait([poll])
+            if isinstance(step, Call) and not poll.cancelled() and poll.exception() is None:
+                await self._hand_back(step.params["QueueUrl"], poll.result())
+            raise
+        finally:
+            del self._polls[poll]
+        if poll.cancelled():
+            raise Interrupted
+        return poll.result()
+
+    async def _hand_back(self, queue_url: str, answer: Any) -> None:
+        """The answer came as the receive was cancelled: others need not wait for the leases."""
+        entries = [
+            {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
+            for place, each in enumerate(answer.get("Messages", []))
+        ]
+        if entries:
+            asked = {"QueueUrl": queue_url, "Entries": entries}
+            with suppress(MailboxError):
+                await self._do(Call("change_message_visibility_batch", asked))
+
+    async def wake(self, verbs: Any) -> None:
+        for poll, owner in self._polls.items():
+            if owner is verbs:
+                poll.cancel()
+
+    async def _call(self, operation: str, params: dict[str, Any]) -> Any:
         """Ask SQS; after `close` through a client that is open for this call only."""
-        here = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = here
-        elif self._loop is not here:
-            raise InvalidParameterError(
-                "event loop", here, "the one in which this mailbox was first used: open another"
-            )
         if self._client is not None:
             return await getattr(self._client, operation)(**params)
+        here = asyncio.get_running_loop()
         client = await _open(here, self._target)
         kept = self._keep(client)
         try:

@@ -1,4 +1,4 @@
-"""Clients of boto3: one for each session, region and endpoint, shared by all their mailboxes.
+"""Connections for threads, by boto3: a client for each session, region and endpoint, shared by all.
 
 A client tries each call once: trying again is the mailbox's business, which knows when it was
 closed. A parked receive can be hung up on from another thread: the socket under it is shut down.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -26,6 +27,10 @@ from botocore.awsrequest import (
 from botocore.config import Config
 from botocore.session import get_session
 
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.runner import Connection, Interrupted
+from pillarbox.mailbox.sqs.call import Call, Step
+from pillarbox.mailbox.sqs.errors import from_botocore
 from pillarbox.mutex import Mutex, reentrant_call
 
 R = TypeVar("R")
@@ -73,7 +78,9 @@ def one_deeper(call: Callable[[X], R], of: X) -> R:
 class Poll:
     """One parked receive: knows its connection as soon as the request is on its way."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.gate = threading.Event()  # opened to cut a pause short
         self._lock = threading.Lock()
         self._socket: Any = None
         self.over = False
@@ -97,6 +104,7 @@ class Poll:
         """End the wait for the answer, from any thread."""
         with self._lock:
             self.over = True
+            self.gate.set()
             self._shut()
 
     def _shut(self) -> None:
@@ -134,6 +142,57 @@ class _HTTPPool(AWSHTTPConnectionPool):  # type: ignore[misc]
 
 class _HTTPSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = _HTTPSConnection
+
+
+class SQSConnection(Connection):
+    """The way to SQS for mailboxes of one session, region and endpoint."""
+
+    def __init__(self, session: Any, region: str | None, endpoint: str | None) -> None:
+        self.target = session, region, endpoint
+        self._lock = threading.RLock()  # a signal handler may receive, too
+        self._polls: set[Poll] = set()
+
+    def do(self, request: Step) -> Any:
+        return one_deeper(self._do if request.owner is None else self._wait, request)
+
+    def _do(self, step: Step) -> Any:
+        if not isinstance(step, Call):
+            return time.sleep(step.seconds)
+        try:
+            return getattr(shared_client(*self.target), step.operation)(**step.params)
+        except Exception as error:  # told apart there, and raised if unknown
+            raise from_botocore(error, step.operation, step.queue) from error
+
+    def _wait(self, step: Step) -> Any:
+        """Do this, unless the owner's mailbox is closed meanwhile."""
+        poll = Poll(step.owner)
+        with self._lock:
+            self._polls.add(poll)
+        try:
+            if step.owner.closed:
+                raise Interrupted
+            if not isinstance(step, Call):
+                return poll.gate.wait(step.seconds)
+            with poll:
+                return self._do(step)
+        except MailboxError:
+            if poll.over:
+                raise Interrupted from None
+            raise
+        finally:
+            with self._lock:
+                self._polls.discard(poll)
+
+    def wake(self, verbs: Any) -> None:
+        if is_inside():
+            raise reentrant_call()
+        with self._lock:
+            polls = [poll for poll in self._polls if poll.owner is verbs]
+        for poll in polls:
+            poll.hang_up()
+
+    def close(self) -> None:
+        """Nothing: the client is shared with other mailboxes."""
 
 
 def config(*, signed: bool, connections_max: int) -> dict[str, Any]:
