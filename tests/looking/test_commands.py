@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pillarbox import DurableMailbox, open_mailbox
-from pillarbox.dashboard import UrlBoxes
+from pillarbox.dashboard import UrlMailboxes
 from pillarbox.mailbox.redis import RedisMailbox
 from pillarbox.testing.redis import RedisServer, shared_server
 from tests.cli.support import Done, pillarbox, pillarbox_process
@@ -109,13 +109,13 @@ def test_R110_a_queue_that_is_missing_is_not_made_by_a_look(store: Path) -> None
 
 def look_at_all(urls: list[str]) -> None:
     """What the pages of `pillarbox dashboard URL...` ask for."""
-    boxes = UrlBoxes(urls)
+    boxes = UrlMailboxes(urls)
     for name in boxes.names():
         box = boxes.open(name)
         assert box is not None
         assert box.stats().total
         for state in STATES:
-            for message in boxes.look(name, state, 10, 0):
+            for message in boxes.peek(name, state, 10, 0):
                 assert boxes.find(name, message.id) is not None
                 boxes.history(name, message.id)
         boxes.totals(name)
@@ -126,7 +126,7 @@ def test_R110_a_dashboard_for_urls_changes_no_byte_of_a_store(store: Path) -> No
     before = bytes_in(store)
     look_at_all([f"file:{store}/orders"])
     with pytest.raises(ValueError, match="create=False"):
-        UrlBoxes([f"file:{store}/oders"])
+        UrlMailboxes([f"file:{store}/oders"])
     assert bytes_in(store) == before
 
 
@@ -137,7 +137,7 @@ def test_R110_a_dashboard_for_urls_changes_no_key_of_redis(
     before = keys_of(server)
     look_at_all([url])
     with pytest.raises(ValueError, match="create=False"):
-        UrlBoxes([url.replace("orders", "oders")])
+        UrlMailboxes([url.replace("orders", "oders")])
     assert keys_of(server) == before
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from pillarbox.broker.http import Request, Response
 from pillarbox.dashboard import Dashboard, mount
-from pillarbox.dashboard.browse import PAGE
+from pillarbox.dashboard.browse import PAGE_SIZE
 from pillarbox.dashboard.samples import ROWS_MAX
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.testing.broker import RunningBroker, running_broker
@@ -53,7 +53,7 @@ class Server:
 
     def box(self) -> Mailbox[bytes]:
         self.broker.store.desk("orders")
-        box = self.dashboard.boxes.open("orders")
+        box = self.dashboard.mailboxes.open("orders")
         assert box is not None
         return box
 
@@ -99,9 +99,9 @@ def look_around(server: Server, state: str, deepest: int) -> None:
     """Every page that shows messages of a state."""
     shown = ids(server.page(ORDERS, f"state={state}"))
     deep = ids(server.page(ORDERS, f"state={state}&offset={deepest}"))
-    assert len(shown) == len(deep) == PAGE
-    assert len(ids(server.page(ORDERS, f"state={state}&search=Assam"))) == PAGE
-    assert "there are more to look through" in server.page(ORDERS, f"state={state}&search=coffee")
+    assert len(shown) == len(deep) == PAGE_SIZE
+    assert len(ids(server.page(ORDERS, f"state={state}&search=Assam"))) == PAGE_SIZE
+    assert "there are more to search" in server.page(ORDERS, f"state={state}&search=coffee")
     for message in shown[0], deep[-1]:
         assert state.replace("_", " ") in server.page(f"{ORDERS}/message", f"id={message}")
 
@@ -109,7 +109,7 @@ def look_around(server: Server, state: str, deepest: int) -> None:
 def test_R59_a_million_ready_messages_are_shown_a_screenful_at_a_time() -> None:
     with full(None) as server:
         assert "1,000,000" in server.page("/")
-        look_around(server, "ready", MILLION - PAGE)
+        look_around(server, "ready", MILLION - PAGE_SIZE)
         server.page(f"{ORDERS}/series")
         assert server.do(lambda: server.box().stats().ready) == MILLION
 
@@ -129,7 +129,7 @@ def test_R59_many_queues_are_a_screenful_and_a_filter() -> None:
 @pytest.mark.soak
 def test_R59_a_million_messages_on_disk_in_every_state(tmp_path: Path) -> None:
     with full(str(tmp_path)) as server:
-        look_around(server, "ready", MILLION - PAGE)
+        look_around(server, "ready", MILLION - PAGE_SIZE)
         server.do(lambda: lease_all(server.box()))
         look_around(server, "in_flight", 4_000)
         server.do(lambda: server.box().purge())

@@ -170,7 +170,7 @@ def test_R59_send_and_send_like_this(page: Page, scene: Scene) -> None:
     expect(page.get_by_role("status")).to_contain_text("Sent message")
 
     page.locator("table.messages tbody a").click()
-    page.get_by_text("Send like this").click()
+    page.get_by_text("Send a copy").click()
     page.get_by_role("button", name="Send", exact=True).click()
 
     got = box.receive(max_messages=10)
@@ -185,8 +185,8 @@ def test_R59_what_a_form_can_not_hold_is_not_sent_like_this(scene: Scene) -> Non
         (sent,) = open_mailbox(f"{scene.url}/{name}", bytes).send_many([body])
         path = f"{scene.url}/dashboard/queues/{name}/message?id={sent}"
         page = urllib.request.urlopen(path).read().decode()
-        assert "Send like this" not in page
-        assert "be sent from here" in page
+        assert "Send a copy" not in page
+        assert "be copied here" in page
 
 
 def test_R59_delete_purge_and_their_confirmation(page: Page, scene: Scene) -> None:
@@ -211,13 +211,13 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
     page.goto(dead)
     page.locator("#redrive input[name=search]").fill("poison 2")
     page.locator("#redrive input[name=dry_run]").check()
-    page.get_by_role("button", name="Send dead letters back").click()
-    expect(page.get_by_role("status")).to_contain_text("1 message would go back")
+    page.get_by_role("button", name="Redrive dead letters").click()
+    expect(page.get_by_role("status")).to_contain_text("1 message would be redriven")
     assert mail.stats().ready == 0
 
     page.goto(dead)
     page.locator("#redrive input[name=search]").fill("poison 2")
-    page.get_by_role("button", name="Send dead letters back").click()
+    page.get_by_role("button", name="Redrive dead letters").click()
     expect(page.get_by_role("status")).to_contain_text("Redrove 1")
     assert [m.body for m in mail.peek()] == ["poison 2"]
     page.locator("table.messages tbody tr", has_text="poison 1").get_by_role("checkbox").check()
@@ -225,8 +225,8 @@ def test_R39_redrive_dry_filtered_and_all(page: Page, scene: Scene) -> None:
     expect(page.get_by_role("status")).to_contain_text("Redrove 1 message.")
     assert [m.body for m in mail.peek()] == ["poison 2", "poison 1"]
     page.locator("#redrive input[name=per_second]").fill("1")
-    page.get_by_role("button", name="Send dead letters back").click()
-    expect(page.get_by_role("status")).to_contain_text("Redriving, 1 messages a second")
+    page.get_by_role("button", name="Redrive dead letters").click()
+    expect(page.get_by_role("status")).to_contain_text("Redriving 1 messages per second")
     expect(page.locator(".figures div", has_text="Ready").locator("dd")).to_have_text("0")
     assert mail.stats().ready == 3
 

@@ -14,7 +14,7 @@ from pillarbox.cli.options import command
 from pillarbox.cli.output import FAILED, OK, UsageError
 
 if TYPE_CHECKING:
-    from pillarbox.dashboard import UrlBoxes
+    from pillarbox.dashboard import UrlMailboxes
 
 app = command(
     "dashboard",
@@ -33,18 +33,18 @@ def dashboard(
     json: Annotated[bool, Parameter(name="--json", help="Print the address as JSON.")] = False,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    from pillarbox.dashboard import UrlBoxes  # noqa: PLC0415 - behind an extra
+    from pillarbox.dashboard import UrlMailboxes  # noqa: PLC0415 - behind an extra
 
     if not urls:
         raise UsageError("give the URL of at least one mailbox.")
-    boxes = UrlBoxes(urls)
+    boxes = UrlMailboxes(urls)
     try:
         return asyncio.run(_serve(boxes, port, read_only=read_only, json=json))
     finally:
         boxes.close()
 
 
-async def _serve(boxes: UrlBoxes, port: int, *, read_only: bool, json: bool) -> int:
+async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool) -> int:
     from pillarbox.broker.cross_origin import (  # noqa: PLC0415 - behind an extra
         CrossOriginProtection,
     )

@@ -1,4 +1,4 @@
-"""What a person may do to a queue from the dashboard. Each answers with what it did."""
+"""The actions of the dashboard on a queue. Each returns what it did."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 import msgspec
 
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.dashboard.boxes import Boxes
 from pillarbox.dashboard.browse import SEARCH_MAX, contains
+from pillarbox.dashboard.mailboxes import Mailboxes
 from pillarbox.mailbox.protocol import Mailbox
 
 Form = Mapping[str, str]
-_STEP = 5_000  # messages that are redriven at once, so that nobody waits for long
+_STEP = 5_000  # messages redriven at once, so that nothing else waits for long
 _STEPS_AT_ONCE = 2
 
 
 class Done(NamedTuple):
-    """What happened, in words; `dry` if nothing did, `rest` if it goes on step by step."""
+    """The result of an action; `dry` if it was a dry run, `rest` if more steps follow."""
 
     text: str
     dry: bool = False
     rest: Iterator[int] | None = None
-    paced: bool = False  # one step a second
+    paced: bool = False  # one step per second
 
 
-def send(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
+def send(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
     attributes = _attributes(form.get("attributes", ""))
     message_id = box.send(
         form.get("body", "").replace("\r\n", "\n").encode(),
@@ -39,61 +39,58 @@ def send(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
     return Done(f"Sent message {message_id}.")
 
 
-def delete(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
+def delete(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
     return Done(f"Deleted {_messages(box.delete(_ids(form)))}.")
 
 
-def purge(_: Boxes, box: Mailbox[bytes], form: Form) -> Done:
+def purge(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
     if form.get("name") != box.name:
         raise InvalidParameterError("name", form.get("name"), f"{box.name!r}, typed to confirm")
     return Done(f"Purged {_messages(box.purge())}.")
 
 
-def redrive(boxes: Boxes, box: Mailbox[bytes], form: Form) -> Done:
-    """Dead letters go back: those selected, those that contain a text, the first few, or all."""
+def redrive(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
+    """Redrive dead letters: selected ones, those that contain a text, the first few, or all."""
     selected = _ids(form) if form.get("which") == "selected" else None
-    search, at_most, per_second = (
-        form.get("search", ""),
-        _whole(form, "at_most"),
-        _whole(form, "per_second"),
-    )
+    search, at_most = form.get("search", ""), _whole(form, "at_most")
+    per_second = _whole(form, "per_second")
     everything = selected is None and not search and not at_most
     if form.get("dry_run"):
-        return _dry(boxes, box, search, at_most)
+        return _dry_run(boxes, box, search, at_most)
     if everything and not per_second and box.stats().ready <= _STEP:
         return Done(f"Redrove {_messages(box.redrive())}.")
     if selected is not None:
         return Done(f"Redrove {_messages(box.redrive(selected) if selected else 0)}.")
     steps = _steps(boxes, box, search, at_most, per_second)
     if per_second:
-        return Done(f"Redriving, {per_second:,} messages a second.", rest=steps, paced=True)
+        return Done(f"Redriving {per_second:,} messages per second.", rest=steps, paced=True)
     moved = sum(islice(steps, _STEPS_AT_ONCE))
     step = next(steps, None)
     if step is None:
         return Done(f"Redrove {_messages(moved)}.")
-    return Done(f"Redrove {_messages(moved + step)}, and going on.", rest=steps)
+    return Done(f"Redrove {_messages(moved + step)}; more follow in the background.", rest=steps)
 
 
-def _dry(boxes: Boxes, box: Mailbox[bytes], search: str, at_most: int) -> Done:
+def _dry_run(boxes: Mailboxes, box: Mailbox[bytes], search: str, at_most: int) -> Done:
     ready = box.stats().ready
     if search:
-        seen = boxes.look(box.name, "ready", SEARCH_MAX, 0)
+        seen = boxes.peek(box.name, "ready", SEARCH_MAX, 0)
         count = sum(contains(message, search) for message in seen)
         among = f" (among the first {len(seen):,})" if ready > len(seen) else ""
     else:
         count, among = ready, ""
     count = min(count, at_most) if at_most else count
-    return Done(f"{_messages(count)}{among} would go back; nothing has happened.", dry=True)
+    return Done(f"{_messages(count)}{among} would be redriven; nothing was changed.", dry=True)
 
 
 def _steps(
-    boxes: Boxes, box: Mailbox[bytes], search: str, at_most: int, per_second: int
+    boxes: Mailboxes, box: Mailbox[bytes], search: str, at_most: int, per_second: int
 ) -> Iterator[int]:
-    """Redrive a part of the line, again and again, to its end; how many each time."""
+    """Redrive the queue in steps; yields the number of messages of each."""
     left, skip = at_most or box.stats().ready, 0
     while left > 0:
         most = min(left, per_second or _STEP)
-        seen = boxes.look(box.name, "ready", SEARCH_MAX if search else most, skip)
+        seen = boxes.peek(box.name, "ready", SEARCH_MAX if search else most, skip)
         ids: list[str] = []
         looked = 0
         for message in seen:
@@ -105,7 +102,7 @@ def _steps(
         if not looked:
             return
         moved = box.redrive(ids) if ids else 0
-        skip += looked - moved  # those left have nowhere to go back to, or were not meant
+        skip += looked - moved  # not moved: they have no source queue, or do not match
         left -= moved
         yield moved
 
@@ -114,7 +111,7 @@ def _messages(count: int) -> str:
     return f"{count:,} message{'' if count == 1 else 's'}"
 
 
-VERBS: dict[str, Callable[[Boxes, Mailbox[bytes], Form], Done]] = {
+VERBS: dict[str, Callable[[Mailboxes, Mailbox[bytes], Form], Done]] = {
     "send": send,
     "delete": delete,
     "purge": purge,
@@ -140,5 +137,5 @@ def _attributes(text: str) -> dict[str, str]:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError as error:
         raise InvalidParameterError(
-            "attributes", text, f'a JSON object of texts, as {{"colour": "red"}} ({error})'
+            "attributes", text, f'a JSON object of strings, such as {{"colour": "red"}} ({error})'
         ) from error

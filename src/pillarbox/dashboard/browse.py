@@ -1,4 +1,4 @@
-"""Messages as the dashboard shows them: looked at, never received, one screenful at a time."""
+"""Pages of messages, peeked at and never received."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from pillarbox.dashboard.boxes import Boxes
+from pillarbox.dashboard.mailboxes import Mailboxes
 from pillarbox.dashboard.render import BODY_CHARS_MAX, body_views
 from pillarbox.mailbox.message import DeadLetter, Message, Undecodable
 from pillarbox.mailbox.protocol import State
 
-PAGE = 25
-SEARCH_MAX = 1_000  # so many messages are looked through for one screenful
+PAGE_SIZE = 25
+SEARCH_MAX = 1_000  # messages searched for one page
 _EXCERPT = 120
 
 
-class Shown(NamedTuple):
+class MessageView(NamedTuple):
     """One message on a page."""
 
     id: str
@@ -37,67 +37,67 @@ class Shown(NamedTuple):
 
     @property
     def whole_text(self) -> str | None:
-        """The body, if a form brings it back as it is: text without \\r, and not too much."""
+        """The body, if an HTML form returns it unchanged: short text without \\r."""
         text = self.views.get("text") if self.size <= BODY_CHARS_MAX else None
         return None if text is None or "\r" in text else text
 
 
-class Screenful(NamedTuple):
-    """Some messages, from a place in line on, and the place where the next ones begin."""
+class Page(NamedTuple):
+    """Messages from `offset` on, and the offset of the next page."""
 
-    messages: list[Shown]
+    messages: list[MessageView]
     offset: int
     following: int | None
-    searched: int | None  # how many were looked through, if something was searched for
+    searched: int | None  # number of messages searched, if there was a search
 
     @property
     def before(self) -> int:
-        """Where the screenful before this one begins, unless something was searched for."""
-        return max(0, self.offset - PAGE)
+        """The offset of the previous page, if there was no search."""
+        return max(0, self.offset - PAGE_SIZE)
 
 
-def browse(boxes: Boxes, name: str, state: State, offset: int, search: str) -> Screenful:
-    """The messages of one state from `offset` on, or the first of them that contain `search`."""
+def browse(boxes: Mailboxes, name: str, state: State, offset: int, search: str) -> Page:
+    """The messages of one state from `offset` on, or those among them that contain `search`."""
     if search:
         return _search(boxes, name, state, offset, search)
-    found = boxes.look(name, state, PAGE + 1, offset)
-    more = offset + PAGE if len(found) > PAGE else None
-    return Screenful([show(m, state) for m in found[:PAGE]], offset, more, None)
+    found = boxes.peek(name, state, PAGE_SIZE + 1, offset)
+    more = offset + PAGE_SIZE if len(found) > PAGE_SIZE else None
+    return Page([show(m, state) for m in found[:PAGE_SIZE]], offset, more, None)
 
 
-def _search(boxes: Boxes, name: str, state: State, offset: int, search: str) -> Screenful:
-    """Stops at a screenful, or when it has looked through enough: the next page goes on there."""
-    shown: list[Shown] = []
+def _search(boxes: Mailboxes, name: str, state: State, offset: int, search: str) -> Page:
+    """Search until a page is full or the limit is reached; the next page continues there."""
+    shown: list[MessageView] = []
     at, end = offset, offset + SEARCH_MAX
     while at < end:
-        chunk = boxes.look(name, state, SEARCH_MAX, at)
+        chunk = boxes.peek(name, state, SEARCH_MAX, at)
         for message in chunk:
             at += 1
             if contains(message, search):
                 shown.append(show(message, state))
-                if len(shown) == PAGE:
-                    return Screenful(shown, offset, at, at - offset)
+                if len(shown) == PAGE_SIZE:
+                    return Page(shown, offset, at, at - offset)
         if len(chunk) < SEARCH_MAX:
-            return Screenful(shown, offset, None, at - offset)
-    return Screenful(shown, offset, at, at - offset)
+            return Page(shown, offset, None, at - offset)
+    return Page(shown, offset, at, at - offset)
 
 
 def contains(message: Message[Any], text: str) -> bool:
-    """Whether its id, its body or an attribute contains this."""
-    if text in message.id or text.encode("utf-8", "surrogatepass") in bytes_of(message):
+    """Whether the id, the body or an attribute contains the text."""
+    if text in message.id or text.encode("utf-8", "surrogatepass") in body_bytes(message):
         return True
     return any(text in name or text in value for name, value in message.attributes.items())
 
 
-def bytes_of(message: Message[Any]) -> bytes:
+def body_bytes(message: Message[Any]) -> bytes:
     body = message.body
     return body.data if isinstance(body, Undecodable) else cast("bytes", body)
 
 
-def show(message: Message[Any], state: str) -> Shown:
-    data = bytes_of(message)
+def show(message: Message[Any], state: str) -> MessageView:
+    data = body_bytes(message)
     text = data[: _EXCERPT * 4].decode("utf-8", "replace")
-    return Shown(
+    return MessageView(
         message.id,
         text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else ""),
         len(data),

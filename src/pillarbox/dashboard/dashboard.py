@@ -1,7 +1,7 @@
-"""The dashboard's requests: who may ask, which page answers, and what keeps a page alive.
+"""The HTTP requests of the dashboard: pages, event streams and actions.
 
-Looking changes nothing. Whatever changes something is a POST with the token of this process,
-and is refused in read-only mode. Requests of other sites' pages don't come this far.
+Actions are POST requests with the CSRF token of this process, refused in read-only mode. The
+server rejects cross-origin requests before they get here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from pillarbox.broker.http import Answer, Request, Response, StreamingResponse
 from pillarbox.core.errors import MailboxError
 from pillarbox.dashboard import actions, browse, render
-from pillarbox.dashboard.boxes import STATES, Boxes, BrokerBoxes
+from pillarbox.dashboard.mailboxes import STATES, BrokerMailboxes, Mailboxes
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.dashboard.samples import Samples
 from pillarbox.logger import logger
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 ROOT = "/dashboard"
-BEAT_SECONDS = 1.0
-IDLE_SECONDS = 600  # what nobody has looked at for so long is not sampled
+REFRESH_SECONDS = 1.0
+IDLE_SECONDS = 600  # stop sampling if there was no request for this long
 
-Pieces = dict[str, str]  # by the event that brings it: a part of a page
+Fragments = dict[str, str]  # HTML fragments by event name
 
 
 class NotFoundError(Exception):
@@ -39,31 +39,31 @@ class NotFoundError(Exception):
 
 
 class Dashboard:
-    """All pages, over some mailboxes."""
+    """Serves all pages."""
 
     def __init__(
         self,
-        boxes: Boxes,
+        boxes: Mailboxes,
         *,
         read_only: bool = False,
         pipelines: Pipelines | None = None,
     ) -> None:
-        self.boxes = boxes
+        self.mailboxes = boxes
         self.read_only = read_only
         self.samples = Samples(boxes)
         self.pipelines = pipelines or Pipelines(())
         self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._beating: asyncio.Task[None] | None = None
-        self._looked_at = 0.0
+        self._sampler: asyncio.Task[None] | None = None
+        self._used_at = 0.0
         self._tasks: set[asyncio.Future[None]] = set()
 
     def handle(self, request: Request) -> Answer:
         """Answer a request below `/dashboard`, or for the root."""
         self._loop = asyncio.get_running_loop()
-        self._looked_at = self._loop.time()
-        if self._beating is None or self._beating.done():
-            self._beating = self._loop.create_task(self._beat())
+        self._used_at = self._loop.time()
+        if self._sampler is None or self._sampler.done():
+            self._sampler = self._loop.create_task(self._sample())
         return asyncio.to_thread(self._answer, request)
 
     def _answer(self, request: Request) -> Response:
@@ -73,14 +73,12 @@ class Dashboard:
             if request.method == "POST":
                 return self._change(request, path)
             if request.method not in ("GET", "HEAD"):
-                return self._plain(405, "Only GET and POST are understood here.")
+                return self._problem(405, "Only GET and POST are supported.")
             return self._page(path, query)
         except NotFoundError as error:
-            return self._plain(404, str(error))
+            return self._problem(404, str(error))
         except MailboxError as error:
-            return self._plain(409, str(error))
-
-    # -- looking ---------------------------------------------------------------------------
+            return self._problem(409, str(error))
 
     def _page(self, path: str, query: Mapping[str, str]) -> Response:
         head, _, rest = path.partition("/")
@@ -115,8 +113,8 @@ class Dashboard:
             raise NotFoundError("There is no such page.")
         offset = int(text) if (text := query.get("offset", "")[:9]).isdecimal() else 0
         search = query.get("search", "")
-        shown = browse.browse(self.boxes, name, state, offset, search)
-        self.samples.note(name)
+        shown = browse.browse(self.mailboxes, name, state, offset, search)
+        self.samples.keep_history(name)
         self.samples.take([name])
         dead = box.dead_letters
         return self._render(
@@ -131,10 +129,10 @@ class Dashboard:
         )
 
     def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
-        found = self.boxes.find(box.name, message_id)
+        found = self.mailboxes.find(box.name, message_id)
         if found is None:
-            raise NotFoundError("This message is gone, or too far back in the line to be shown.")
-        steps = self.boxes.history(box.name, message_id)
+            raise NotFoundError("This message is gone, or too far back in the queue to be shown.")
+        steps = self.mailboxes.history(box.name, message_id)
         shown = browse.show(*found)
         return self._render("message.html", name=box.name, message=shown, steps=steps)
 
@@ -150,7 +148,7 @@ class Dashboard:
         return self._render("pipeline.html", pipeline=found)
 
     def _series(self, name: str) -> Response:
-        """The numbers behind the charts: one list for each line."""
+        """The data of the charts: one list per line."""
         kept = self.samples.of(name)
         last = kept[-1].at if kept else 0.0
         series: list[list[float | None]] = [
@@ -166,52 +164,48 @@ class Dashboard:
         return Response(200, msgspec.json.encode(series), headers)
 
     def _box(self, name: str) -> Mailbox[bytes]:
-        box = self.boxes.open(name)
+        box = self.mailboxes.open(name)
         if box is None:
             raise NotFoundError(f"There is no queue {name!r} here.")
         return box
 
-    # -- staying up to date ----------------------------------------------------------------
-
-    async def _beat(self) -> None:
-        """Take samples for as long as somebody looks, and a while longer."""
+    async def _sample(self) -> None:
+        """Take samples until the dashboard has been idle for a while."""
         loop = asyncio.get_running_loop()
-        while loop.time() - self._looked_at < IDLE_SECONDS:
+        while loop.time() - self._used_at < IDLE_SECONDS:
             await asyncio.to_thread(self.samples.take)
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(REFRESH_SECONDS)
 
-    def _stream(self, pieces: Callable[[], Pieces]) -> StreamingResponse:
+    def _stream(self, fragments: Callable[[], Fragments]) -> StreamingResponse:
         headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
         headers["Cache-Control"] = "no-store"
-        return StreamingResponse(headers=headers, chunks=self._events(pieces))
+        return StreamingResponse(headers=headers, chunks=self._events(fragments))
 
-    async def _events(self, pieces: Callable[[], Pieces]) -> AsyncIterator[bytes]:
+    async def _events(self, fragments: Callable[[], Fragments]) -> AsyncIterator[bytes]:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            self._looked_at = asyncio.get_running_loop().time()
-            for kind, text in pieces().items():
+            await asyncio.sleep(REFRESH_SECONDS)
+            self._used_at = asyncio.get_running_loop().time()
+            for kind, text in fragments().items():
                 data = "".join(f"data: {line}\n" for line in text.splitlines())
                 yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
 
-    def _tables(self, search: str) -> Pieces:
+    def _tables(self, search: str) -> Fragments:
         values = {"table": self.samples.table(search), "pipelines": self.pipelines.summaries()}
         return {
             "rows": render.fragment("rows.html", **values, root=ROOT),
             "pipelines": render.fragment("pipelines.html", **values, root=ROOT),
         }
 
-    def _figures(self, name: str) -> Pieces:
+    def _figures(self, name: str) -> Fragments:
         if not self.samples.of(name):
             return {}  # the queue is gone
         return {"figures": render.fragment("figures.html", row=self.samples.row(name))}
 
-    def _processors(self, name: str) -> Pieces:
+    def _processors(self, name: str) -> Fragments:
         found = self.pipelines.find(name)
         if found is None:
             return {}
         return {"processors": render.fragment("processors.html", pipeline=found)}
-
-    # -- changing --------------------------------------------------------------------------
 
     def _change(self, request: Request, path: str) -> Response:
         head, _, rest = path.partition("/")
@@ -221,18 +215,18 @@ class Dashboard:
         form = _values(request.body.decode("utf-8", "replace"))
         token = form.pop("token", "")
         if not hmac.compare_digest(token.encode(), self._token.encode()):
-            return self._plain(403, "This form is out of date: go back and load the page again.")
+            return self._problem(403, "This form has expired: go back and reload the page.")
         if self.read_only:
-            return self._plain(403, "This dashboard is read-only.")
-        answer = actions.VERBS[verb](self.boxes, self._box(name), form)
+            return self._problem(403, "This dashboard is read-only.")
+        answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
         if answer.rest is not None:
-            self._go_on(answer.rest, BEAT_SECONDS if answer.paced else 0)
+            self._continue(answer.rest, REFRESH_SECONDS if answer.paced else 0)
         if answer.dry:
             return self._render("answer.html", text=answer.text)
         return render.redirect(f"{ROOT}/queues/{quote(name)}?done={quote(answer.text)}")
 
-    def _go_on(self, rest: Iterator[int], pause_seconds: float) -> None:
-        """Let an action go on in the background; a failure ends it, and the log tells."""
+    def _continue(self, rest: Iterator[int], pause_seconds: float) -> None:
+        """Continue an action in the background; an error ends it and is logged."""
 
         async def steps() -> None:
             try:
@@ -242,7 +236,7 @@ class Dashboard:
                         return
                     await asyncio.sleep(pause_seconds)
             except MailboxError as error:
-                logger.error("a redrive from the dashboard has stopped", error=str(error))
+                logger.error("redrive from the dashboard failed", error=str(error))
 
         if self._loop is not None:
             self._loop.call_soon_threadsafe(lambda: self._tasks.add(asyncio.ensure_future(steps())))
@@ -251,15 +245,15 @@ class Dashboard:
         return render.page(
             template,
             **values,
-            title=self.boxes.title,
+            title=self.mailboxes.title,
             root=ROOT,
             token=self._token,
             read_only=self.read_only,
         )
 
-    def _plain(self, status: int, text: str) -> Response:
+    def _problem(self, status: int, text: str) -> Response:
         return render.page(
-            "problem.html", status, text=text, title=self.boxes.title, root=ROOT, code=status
+            "problem.html", status, text=text, title=self.mailboxes.title, root=ROOT, code=status
         )
 
 
@@ -272,7 +266,7 @@ def mount(
     broker: Broker, *, read_only: bool = False, pipelines: Pipelines | None = None
 ) -> Dashboard:
     """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
-    dashboard = Dashboard(BrokerBoxes(broker), read_only=read_only, pipelines=pipelines)
+    dashboard = Dashboard(BrokerMailboxes(broker), read_only=read_only, pipelines=pipelines)
     handle = broker.guarded(dashboard.handle)
     broker.routes.add("/", handle)
     broker.routes.add(ROOT, handle)

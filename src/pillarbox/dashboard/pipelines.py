@@ -1,4 +1,4 @@
-"""Pipelines as the dashboard shows them, from the status files that their runs leave."""
+"""Pipelines for the dashboard, read from the status files of their runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STEPS_KEPT = 60
 
 
 class Summary(NamedTuple):
-    """One pipeline, as it was when somebody looked."""
+    """The state of one pipeline."""
 
     status: Status
-    lags: dict[str, int]  # by processor: records that wait in its inputs
+    lags: dict[str, int]  # by processor: unread records of its inputs
     drawing: str
-    durations: dict[str, tuple[int, ...]]  # by processor: milliseconds of the last steps seen
+    durations: dict[str, tuple[int, ...]]  # by processor: milliseconds of its last steps
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
 
 
 class Pipelines:
-    """Pipelines by the folders in which they keep their status."""
+    """Finds pipelines in folders."""
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self._folders = [Path(folder) for folder in folders]
@@ -64,11 +64,11 @@ class Pipelines:
     def _read(self, file: Path) -> Summary | None:
         summary = _read(file)
         return summary and summary._replace(
-            durations={each.id: self._noted(summary.name, each) for each in summary.processors}
+            durations={each.id: self._durations(summary.name, each) for each in summary.processors}
         )
 
-    def _noted(self, pipeline: str, processor: ProcessorStatus) -> tuple[int, ...]:
-        """How long its last steps took, as far as somebody was looking."""
+    def _durations(self, pipeline: str, processor: ProcessorStatus) -> tuple[int, ...]:
+        """The durations of the last steps, as far as they were observed."""
         seen = self._seen.setdefault((pipeline, processor.id), deque(maxlen=_STEPS_KEPT))
         if processor.steps and (not seen or seen[-1][0] != processor.steps):
             seen.append((processor.steps, processor.step_milliseconds))
@@ -89,7 +89,7 @@ def _read(file: Path) -> Summary | None:
         end = ends(graph)
         picture = drawing.svg(graph, labels(graph, status, end))
     except (OSError, msgspec.MsgspecError, PipelineError, LogError):
-        return None  # not ours, or going away
+        return None  # not a status file, or being deleted
     lags = {
         each.id: sum(
             max(0, end[name] - each.read.get(name, 0)) for name in each.inputs if name in end

@@ -1,6 +1,6 @@
-"""Templates to responses, under a policy that lets nothing but our own files run.
+"""Renders templates, under a content security policy that allows our own files only.
 
-Whatever comes from messages is escaped by Jinja and shown as text.
+Jinja escapes everything that comes from messages.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-NOTHING = "\u2013"  # a dash where there is no figure
+NOTHING = "\u2013"  # an en dash where there is no number
 BODY_CHARS_MAX = 20_000
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
-    """A whole page, or a piece of one."""
+    """A page, or a fragment of one, as a response."""
     text = fragment(template, **values)
     headers = {**HEADERS, "Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store"}
     return Response(status, text.encode("utf-8", "replace"), headers)
@@ -54,7 +54,7 @@ def redirect(to: str) -> Response:
 
 
 def picture(svg: str) -> Response:
-    """A picture for an `img`: in it nothing runs, and its own style is all it may use."""
+    """An SVG image, with a policy that allows inline styles and nothing else."""
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
     headers = {**HEADERS, **policy, "Content-Type": _TYPES["svg"], "Cache-Control": "no-store"}
     return Response(200, svg.encode("utf-8", "replace"), headers)
@@ -62,7 +62,7 @@ def picture(svg: str) -> Response:
 
 @cache
 def asset(path: str) -> Response | None:
-    """A file of ours, by its name below static/; compressed once."""
+    """A file of static/ as a compressed response; None for any other path."""
     known = {"app.js", "app.css", "icon.svg", "vendor/htmx.min.js", "vendor/htmx-sse.min.js",
              "vendor/uplot.min.js", "vendor/uplot.min.css"}  # fmt: skip
     if path not in known:
@@ -101,7 +101,7 @@ def rate(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """An age that people read at a glance."""
+    """An age for people."""
     if seconds is None:
         return NOTHING
     if seconds < 1:
@@ -117,7 +117,7 @@ def moment(time: datetime | None) -> str:
 
 
 def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) -> Markup:
-    """A small line without axes: more is higher. The label is ours, and no one else's."""
+    """A sparkline. `label` must be trusted text."""
     if len(values) < 2:
         return Markup('<svg class="spark" viewBox="0 0 96 22" aria-hidden="true"></svg>')
     top = max(*values, 1)
@@ -133,7 +133,7 @@ def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) 
 
 
 def body_views(data: bytes) -> dict[str, str]:
-    """A body in each form that it has: JSON, text, hexadecimal."""
+    """A body as JSON and text, where possible, and in hexadecimal."""
     views = {}
     shown = data[:BODY_CHARS_MAX]
     try:

@@ -1,8 +1,7 @@
-"""What a dashboard looks at: mailboxes by name, whatever is behind them.
+"""The mailboxes that a dashboard shows, by name, with bodies as bytes.
 
-Bodies are bytes here, shown as they are. `BrokerBoxes` stands in the broker's own process,
-`UrlBoxes` asks over the network. Either may read from a disk or wait, so their calls belong on
-another thread than an event loop's.
+`BrokerMailboxes` reads the store of a broker in the same process, `UrlMailboxes` opens URLs.
+Their methods may block, so call them outside the event loop.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from pillarbox.mailbox.url import open_mailbox
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-HISTORY_ENTRIES_MAX = 20_000  # how far a message's history is followed through the log
-FIND_MAX = 1_000_000  # how far down a line can be looked
-HEAP_MAX = 5_000  # the same where the line is a heap
+HISTORY_ENTRIES_MAX = 20_000  # log entries searched for the history of a message
+FIND_MAX = 1_000_000  # messages of a queue that can be browsed
+HEAP_MAX = 5_000  # the same for scheduled and in-flight ones, which are heaps
 STATES: tuple[State, ...] = get_args(State)
 
 
 class Totals(NamedTuple):
-    """Since the start: what came in, what was done, and who waits for more."""
+    """Messages sent and deleted since the start, and waiting consumers."""
 
     sent: int
     done: int
     consumers: int
 
 
-class Step(NamedTuple):
-    """One entry of a message's history."""
+class HistoryEntry(NamedTuple):
+    """One entry in the history of a message."""
 
     at: datetime | None
     kind: str
@@ -46,13 +45,13 @@ class Step(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A message that is looked at, and what state it is in."""
+    """A message with its state."""
 
     message: Message[Any]
     state: State
 
 
-class Boxes(Protocol):
+class Mailboxes(Protocol):
     """The mailboxes that a dashboard shows."""
 
     title: str
@@ -61,26 +60,23 @@ class Boxes(Protocol):
     def open(self, name: str) -> Mailbox[bytes] | None:
         """The mailbox with this name; None if there is none."""
 
-    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
-        """Messages in the order of their line, from some place on; all stays as it is.
-
-        None are beyond what can be looked at in good time.
-        """
+    def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+        """Messages in queue order from `skip` on; empty beyond what can be browsed quickly."""
 
     def find(self, name: str, message_id: str) -> Found | None:
-        """One message by its id, if it is within reach."""
+        """A message by id; None if it is gone or too far back."""
 
     def totals(self, name: str) -> Totals | None:
-        """None where nobody counts."""
+        """None if the backend does not count."""
 
-    def history(self, name: str, message_id: str) -> list[Step]:
-        """What happened to a message so far, where that is on record."""
+    def history(self, name: str, message_id: str) -> list[HistoryEntry]:
+        """What happened to a message so far, if that is recorded."""
 
 
-class _Line(LocalMailbox[bytes]):
-    """A queue of the broker, which can be looked at from anywhere in its line."""
+class _BrowsableMailbox(LocalMailbox[bytes]):
+    """A queue of the broker that can be read from any position."""
 
-    def look(self, state: State, count: int, skip: int) -> list[Message[Any]]:
+    def peek_at(self, state: State, count: int, skip: int) -> list[Message[Any]]:
         reach = FIND_MAX if state == "ready" else HEAP_MAX
         found = self._desk.look(state, min(count, reach - skip), skip) if skip < reach else ()
         return [self._seen(record, number, Message, self) for record, number in found]
@@ -93,7 +89,7 @@ class _Line(LocalMailbox[bytes]):
         return Found(self._seen(record, number, Message, self), state)
 
 
-class BrokerBoxes:
+class BrokerMailboxes:
     """The queues of a broker in this process."""
 
     def __init__(self, broker: Broker) -> None:
@@ -105,21 +101,21 @@ class BrokerBoxes:
         return list(self._store.desks)
 
     def open(self, name: str) -> Mailbox[bytes] | None:
-        return self._line(name) if name in self._store.desks else None
+        return self._mailbox(name) if name in self._store.desks else None
 
-    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
-        return self._line(name).look(state, count, skip)
+    def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+        return self._mailbox(name).peek_at(state, count, skip)
 
     def find(self, name: str, message_id: str) -> Found | None:
         key = self._store.key_of(message_id)
-        return None if key is None else self._line(name).found(key)
+        return None if key is None else self._mailbox(name).found(key)
 
     def totals(self, name: str) -> Totals:
         totals = self._broker.metrics.of(name)
         desk = self._store.desks.get(name)
         return Totals(totals.sent, totals.deleted, len(desk.waiters) if desk is not None else 0)
 
-    def history(self, name: str, message_id: str) -> list[Step]:
+    def history(self, name: str, message_id: str) -> list[HistoryEntry]:
         store = self._store
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
@@ -127,11 +123,11 @@ class BrokerBoxes:
         known = store.desks[name].find(key)
         return [] if known is None else self._follow(store, key, index_of(known[0].body))
 
-    def _line(self, name: str) -> _Line:
-        return _Line(self._store.desks[name], bytes, open_reply=self._no_reply)
+    def _mailbox(self, name: str) -> _BrowsableMailbox:
+        return _BrowsableMailbox(self._store.desks[name], bytes, open_reply=self._no_reply)
 
-    def _follow(self, store: DurableStore, key: int, start: int) -> list[Step]:
-        """The entries about a message, from where its body lies on."""
+    def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
+        """The log entries about a message, from its body on."""
         steps = []
         left = HISTORY_ENTRIES_MAX
         for frame in store.log.frames(max(start, store.log.first_index)):
@@ -145,10 +141,10 @@ class BrokerBoxes:
         return steps
 
     def _no_reply(self, name: str) -> Any:
-        raise NotImplementedError("a dashboard answers no message")
+        raise NotImplementedError("a dashboard sends no replies")
 
 
-def _step(entry: journal.Entry, key: int) -> Step:
+def _step(entry: journal.Entry, key: int) -> HistoryEntry:
     at = entry.at
     if entry.kind in (journal.SENT, journal.SCHEDULED):
         at = key << 1
@@ -159,10 +155,10 @@ def _step(entry: journal.Entry, key: int) -> Step:
         detail = f"delivery {number}, for {timeout / SECOND_NS:g} s"
     elif entry.kind in (journal.RETURNED, journal.DIED):
         detail = str(entry.details[0])
-    return Step(time, journal.KINDS[entry.kind].replace("_", " "), detail)
+    return HistoryEntry(time, journal.KINDS[entry.kind].replace("_", " "), detail)
 
 
-class UrlBoxes:
+class UrlMailboxes:
     """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -180,13 +176,13 @@ class UrlBoxes:
     def open(self, name: str) -> Mailbox[bytes] | None:
         return self._boxes.get(name)
 
-    def look(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
+    def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
         most = min(skip + count, MESSAGES_MAX)
         return self._boxes[name].peek(most, state=state)[skip:] if most > skip else ()
 
     def find(self, name: str, message_id: str) -> Found | None:
         for state in STATES:
-            for message in self.look(name, state, MESSAGES_MAX, 0):
+            for message in self.peek(name, state, MESSAGES_MAX, 0):
                 if message.id == message_id:
                     return Found(message, state)
         return None
@@ -194,7 +190,7 @@ class UrlBoxes:
     def totals(self, name: str) -> Totals | None:
         return None
 
-    def history(self, name: str, message_id: str) -> list[Step]:
+    def history(self, name: str, message_id: str) -> list[HistoryEntry]:
         return []
 
     def close(self) -> None:
