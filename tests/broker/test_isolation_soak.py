@@ -1,15 +1,20 @@
 """How long a client of one queue waits while another queue, with a million messages, is worked on.
 
-A broker in a process of its own; each piece of work is repeated while one client sends, receives
-and deletes on a quiet queue. Its 99th percentile must stay within twice what it is in quiet.
+A broker in a process of its own, and another process, of low priority as if on another machine,
+that repeats one piece of work on the crowded queue; meanwhile a client sends, receives and
+deletes on a quiet one. Its 99th percentile must stay within twice what it is in quiet.
 """
 
 from __future__ import annotations
 
-import threading
+import itertools
+import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 
 import pytest
 
@@ -18,9 +23,11 @@ from tests.broker.server_process import Server
 from tests.broker.support import Client
 
 MILLION = 1_000_000
+BATCH = 100_000
 SECONDS = 5.0
 TIMES_SLOWER_MAX = 2.0
 TRIES = 3  # of a noisy machine
+REST_SECONDS_MAX = 300.0
 
 pytestmark = pytest.mark.soak
 
@@ -42,7 +49,6 @@ def p99(url: str, seconds: float = SECONDS) -> float:
 
 class Crowd:
     def __init__(self, url: str) -> None:
-        self.url = url
         self.sqs = Client(url)
         self.queue: str = self.sqs("CreateQueue", QueueName="crowded")["QueueUrl"]
         self.sqs("CreateQueue", QueueName="elsewhere")
@@ -50,103 +56,128 @@ class Crowd:
         self.elsewhere = BrokerMailbox("elsewhere", bytes, url=url)
 
     def fill(self, count: int = MILLION, delay_seconds: float = 0) -> None:
-        for _ in range(0, count, 10_000):
-            self.box.send_many([b"a letter"] * 10_000, delay_seconds=delay_seconds)
+        for _ in range(0, count, 1_000):
+            self.box.send_many([b"a letter"] * 1_000, delay_seconds=delay_seconds)
 
-    def old_handles(self) -> list[dict[str, str | int]]:
+    def old_handles(self) -> list[str]:
+        """Of ten messages that went back into the line."""
         got = self.sqs.receive(self.queue, VisibilityTimeout=0)
-        return [
-            {"Id": str(n), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-            for n, message in enumerate(got)
-        ]
+        return [message["ReceiptHandle"] for message in got]
+
+
+Work = Callable[[Crowd], Callable[[], object]]
 
 
 def change_by_old_handles(crowd: Crowd) -> Callable[[], object]:
     crowd.fill(MILLION // 2)
-    entries = crowd.old_handles()
+    entries = [
+        {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+        for n, handle in enumerate(crowd.old_handles())
+    ]
     crowd.fill(MILLION // 2)
     return lambda: crowd.sqs("ChangeMessageVisibilityBatch", QueueUrl=crowd.queue, Entries=entries)
 
 
 def delete_by_old_handles(crowd: Crowd) -> Callable[[], object]:
     crowd.fill(MILLION // 2)
-    batches = [crowd.old_handles() for _ in range(1_000)]
+    batches = [crowd.old_handles() for _ in range(10_000)]
     crowd.fill(MILLION // 2)
 
     def delete() -> None:
-        if batches:
-            entries = [
-                {"Id": each["Id"], "ReceiptHandle": each["ReceiptHandle"]} for each in batches.pop()
-            ]
-            crowd.sqs("DeleteMessageBatch", QueueUrl=crowd.queue, Entries=entries)
+        entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batches.pop())]
+        crowd.sqs("DeleteMessageBatch", QueueUrl=crowd.queue, Entries=entries)
 
     return delete
 
 
 def redrive(crowd: Crowd) -> Callable[[], object]:
     crowd.fill()
+    there_and_back = itertools.cycle([(crowd.box, "elsewhere"), (crowd.elsewhere, "crowded")])
 
-    def there_and_back() -> None:
-        crowd.box.redrive(to="elsewhere")
-        crowd.elsewhere.redrive(to="crowded")
+    def move() -> None:
+        source, target = next(there_and_back)
+        assert source.redrive(to=target) == MILLION
 
-    return there_and_back
+    return move
 
 
 def leases_end(crowd: Crowd) -> Callable[[], object]:
+    """A hundred thousand at once, again and again: they are leased while the others end."""
     crowd.fill()
-    return lambda: (
-        [crowd.box.receive(max_messages=1_000, visibility_timeout=0.5) for _ in range(100)],
-        crowd.box.receive(wait_time_seconds=1),
-    )
+
+    def lease() -> None:
+        for _ in range(0, BATCH, 1_000):
+            crowd.box.receive(max_messages=1_000, visibility_timeout=1)
+        crowd.box.receive(wait_time_seconds=1)
+
+    return lease
 
 
 def delays_end(crowd: Crowd) -> Callable[[], object]:
     crowd.fill()
-    return lambda: (
-        crowd.fill(100_000, delay_seconds=0.5),
-        crowd.box.receive(wait_time_seconds=1),
-    )
+
+    def delay() -> None:
+        crowd.fill(BATCH, delay_seconds=1)
+        crowd.box.receive(wait_time_seconds=1)
+
+    return delay
 
 
-WORK = {
+WORK: dict[str, Work] = {
     each.__name__: each
     for each in (change_by_old_handles, delete_by_old_handles, redrive, leases_end, delays_end)
 }
 
 
+def work(url: str, name: str, channel: Connection, go: Event) -> None:
+    """Prepare the crowded queue, then repeat the work while it is asked for."""
+    os.nice(19)
+    what = WORK[name](Crowd(url))
+    while True:
+        channel.send("idle")
+        go.wait()
+        while go.is_set():
+            what()
+
+
 @contextmanager
-def again_and_again(what: Callable[[], object]) -> Iterator[None]:
-    stop = threading.Event()
-    failures: list[BaseException] = []
+def crowded(url: str, name: str) -> Iterator[tuple[Event, Callable[[], None]]]:
+    """Another process does this work while the event is set; and a way to wait until it rests."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    go = context.Event()
+    process = context.Process(target=work, args=[url, name, theirs, go], daemon=True)
+    process.start()
 
-    def run() -> None:
-        try:
-            while not stop.is_set():
-                what()
-        except BaseException as error:  # noqa: BLE001 - it belongs to the test
-            failures.append(error)
+    def rest() -> None:
+        assert ours.poll(REST_SECONDS_MAX), "it does not rest"
+        assert ours.recv() == "idle"
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    yield
-    stop.set()
-    thread.join(120)
-    assert not failures, failures
+    try:
+        yield go, rest
+        assert process.is_alive(), "the work failed"
+    finally:
+        process.terminate()
+        process.join()
 
 
-@pytest.mark.parametrize("work", WORK)
-def test_R51_the_99th_percentile_of_another_queue_stays_within_twice_of_quiet(work: str) -> None:
-    with Server("--data", "none") as server:
-        crowd = Crowd(server.url)
-        what = WORK[work](crowd)
-        ratios = []
+def slower(name: str) -> list[float]:
+    """How many times slower another queue is while this is done, in up to a few tries."""
+    ratios = []
+    with Server("--data", "none") as server, crowded(server.url, name) as (go, rest):
         for _ in range(TRIES):
+            rest()
             quiet = p99(server.url)
-            with again_and_again(what):
-                busy = p99(server.url)
+            go.set()
+            busy = p99(server.url)
+            go.clear()
             ratios.append(busy / quiet)
-            print(f"{work}: p99 {quiet * 1e3:.2f} ms in quiet, {busy * 1e3:.2f} ms meanwhile")
+            print(f"{name}: p99 {quiet * 1e3:.2f} ms in quiet, {busy * 1e3:.2f} ms meanwhile")
             if ratios[-1] <= TIMES_SLOWER_MAX:
-                return
-        raise AssertionError(f"{work}: {ratios}")
+                break
+    return ratios
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_R51_the_99th_percentile_of_another_queue_stays_within_twice_of_quiet(name: str) -> None:
+    assert min(slower(name)) <= TIMES_SLOWER_MAX

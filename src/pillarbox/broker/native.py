@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _HEADERS = {"Content-Type": "application/msgpack"}
 _MICROSECOND_NS = 1_000
-_AT_ONCE_MAX = 250  # messages of a large batch that are told or settled before others go on
+_AT_ONCE_MAX = 100  # messages of a large batch that are told or settled before others go on
 
 
 class Native:

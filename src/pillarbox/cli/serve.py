@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import resource
 import signal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
 
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
+_SWITCH_SECONDS: Final = 0.000_5  # the other threads may keep the event loop's waiting so long
 
 app = command(
     "serve",
@@ -96,6 +98,7 @@ def serve(
     _log_to_stderr(log_level)
     _allow_many_connections()
     _give_memory_back()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(chosen, pipelines, read_only=read_only, json=json))
 
@@ -119,6 +122,7 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
         await broker.stop()
         output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
+    gc.freeze()  # what is there by now stays: no collection has to look through it
     _announce(broker, json=json)
     await stopping.wait()
     await broker.stop()

@@ -70,7 +70,7 @@ def scheduled(queue: Queue, records: list[Record], due: int) -> None:
     for record in records:
         if record.extra is not None:
             remember(queue, record)
-        queue.schedule.add(due, record)
+    queue.schedule.add_all(due, records)
     queue.wake_at = min(queue.wake_at, due)
 
 
@@ -147,7 +147,7 @@ def died_in_line(queue: Queue, event: e.DiedInLine) -> None:
 
 
 def redriven(queue: Queue, event: e.Redriven) -> None:
-    removed(queue, [record.key for record in event.records])
+    lines.remove(queue, event.records)
     for record in event.records:
         like_new(record, event.at)
         lines.join(event.target, record)
@@ -157,7 +157,7 @@ def removed(queue: Queue, keys: Iterable[int]) -> None:
     """Out of wherever they are."""
     wanted = sorted(keys)
     leases = queue.leases.among(wanted)
-    waiting: list[int] = []
+    waiting: list[Record] = []
     for key in wanted:
         record = queue.schedule.find(key)
         if key in leases:
@@ -166,8 +166,8 @@ def removed(queue: Queue, keys: Iterable[int]) -> None:
             queue.schedule.remove(key)
             if record.deliveries:
                 lines.unhold(queue, record)
-        else:
-            waiting.append(key)
+        elif (record := lines.find(queue, key)) is not None:
+            waiting.append(record)
     lines.remove(queue, waiting)
 
 

@@ -142,6 +142,8 @@ class Lane(Generic[T]):
 
     def _find(self, position: Position) -> tuple[deque[T], int]:
         """The part in which a position is or would be, and where in it."""
+        if self.head and position <= self.position(self.head[0]):
+            return self.head, 0
         part = self.parts[self._number(position)]
         if len(part) > 2 * PART_MAX:
             self._split(self._number(position))

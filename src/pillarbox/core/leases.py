@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Container, Iterator, Sequence
 from functools import partial
-from heapq import merge, nsmallest
+from heapq import merge
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class Leases:
     index to keep. What stands in no line is `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_found", "_lines", "_tied", "_timers", "lines", "stale", "unusual")
+    __slots__ = ("_by_key", "_found", "_lines", "_timers", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
@@ -45,8 +45,7 @@ class Leases:
         self.unusual: dict[int, Lease] = {}
         self._timers = Timers()  # of the unusual ones
         self._by_key: dict[int, Lease] | None = None
-        self._tied = False  # whether leases that were not given together may end together
-        self._found: tuple[Lease, ...] = ()  # while all of it is made anew
+        self._found: tuple[Lease, ...] = ()  # those in no line, while lines are made anew
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
@@ -72,8 +71,7 @@ class Leases:
         if line is None and timeout != UNUSUAL:
             line = self._open_line(timeout)
         if line is not None:
-            self._tied = self._tied or bool(line and line[-1].deadline == leases[0].deadline)
-            line.extend(leases if len(leases) == 1 else sorted(leases, key=_key_of))
+            self._join(line, leases if len(leases) == 1 else sorted(leases, key=_key_of))
         else:
             for lease in leases:
                 self._add_unusual(lease)
@@ -153,7 +151,6 @@ class Leases:
         self.unusual = {}
         self._timers = Timers()
         self._by_key = None
-        self._tied = False
 
     def find(self, key: int) -> Lease | None:
         """The lease on this message; from now on there is an index."""
@@ -187,15 +184,22 @@ class Leases:
         found = [self.unusual[key] for _, key, _ in self._timers.due(now, most)]
         for line in self._lines.values():
             due = takewhile(lambda lease: lease.deadline <= now, filter(_stands, line))
-            first = list(islice(due, most))
-            if most is not None and first and self._tied:  # sort those of one deadline by key
-                last = first[-1].deadline
-                alike = [lease for lease in first if lease.deadline == last]
-                alike += takewhile(partial(_ends_at, last), due)
-                first = [lease for lease in first if lease.deadline < last]
-                first += nsmallest(most, alike, key=_key_of) if len(alike) > most else alike
-            found += first
+            found += islice(due, most)
         return found
+
+    def _join(self, line: deque[Lease], leases: Sequence[Lease]) -> None:
+        """To the end of a line; those that were given at the same time stand in order of keys."""
+        first = leases[0]
+        if line and line[-1].leased_at == first.leased_at and _key_of(line[-1]) > _key_of(first):
+            alike = list(takewhile(partial(_given_at, first.leased_at), reversed(line)))
+            before = self._found
+            self._found = (*before, *alike)
+            for _ in alike:
+                line.pop()
+            line.extend(sorted([*alike, *leases], key=_key_of))
+            self._found = before
+        else:
+            line.extend(leases)
 
     def _add_unusual(self, lease: Lease) -> None:
         lease.timeout = UNUSUAL
@@ -214,8 +218,8 @@ class Leases:
         return line
 
 
-def _ends_at(deadline: int, lease: Lease) -> bool:
-    return lease.deadline == deadline
+def _given_at(time: int, lease: Lease) -> bool:
+    return lease.leased_at == time
 
 
 def _stands(lease: Lease) -> bool:

@@ -233,13 +233,12 @@ def _clear_mask(queue: Queue, lane: int) -> None:
         queue.mask &= ~(1 << lane)
 
 
-def remove(queue: Queue, keys: Iterable[int]) -> None:
-    """Out of the line, wherever they stand in it; keys that are not in line are passed over."""
-    for key in keys:
-        record = find(queue, key)
-        if record is not None and record.extra is not None and record.extra.group is not None:
+def remove(queue: Queue, records: Iterable[Record]) -> None:
+    """Out of the line, wherever they stand in it."""
+    for record in records:
+        if record.extra is not None and record.extra.group is not None:
             _remove_from_group(queue, queue.groups[record.extra.group], record)
-        elif record is not None:
+        else:
             _remove_plain(queue, record)
 
 

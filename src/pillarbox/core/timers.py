@@ -55,6 +55,13 @@ class Timers:
         self._live[record.key] = entry
         heappush(self._heap, entry)
 
+    def add_all(self, at: int, records: Iterable[Record]) -> None:
+        entries = [(at, record.key, record) for record in records]
+        self._live.update((entry[1], entry) for entry in entries)
+        heap = self._heap
+        for entry in entries:
+            heappush(heap, entry)
+
     def remove(self, key: int) -> None:
         del self._live[key]
         if len(self._heap) > 2 * len(self._live) + _SLACK:

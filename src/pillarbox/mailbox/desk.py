@@ -48,7 +48,7 @@ from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 if TYPE_CHECKING:
     from pillarbox.mailbox.store import Store
 
-SLICE = 50  # messages that one step may touch, so that nobody waits for long
+SLICE = 20  # messages that one step may touch, so that nobody waits for long
 E = TypeVar("E", bound=Event)
 _DEATHS = (Died, DiedInLine)
 
