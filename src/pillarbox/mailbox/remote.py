@@ -91,7 +91,11 @@ class RemoteMailbox(RemoteParts[T], Closing, Generic[T]):
         """Open it."""
         self._verbs = verbs
         self._connection = connection
-        self._run(verbs.open())
+        try:
+            self._run(verbs.open())
+        except BaseException:
+            connection.close()
+            raise
 
     def send(
         self,

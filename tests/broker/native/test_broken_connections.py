@@ -13,9 +13,9 @@ import pytest
 
 from pillarbox import MailboxConnectionError, open_async_mailbox, open_mailbox
 from pillarbox.mailbox.broker import QueueNotFoundError, UnknownOutcomeError
-from pillarbox.mailbox.broker import tries as tries_module
+from pillarbox.mailbox.broker import retry as retry_module
 from pillarbox.mailbox.broker.admin import delete_queue
-from pillarbox.mailbox.broker.tries import Tries
+from pillarbox.mailbox.broker.retry import Attempts
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.native.support import Relay, until
 
@@ -52,13 +52,13 @@ def test_R35_a_send_whose_connection_breaks_is_done_once(relay: Relay, lost: Any
 def test_R35_control_without_the_channel_s_identity_a_send_is_done_twice(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = Tries._request
+    plain = Attempts._request
 
-    def as_a_stranger(self: Tries, commands: Any, instance: str) -> bytes:
+    def as_a_stranger(self: Attempts, commands: Any, instance: str) -> bytes:
         self._identity = os.urandom(16)
         return plain(self, commands, instance)
 
-    monkeypatch.setattr(tries_module.Tries, "_request", as_a_stranger)
+    monkeypatch.setattr(retry_module.Attempts, "_request", as_a_stranger)
     with open_mailbox(f"{relay.url}/orders", str) as box:
         relay.break_next.append("answer")
         box.send("once")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from pillarbox import open_async_mailbox, open_mailbox
 from pillarbox.mailbox.broker import BrokerMailbox
-from pillarbox.mailbox.broker import mailbox as module
-from pillarbox.mailbox.broker.mailbox import PART, redrives
+from pillarbox.mailbox.broker import verbs as module
+from pillarbox.mailbox.broker.verbs import PART
+from pillarbox.mailbox.broker.wire import Moved
 from pillarbox.testing.broker import RunningBroker, running_broker
 
 COUNT = 2 * PART + 1
@@ -66,15 +67,19 @@ def test_R39_a_redrive_moves_what_was_there_and_not_what_comes_meanwhile(
 ) -> None:
     monkeypatch.setattr(module, "PART", 2)
     with filled(broker, "busy", 5) as box, open_mailbox(f"{broker}/busy-target", int):
-        moves, moved = redrives(None, "busy-target"), []
-        part = next(moves)
-        with suppress(StopIteration):
-            while True:
-                answer = box._desk.outcome(part)
+        moved: list[int] = []
+        real = box._connection.do
+
+        def do(call: Any) -> Any:
+            answer = real(call)
+            if isinstance(answer, Moved):
                 moved.append(answer.moved)
                 box.send_many([100, 101, 102])
-                part = moves.send(answer)
+            return answer
 
+        monkeypatch.setattr(box._connection, "do", do)
+
+        assert box.redrive(to="busy-target") == 5
         assert moved == [2, 2, 1]
         assert box.stats().ready == 3 * len(moved)
 

@@ -6,13 +6,16 @@ from typing import Any
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker.address import address_of
-from pillarbox.mailbox.broker.async_mailbox import AsyncBrokerMailbox
 from pillarbox.mailbox.broker.errors import (
     AccessDeniedError,
     QueueNotFoundError,
     UnknownOutcomeError,
 )
-from pillarbox.mailbox.broker.mailbox import BrokerMailbox, BrokerOptions
+from pillarbox.mailbox.broker.mailbox import (
+    AsyncBrokerMailbox,
+    BrokerMailbox,
+    BrokerOptions,
+)
 
 __all__ = [
     "AccessDeniedError",

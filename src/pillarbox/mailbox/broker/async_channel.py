@@ -15,10 +15,10 @@ from typing import Any, cast
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, AnswerReader
 from pillarbox.mailbox.broker.login import Login
-from pillarbox.mailbox.broker.tries import (
+from pillarbox.mailbox.broker.retry import (
     ANSWER_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
-    Tries,
+    Attempts,
     good,
     results_of,
 )
@@ -27,7 +27,7 @@ from pillarbox.mailbox.broker.wire import Command, Delivered, Release, decode_re
 _LEFTOVER_SECONDS_MAX = 5.0  # for an answer that nobody waits for any more
 
 
-class _Link(asyncio.Protocol):
+class _Protocol(asyncio.Protocol):
     """One connection, with a request at a time on it."""
 
     def __init__(self) -> None:
@@ -100,41 +100,41 @@ class _Link(asyncio.Protocol):
 class _Channel:
     """One connection at a time, and an identity that outlives it."""
 
-    __slots__ = ("_address", "_link", "began", "identity", "number")
+    __slots__ = ("_address", "_protocol", "began", "identity", "number")
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._link: _Link | None = None
+        self._protocol: _Protocol | None = None
         self.identity = secrets.token_bytes(16)
         self.number = 0
         self.began = False
 
     async def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
-        link = self._link
-        if link is None or not link.open:
-            link = self._link = await self._connect()
+        protocol = self._protocol
+        if protocol is None or not protocol.open:
+            protocol = self._protocol = await self._connect()
         self.began = True
-        return await link.ask(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds)
+        return await protocol.ask(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds)
 
-    async def _connect(self) -> _Link:
+    async def _connect(self) -> _Protocol:
         address = self._address
         async with asyncio.timeout(CONNECT_SECONDS_MAX):  # wait_for may lose a cancellation
-            _, link = await asyncio.get_running_loop().create_connection(
-                _Link,
+            _, protocol = await asyncio.get_running_loop().create_connection(
+                _Protocol,
                 address.host,
                 address.port,
                 ssl=address.tls,
                 server_hostname=address.host if address.tls else None,
             )
-        return link
+        return protocol
 
     def hang_up(self, leftover: Callable[[Answer], object]) -> None:
-        if self._link is not None:
-            self._link.hang_up(leftover)
+        if self._protocol is not None:
+            self._protocol.hang_up(leftover)
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
+        if self._protocol is not None:
+            self._protocol.close()
 
 
 class AsyncChannels:
@@ -172,7 +172,7 @@ class AsyncChannels:
     async def _exchange(
         self, channel: _Channel, queue: str, commands: Sequence[Command], seconds: float
     ) -> Answer:
-        tries = Tries(
+        attempts = Attempts(
             self.address, queue, commands, channel.identity, channel.number, self.instance
         )
         while True:
@@ -181,13 +181,13 @@ class AsyncChannels:
                 if fresh:
                     self._login.take(await channel.exchange(*self._login.request(), seconds))
                     channel.began = False
-                answer = await channel.exchange(self._login.head(queue), tries.body, seconds)
+                answer = await channel.exchange(self._login.head(queue), attempts.body, seconds)
                 if not self._login.refused(answer, fresh):
                     return good(answer, self.address)
                 continue
             except OSError as error:
                 channel.close()
-                pause = tries.after(error, channel.began)
+                pause = attempts.after(error, channel.began)
             await asyncio.sleep(pause)
 
     def _give_back(self, queue: str, answer: Answer) -> None:

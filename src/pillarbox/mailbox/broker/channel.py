@@ -17,14 +17,15 @@ from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, AnswerReader
 from pillarbox.mailbox.broker.errors import error_of
 from pillarbox.mailbox.broker.login import Login
-from pillarbox.mailbox.broker.tries import (
+from pillarbox.mailbox.broker.retry import (
     ANSWER_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
-    Tries,
+    Attempts,
     good,
     results_of,
 )
 from pillarbox.mailbox.broker.wire import Command, Failed
+from pillarbox.mailbox.runner import Interrupted
 from pillarbox.mailbox.waiters import open_gate
 
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
@@ -84,14 +85,14 @@ class Channel:
 
     def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
         """Send a request and wait for its answer; OSError if that fails."""
-        link = self._living() or self._connect()
+        sock = self._living() or self._connect()
         if seconds != self._seconds:
-            self._wait_at_most(seconds, link)
+            self._wait_at_most(seconds, sock)
         if self.hung_up:
             raise ConnectionAbortedError("the mailbox was closed")
         self.began = True
-        link.sendall(b"%b%d\r\n\r\n%b" % (head, len(body), body))
-        receive, feed = link.recv, self._reader.feed
+        sock.sendall(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        receive, feed = sock.recv, self._reader.feed
         while True:
             try:
                 data = receive(_RECEIVE_BYTES)
@@ -105,17 +106,17 @@ class Channel:
                     self.close()
                 return answer
 
-    def _wait_at_most(self, seconds: float, link: socket.socket) -> None:
+    def _wait_at_most(self, seconds: float, sock: socket.socket) -> None:
         self._seconds = seconds
         if self._address.tls is not None:
-            link.settimeout(seconds)
+            sock.settimeout(seconds)
             return
         # Left to the kernel: Python itself would ask whether to wait before each call.
-        link.settimeout(None)
+        sock.settimeout(None)
         whole = int(seconds)
         limit = _TIME.pack(whole, max(1_000, int((seconds - whole) * 1e6)))
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _living(self) -> socket.socket | None:
         """The connection, unless the broker has closed it: better known before than after."""
@@ -125,35 +126,35 @@ class Channel:
 
     def _connect(self) -> socket.socket:
         address = self._address
-        link = socket.create_connection((address.host, address.port), CONNECT_SECONDS_MAX)
+        sock = socket.create_connection((address.host, address.port), CONNECT_SECONDS_MAX)
         try:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls is not None:
-                link = address.tls.wrap_socket(link, server_hostname=address.host)
+                sock = address.tls.wrap_socket(sock, server_hostname=address.host)
         except BaseException:
-            link.close()
+            sock.close()
             raise
         watch = select.poll()
-        watch.register(link, select.POLLIN)
+        watch.register(sock, select.POLLIN)
         self._poll = watch.poll
-        self._socket, self._seconds = link, CONNECT_SECONDS_MAX
-        return link
+        self._socket, self._seconds = sock, CONNECT_SECONDS_MAX
+        return sock
 
     def hang_up(self) -> None:
         """Tell the broker that nobody waits any more; an answer under way still arrives."""
         self.hung_up = True  # first: a connection that is being made looks here afterwards
-        link = self._socket
-        if link is not None:
+        sock = self._socket
+        if sock is not None:
             try:
-                socket.socket.shutdown(link, socket.SHUT_WR)  # below TLS: no farewell is due
+                socket.socket.shutdown(sock, socket.SHUT_WR)  # below TLS: no farewell is due
             except OSError:
                 return  # it is closed already
 
     def close(self) -> None:
-        link, self._socket = self._socket, None
+        sock, self._socket = self._socket, None
         self._reader.clear()
-        if link is not None:
-            link.close()
+        if sock is not None:
+            sock.close()
 
 
 class Channels:
@@ -165,7 +166,6 @@ class Channels:
         self.users = 0
         self._idle: list[Channel] = []
         self._login = Login(address)
-        self.desks: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         weakref.finalize(self, _close_all, self._idle)
 
     def ask(
@@ -209,24 +209,24 @@ class Channels:
         seconds: float,
         parked: Parked | None,
     ) -> Answer:
-        tries = Tries(
+        attempts = Attempts(
             self.address, queue, commands, channel.identity, channel.number, self.instance
         )
         while True:
             if parked is not None and parked.over:
-                raise WokenError
+                raise Interrupted
             try:
                 fresh = self._login.due
                 if fresh:
                     self._login.take(channel.exchange(*self._login.request(), seconds))
                     channel.began = False
-                answer = channel.exchange(self._login.head(queue), tries.body, seconds)
+                answer = channel.exchange(self._login.head(queue), attempts.body, seconds)
                 if not self._login.refused(answer, fresh):
                     return good(answer, self.address)
                 continue
             except OSError as error:
                 channel.close()
-                pause = tries.after(error, channel.began)
+                pause = attempts.after(error, channel.began)
             if parked is None:
                 time.sleep(pause)
             else:
@@ -243,10 +243,6 @@ class Channels:
             self.users -= 1
             if not self.users:
                 _close_all(self._idle)
-
-
-class WokenError(Exception):
-    """The mailbox was closed while a receive was on its way."""
 
 
 def _close_all(idle: list[Channel]) -> None:

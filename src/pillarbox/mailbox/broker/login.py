@@ -14,7 +14,7 @@ import time
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, head_of
 from pillarbox.mailbox.broker.errors import error_of
-from pillarbox.mailbox.broker.tries import good
+from pillarbox.mailbox.broker.retry import good
 from pillarbox.mailbox.broker.wire import (
     PATH,
     SIGNED_FOR,

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from pillarbox.core import limits
-from pillarbox.core.queue import Attempt, Death, Extra, Outcome, Redelivery
+from pillarbox.core.queue import Outcome, Redelivery
 
 PATH = "/pillarbox/v1"
 SIGNED_FOR = ("us-east-1", "sqs")  # region and service: a URL names neither, so these are fixed
@@ -227,7 +227,7 @@ class Died(Struct, array_like=True, frozen=True):
 
 
 class Delivery(Struct, array_like=True, frozen=True, eq=False, gc=False):
-    """One message as the broker tells it; for the client it is record and lease in one."""
+    """One message as the broker tells it."""
 
     id: str
     handle: str  # empty if it was only looked at
@@ -238,29 +238,6 @@ class Delivery(Struct, array_like=True, frozen=True, eq=False, gc=False):
     attributes: dict[str, str] | None = None
     group: str | None = None
     died: Died | None = None
-
-    @property
-    def record(self) -> Delivery:
-        return self
-
-    @property
-    def key(self) -> int:
-        return self.enqueued_ns >> 1
-
-    @property
-    def deliveries(self) -> int:
-        return self.number
-
-    @property
-    def extra(self) -> Extra | None:
-        if self.group is None and self.died is None:
-            return None
-        if self.died is None:
-            return Extra(group=self.group)
-        died = self.died
-        attempts = tuple(Attempt(*attempt) for attempt in died.attempts)
-        death = Death(died.source, died.reason, died.died_ns)
-        return Extra(group=self.group, attempts=attempts, death=death)
 
 
 class Delivered(Struct, array_like=True, tag="delivered", frozen=True):

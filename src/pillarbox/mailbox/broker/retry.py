@@ -35,7 +35,7 @@ _PAUSE_SECONDS_MAX = 2.0
 _UNKNOWN = "?"  # an instance that no broker has
 
 
-class Tries:
+class Attempts:
     """One request, from the first try to the last. `body` is what to send next."""
 
     __slots__ = ("_address", "_asked", "_commands", "_identity", "_number", "_pauses", "_queue",

@@ -19,11 +19,12 @@ _BYTES_MAX = 1 << 20  # of bodies that are put together; one command may have mo
 Ask = Callable[[list[Command]], Awaitable[list[Any]]]
 
 
-class Outbox:
-    """The commands of one mailbox on one event loop."""
+class Batcher:
+    """The commands for one queue on one event loop. `idle` is called when all are answered."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, idle: Callable[[], object]) -> None:
         self._ask = ask
+        self._idle = idle
         self._waiting: deque[tuple[Command, asyncio.Future[Any]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -42,6 +43,7 @@ class Outbox:
                 await self._send(self._next())
         finally:
             self._task = None
+            self._idle()
             while self._waiting:  # only if this was cancelled: the loop ends
                 self._waiting.popleft()[1].cancel()
 

@@ -1,0 +1,299 @@
+"""The verbs of a mailbox behind a broker: each is a command, or a few."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, Generic, TypeVar
+
+from pillarbox.codec import QUICK_ERRORS, Codec
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError, SerializationError
+from pillarbox.mailbox.answers import (
+    IN_REPLY_TO,
+    REPLY_TO,
+    answer,
+    dropped,
+    is_reply_queue,
+    quoted,
+)
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.broker.address import Address, address_of
+from pillarbox.mailbox.broker.connection import Call
+from pillarbox.mailbox.broker.errors import QueueNotFoundError
+from pillarbox.mailbox.broker.wire import BATCH_MAX, Command, Declare, Delivery, microseconds
+from pillarbox.mailbox.message import (
+    DeadLetter,
+    Details,
+    FailedDelivery,
+    Undecodable,
+    as_datetime,
+)
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.runner import Interrupted, Verb
+from pillarbox.mailbox.verbs import Verbs, Where, user_attributes
+
+T = TypeVar("T")
+
+PART = 10_000  # messages that are moved or deleted in one request: the broker answers in time
+_PAGE = 1_000  # messages that are looked at in one request
+
+
+class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
+    """The verbs of one mailbox object."""
+
+    def __init__(self, name: str, codec: Codec[T], address: Address, declaration: Declare) -> None:
+        super().__init__(name, codec)
+        self.address = address
+        self.where = address.origin
+        self._declaration = declaration
+        self._declared_at = ""  # the instance of the broker
+        self._dead: str | None = None
+
+    @property
+    def identity(self) -> object:
+        return self.address, self.name
+
+    def open(self) -> Verb[None]:
+        declared = yield Call(self.name, self._declaration)
+        self._declared_at = declared.instance
+        self._dead = declared.dead_letters
+
+    def dead_letters(self) -> BrokerVerbs[T] | None:
+        if self._dead is None:
+            return None
+        return BrokerVerbs(self._dead, self.codec, self.address, Declare())
+
+    def _ask(self, command: Command) -> Verb[Any]:
+        """What comes of a command. A queue that a restarted broker forgot is declared again."""
+        call = Call(self.name, command, self)
+        try:
+            return (yield call)
+        except QueueNotFoundError as error:
+            if error.instance == self._declared_at:  # it was deleted, and that was meant
+                raise
+        yield from self.open()
+        return (yield call)
+
+    # -- sending and receiving -----------------------------------------------------------------
+
+    def _send(
+        self,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Verb[list[str]]:
+        _refuse_too_many("bodies", bodies)
+        sent = bodies, priority, microseconds(delay), attributes, group, deduplication_id
+        return self._ask(wire.Send(*sent))
+
+    def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:
+        until = time.monotonic_ns() + wait
+        while True:
+            command = wire.Receive(count, microseconds(timeout), microseconds(wait))
+            try:
+                deliveries = yield from self._ask(command)
+            except Interrupted:
+                return []
+            messages = yield from self._messages(deliveries, mailbox)
+            if messages or not deliveries:
+                return messages
+            wait = max(0, until - time.monotonic_ns()) if wait else 0
+
+    def _messages(self, deliveries: list[Delivery], mailbox: Any) -> Verb[list[Any]]:
+        """Those that decode. The others are reported, and dead-lettered if there is a policy."""
+        bodies: list[Any] = [self._body(delivery) for delivery in deliveries]
+        numbers = [delivery.number for delivery in deliveries]
+        unpack, kind = self.codec.quick_decode, mailbox._kind
+        try:
+            return list(map(kind, map(unpack, bodies), numbers, deliveries, repeat(mailbox)))
+        except QUICK_ERRORS:  # some body does not decode: one by one, then
+            messages = []
+        for delivery, data in zip(deliveries, bodies, strict=True):
+            try:
+                messages.append(kind(self._decoded(data), delivery.number, delivery, mailbox))
+            except SerializationError as error:
+                self.log_undecodable(delivery.id, error, dead_lettered=self._dead is not None)
+                if self._dead is not None:
+                    yield from self._ask(wire.Reject([delivery.handle], f"undecodable: {error}"))
+        return messages
+
+    def _body(self, delivery: Delivery) -> bytes | None:
+        body = delivery.body
+        if self.reads_json and delivery.attributes and body is not None:
+            return quoted(body, delivery.attributes)
+        return body
+
+    def _decoded(self, data: bytes | None) -> T:
+        if data is None:
+            raise SerializationError("the body was lost to damage of the disk")
+        return self.codec.decode(data)
+
+    def _seen(self, delivery: Delivery, mailbox: Any) -> Any:
+        """A message that is looked at, not held."""
+        data = self._body(delivery)
+        body: T | Undecodable
+        try:
+            body = self._decoded(data)
+        except SerializationError as error:
+            body = Undecodable(data or b"", str(error))
+        return mailbox._kind(body, delivery.number, delivery, mailbox)
+
+    # -- settling ------------------------------------------------------------------------------
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
+        return self._ask(wire.Acknowledge(_handles(deliveries)))
+
+    def _nack(self, deliveries: Sequence[Delivery], delay: int) -> Verb[list[bool]]:
+        return self._ask(wire.Nack(_handles(deliveries), microseconds(delay)))
+
+    def _extend(self, deliveries: Sequence[Delivery], timeout: int) -> Verb[list[bool]]:
+        return self._ask(wire.Extend(_handles(deliveries), microseconds(timeout)))
+
+    def release(self, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
+        return self._ask(wire.Release(_handles(deliveries)))
+
+    def _reject(self, deliveries: Sequence[Delivery], reason: str) -> Verb[list[bool]]:
+        return self._ask(wire.Reject(_handles(deliveries), reason))
+
+    # -- the queue as a whole ------------------------------------------------------------------
+
+    def _purge(self) -> Verb[int]:
+        return self._ask(wire.Purge())
+
+    def stats(self) -> Verb[Stats]:
+        ready, scheduled, in_flight, dead, age = yield from self._ask(wire.Tally())
+        seconds = None if age is None else age / limits.SECOND_NS
+        return Stats(ready, scheduled, in_flight, dead, seconds)
+
+    def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]:
+        found = yield from self._ask(wire.Peek(state, count))
+        return [self._seen(each, mailbox) for each in found]
+
+    def _delete(self, ids: list[str]) -> Verb[int]:
+        total = 0
+        for some in _parts(ids):
+            total += yield from self._ask(wire.Delete(some))
+        return total
+
+    def _redrive(
+        self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
+    ) -> Verb[int]:
+        if where is not None:
+            ids = yield from self._matching(mailbox, ids, where)
+        if ids is None:
+            return (yield from self._redrive_all(to))
+        total = 0
+        for some in _parts(ids):
+            total += yield from self._ask(wire.Redrive(some, to))
+        return total
+
+    def _redrive_all(self, to: str | None) -> Verb[int]:
+        """In parts. Moves what is ready when it begins, not what comes, or comes back, later."""
+        total = skip = 0
+        left: int | None = None
+        while left is None or left > 0:
+            limit = PART if left is None else min(PART, left)
+            part: wire.Moved = yield from self._ask(wire.Redrive(None, to, limit, skip))
+            looked = part.moved + part.stay
+            left = part.left if left is None else left - looked
+            total += part.moved
+            skip += part.stay
+            if not looked:  # others took the rest
+                break
+        return total
+
+    def _matching(self, mailbox: Any, ids: list[str] | None, where: Where) -> Verb[list[str]]:
+        """The ids of what is ready when it begins, was asked for and matches."""
+        wanted = None if ids is None else set(ids)
+        matching: dict[str, None] = {}
+        known: set[str] = set()
+        left, skip = (yield from self._ask(wire.Tally()))[0], 0
+        while left > 0:
+            page = yield from self._ask(wire.Peek("ready", min(_PAGE, left), skip))
+            if not page:
+                break
+            fresh = [each for each in page if each.id not in known]
+            known.update(each.id for each in page)
+            for each in fresh:
+                if (wanted is None or each.id in wanted) and where(self._seen(each, mailbox)):
+                    matching[each.id] = None
+            left, skip = left - len(page), skip + len(page)
+        return list(matching)
+
+    # -- replies -------------------------------------------------------------------------------
+
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]:
+        name = self._reply_queue(to)
+        data, noted = answer(in_reply_to, body)
+        limits.body_bytes(data, self.max_body_bytes)
+        call = Call(name, wire.Send([data], attributes=noted))
+        try:
+            return str((yield call)[0])
+        except QueueNotFoundError:
+            if is_reply_queue(name):  # a client makes its own, and is gone
+                return dropped(name, in_reply_to)
+        yield Call(name, Declare())
+        return str((yield call)[0])
+
+    def _reply_queue(self, reply_to: str) -> str:
+        """The queue that an answer goes to: users of SQS may name it by its URL as well."""
+        if "://" in reply_to:
+            address, name = address_of(reply_to.removeprefix("sqs+"))
+            if address.authority == self.address.authority:
+                reply_to = name
+        return limits.queue_name(reply_to, "reply_to")
+
+    def keep_for_answers(self) -> Verb[None]:
+        return self.open()
+
+    def delete_queue(self) -> Verb[None]:
+        yield Call(self.name, wire.Drop())
+
+    # -- what messages ask ---------------------------------------------------------------------
+
+    def message_id(self, delivery: Delivery) -> str:
+        return delivery.id
+
+    def receipt_handle(self, delivery: Delivery) -> str:
+        return delivery.handle
+
+    def details(self, delivery: Delivery) -> Details:
+        noted = delivery.attributes or {}
+        return Details(
+            enqueued_at=as_datetime(delivery.enqueued_ns),
+            attributes=user_attributes(noted),
+            priority=delivery.priority,
+            group=delivery.group,
+            reply_to=noted.get(REPLY_TO),
+            in_reply_to=noted.get(IN_REPLY_TO),
+            dead_letter=None if delivery.died is None else _dead_letter(delivery.died),
+        )
+
+
+def _dead_letter(died: wire.Died) -> DeadLetter:
+    history = (
+        FailedDelivery(as_datetime(leased), as_datetime(ended), outcome)
+        for leased, ended, outcome in died.attempts
+    )
+    return DeadLetter(died.source, died.reason, as_datetime(died.died_ns), tuple(history))
+
+
+def _handles(deliveries: Sequence[Delivery]) -> list[str]:
+    _refuse_too_many("messages", deliveries)
+    return [delivery.handle for delivery in deliveries]
+
+
+def _refuse_too_many(parameter: str, items: Sequence[Any]) -> None:
+    if len(items) > BATCH_MAX:
+        allowed = f"at most {BATCH_MAX:,} in one batch"
+        raise InvalidParameterError(parameter, f"{len(items):,}", allowed)
+
+
+def _parts(ids: list[str]) -> Iterator[list[str]]:
+    for first in range(0, len(ids), PART):
+        yield ids[first : first + PART]
