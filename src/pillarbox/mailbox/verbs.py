@@ -222,7 +222,8 @@ class Verbs(ABC, Generic[T, D]):
             data = list(map(self.codec.quick_encode, bodies))
         except QUICK_ERRORS:
             data = list(map(self.codec.encode, bodies))
-        limits.body_bytes(max(data, key=len, default=b""), self.max_body_bytes)
+        if max(map(len, data), default=0) > self.max_body_bytes:
+            limits.body_bytes(max(data, key=len), self.max_body_bytes)
         return data
 
     def _checked_attributes(

@@ -40,10 +40,10 @@ class BrokerConnection(Connection):
         self._closed = False
 
     def do(self, request: Call) -> Any:
-        if isinstance(request.command, Receive):
+        if request.command.__class__ is Receive:
             return self._receive(request, request.command)
-        (result,) = self._channels.ask(request.queue, (request.command,))
-        if isinstance(result, Declared):
+        result = self._channels.ask(request.queue, (request.command,))[0]
+        if result.__class__ is Declared:
             self._channels.instance = result.instance
         return result.value
 
