@@ -44,7 +44,7 @@ def test_R31_a_store_opens_at_once_when_only_a_child_of_its_owner_is_left(tmp_pa
 def test_R31_control_a_child_that_kept_the_lock_keeps_the_store(tmp_path: Path) -> None:
     with (
         orphan("store", tmp_path, "--keep") as pid,
-        pytest.raises(MailboxStorageError, match=f"process {pid} itself is not running"),
+        pytest.raises(MailboxStorageError, match=f"process {pid} itself has ended"),
     ):
         DurableMailbox("box", str, path=tmp_path)
 
@@ -55,7 +55,7 @@ def test_R31_a_log_opens_at_once_when_only_a_child_of_its_writer_is_left(tmp_pat
 
 
 def test_R31_control_a_child_that_kept_the_lock_keeps_the_log(tmp_path: Path) -> None:
-    with orphan("log", tmp_path, "--keep"), pytest.raises(LogLockedError, match="not running"):
+    with orphan("log", tmp_path, "--keep"), pytest.raises(LogLockedError, match="has ended"):
         Log.open(tmp_path)
 
 
@@ -74,7 +74,7 @@ def test_R82_control_a_child_that_kept_the_locks_keeps_the_pipeline(
     monkeypatch.setattr(running, "_BATCH_SECONDS", 0.0)
     with (
         orphan("batch", tmp_path, "--keep"),
-        pytest.raises(PipelineRunningError, match="not running"),
+        pytest.raises(PipelineRunningError, match="has ended"),
     ):
         Running(Places(str(tmp_path)))
     assert issubclass(PipelineRunningError, PipelineError)

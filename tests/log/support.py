@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pillarbox.log import Log
-from pillarbox.log.readable import ReadableLog
+from pillarbox.log.readable_log import ReadableLog
 from pillarbox.testing.disk import SimDisk
 
 PATH = "data/log"

@@ -84,7 +84,7 @@ def test_R82_a_failed_link_changes_nothing() -> None:
                 raise OSError(errno.EXDEV, "another device")
 
     disk.before = before
-    with pytest.raises(LogError, match="stage it beside"):
+    with pytest.raises(LogError, match="stage it next to"):
         log.adopt(paths, b"meta")
     disk.before = None
     assert contents(log) == [b"a"]

@@ -241,7 +241,7 @@ def test_R112_a_segment_of_a_copy_that_went_its_own_way_is_recognised() -> None:
 def test_R112_control_without_the_check_another_segments_records_are_given(
     ours: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.recovery.misfit", lambda *_: None)
+    monkeypatch.setattr("pillarbox.log.recovery.why_not_here", lambda *_: None)
     files = ours.files()
     given = 0
     for a, b in itertools.combinations(list(files)[:-1], 2):
@@ -300,7 +300,7 @@ def test_R112_as_much_of_one_log_as_of_another_is_left_to_the_user() -> None:
     paths = list(files)
     hurt = {paths[0]: files[paths[0]], paths[1]: foreign[paths[1]]}
     check_open(hurt, one.records)
-    with pytest.raises(LogError, match="take away those that do not belong"):
+    with pytest.raises(LogError, match="remove those that do not belong"):
         repair(PATH, disk=on_disk(hurt))
     with open_log(on_disk({paths[0]: files[paths[0]]})) as log:
         known = log.log_id.hex()

@@ -67,7 +67,7 @@ def test_R72_every_flipped_bit_of_a_closed_log_is_detected() -> None:
 def test_R72_control_without_checksums_flips_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     image = closed_image()
     monkeypatch.setattr("pillarbox.log.scan.checksum_holds", lambda *_: True)
-    monkeypatch.setattr("pillarbox.log.reader.checksum_holds", lambda *_: True)
+    monkeypatch.setattr("pillarbox.log.frame_reader.checksum_holds", lambda *_: True)
     assert len(silent_flips(image, range(SIZE * 4, SIZE * 8, 997))) > 50
 
 

@@ -61,7 +61,7 @@ def test_R72_control_without_checksums_crashes_bring_back_garbage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pillarbox.log.scan.checksum_holds", lambda *_: True)
-    monkeypatch.setattr("pillarbox.log.reader.checksum_holds", lambda *_: True)
+    monkeypatch.setattr("pillarbox.log.frame_reader.checksum_holds", lambda *_: True)
     _, problems = run_random_workloads(range(3), 10, states_per_step=6)
     assert any("garbage" in problem for problem in problems)
 

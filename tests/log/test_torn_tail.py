@@ -75,7 +75,7 @@ def test_R72_control_without_checksums_a_torn_record_comes_back(
 ) -> None:
     image, ends = unclosed_image()
     monkeypatch.setattr("pillarbox.log.scan.checksum_holds", lambda *_: True)
-    monkeypatch.setattr("pillarbox.log.reader.checksum_holds", lambda *_: True)
+    monkeypatch.setattr("pillarbox.log.frame_reader.checksum_holds", lambda *_: True)
     cuts = range(4200, SIZE, 301)
     images = {cut: image[:cut].ljust(SIZE, b"\0") for cut in cuts}
     assert len(prefixes_that_differ(images, image, ends)) > len(cuts) // 2

@@ -98,13 +98,7 @@ class MessageBus(Closing):
         return self.queues.unregister(recipient)
 
     def send(
-        self,
-        *,
-        to: str,
-        sender: str,
-        payload: Any,
-        task_id: str | None = None,
-        delay_ms: Any = 0,
+        self, *, to: str, sender: str, payload: Any, task_id: str | None = None, delay_ms: Any = 0
     ) -> SendResult:
         """Send any JSON value, to be received at once or after `delay_ms` milliseconds.
 
@@ -196,13 +190,7 @@ class AsyncMessageBus(AsyncClosing):
         self._boxes: dict[str, AsyncLocalMailbox[Any]] = {}
 
     async def send(
-        self,
-        *,
-        to: str,
-        sender: str,
-        payload: Any,
-        task_id: str | None = None,
-        delay_ms: Any = 0,
+        self, *, to: str, sender: str, payload: Any, task_id: str | None = None, delay_ms: Any = 0
     ) -> SendResult:
         """See `MessageBus.send`."""
         queues = self.bus.queues

@@ -43,8 +43,7 @@ def send(
     delay: Annotated[float, Parameter(help="Seconds before the message can be received.")] = 0,
     priority: Annotated[int, Parameter(help="0 to 255; higher goes first (default: 0).")] = 0,
     attribute: Annotated[
-        list[str] | None,
-        Parameter(name=["--attribute", "-a"], help="name=value; may be repeated."),
+        list[str] | None, Parameter(name=["--attribute", "-a"], help="name=value; may be repeated.")
     ] = None,
     group: Annotated[str | None, Parameter(help="Keep order within this group.")] = None,
     deduplication_id: Annotated[

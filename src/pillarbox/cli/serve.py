@@ -58,15 +58,13 @@ def serve(
     ] = None,
     tls_key: Annotated[str | None, _flag("Private key file.", "TLS_KEY")] = None,
     key: Annotated[
-        str | None,
-        _flag("Access key with all rights (id:secret); prefer the variable.", "KEY"),
+        str | None, _flag("Access key with all rights (id:secret); prefer the variable.", "KEY")
     ] = None,
     anonymous: Annotated[
         bool | None, _flag("Without keys, accept other machines.", "ANONYMOUS")
     ] = None,
     allowed_hosts: Annotated[
-        str | None,
-        _flag("Without keys, allowed host names (a.example,b).", "ALLOWED_HOSTS"),
+        str | None, _flag("Without keys, allowed host names (a.example,b).", "ALLOWED_HOSTS")
     ] = None,
     pipelines: Annotated[
         str | None, _flag("Pipelines directory for the dashboard.", "PIPELINES")

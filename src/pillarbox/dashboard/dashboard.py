@@ -42,11 +42,7 @@ class Dashboard:
     """Serves all pages."""
 
     def __init__(
-        self,
-        boxes: Mailboxes,
-        *,
-        read_only: bool = False,
-        pipelines: Pipelines | None = None,
+        self, boxes: Mailboxes, *, read_only: bool = False, pipelines: Pipelines | None = None
     ) -> None:
         self.mailboxes = boxes
         self.read_only = read_only

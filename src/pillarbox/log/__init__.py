@@ -1,8 +1,7 @@
-"""The append-only log on disk: `Log`, its readers, tailers, and what they raise."""
+"""The append-only log on disk: `Log`, its readers, tailers and errors."""
 
 from pillarbox.log.adopt import StagedSegment
-from pillarbox.log.commit import Ticket
-from pillarbox.log.commits import Commit
+from pillarbox.log.commit_frames import Commit
 from pillarbox.log.disk import Disk, RealDisk
 from pillarbox.log.errors import (
     LogClosedError,
@@ -16,9 +15,10 @@ from pillarbox.log.errors import (
     RecordLostError,
     RecordTooLargeError,
 )
-from pillarbox.log.follower import LogReader
+from pillarbox.log.frame_reader import Frame
+from pillarbox.log.group_commit import Ticket
 from pillarbox.log.log import Durability, Log
-from pillarbox.log.reader import Frame
+from pillarbox.log.log_reader import LogReader
 from pillarbox.log.repair import Damage, Report, repair, verify
 from pillarbox.log.retention import Retention
 from pillarbox.log.tailer import Record, Tailer, alts

@@ -1,8 +1,8 @@
-"""Staged segments: written anywhere on the log's file system, adopted by one commit frame.
+"""Staged segments: written anywhere on the log's file system, then added by one commit frame.
 
-A staged file is a segment in the log's own format whose indices count from 0. `adopt` links
-such files into the log under pending names, writes the commit frame, and names them; see
-`commits.py` for what a crash in between leaves. The staged files are never changed.
+A staged file is a segment whose indices count from 0. `adopt` links such files into the log
+under pending names, writes the commit frame, and renames them; `commit_frames.py` describes what
+a crash in between leaves. The staged files themselves are never changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pillarbox.log.catalog import Segment, read_footer, read_header
-from pillarbox.log.commits import Commit, encode_commit
-from pillarbox.log.disk import Disk, RealDisk, write_all
+from pillarbox.log.commit_frames import Commit, encode_commit
+from pillarbox.log.disk import Disk, RealDisk, opened, write_all
 from pillarbox.log.errors import LogCorruptError, LogError, RecordTooLargeError
 from pillarbox.log.frame import DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.layout import PENDING_SUFFIX, STAGED, Footer, SegmentHeader, segment_name
@@ -29,7 +29,7 @@ STAGED_BYTES_MAX = 1 << 30
 
 
 class StagedSegment:
-    """A segment file in the making, outside the log. `close` seals and syncs it."""
+    """A segment file being written outside the log. `close` seals and syncs it."""
 
     def __init__(self, path: str | os.PathLike[str], *, disk: Disk | None = None) -> None:
         self.path = os.fspath(path)
@@ -43,12 +43,12 @@ class StagedSegment:
         )
 
     def append_many(self, records: Sequence[bytes]) -> None:
-        """Add one frame of records."""
+        """Write the records as one frame."""
         if records:
             self._write(*encode_records(records), len(records))
 
     def append_array(self, records: Any) -> None:
-        """Add one frame of an Arrow binary array without nulls, with no step a record."""
+        """Write an Arrow binary array without nulls as one frame."""
         from pillarbox.log.arrow import encode_array  # noqa: PLC0415 - behind an extra
 
         if len(records):
@@ -57,7 +57,7 @@ class StagedSegment:
     def _write(self, payload: bytes, data_bytes: int, count: int) -> None:
         cost = FRAME_OVERHEAD_BYTES + len(payload)
         if cost > FRAME_BYTES_MAX or not self._writer.fits(cost):
-            raise LogError(f"the staged segment {self.path} is full; begin another one")
+            raise LogError(f"the staged segment {self.path} is full; start another one")
         self._writer.planned += cost
         now = max(time.time_ns(), self._writer.max_time_ns)
         self._writer.write_frame(
@@ -73,7 +73,7 @@ class StagedSegment:
         return self._writer.position
 
     def close(self) -> str:
-        """Seal it; it is on disk, and may be adopted, when this returns its path."""
+        """Seal and sync the segment; returns its path, which may now be adopted."""
         self._writer.seal(self._writer.end_index)
         self._writer.sync()
         self._writer.close()
@@ -85,9 +85,8 @@ class StagedSegment:
 def check_staged(
     disk: Disk, path: str, *, verify: bool = True
 ) -> tuple[SegmentHeader, Footer, int]:
-    """What a staged file holds; raises `LogCorruptError` unless it is sealed (and whole)."""
-    handle = disk.open(path)
-    try:
+    """The header, footer and size of a staged file; `LogCorruptError` unless sealed and valid."""
+    with opened(disk, path) as handle:
         header = read_header(disk, handle, path)
         if header is None or not header.flags & STAGED:
             raise LogCorruptError(path, "it is not a staged segment")
@@ -97,16 +96,14 @@ def check_staged(
             footer, end = found.footer, found.end_offset
         else:
             footer, end = read_footer(disk, handle, header), size
-    finally:
-        disk.close(handle)
     if footer is None:
-        raise LogCorruptError(path, "it is not sealed, or damaged", end)
+        raise LogCorruptError(path, "it is not sealed, or it is damaged", end)
     return header, footer, size
 
 
 @contextlib.contextmanager
 def _exclusively(writer: Writer) -> Iterator[None]:
-    """Nothing is pending and nothing is accepted meanwhile: the caller is the writer."""
+    """Drain the writer and lock it, so that the caller may write."""
     while True:
         writer.commit.drain()
         writer.lock.acquire()
@@ -127,7 +124,7 @@ def adopt(
     meta: bytes,
     checked: Sequence[tuple[SegmentHeader, Footer, int]],
 ) -> int:
-    """Link the checked files behind the last record and commit them; their first index."""
+    """Link and commit the checked files; returns their first index."""
     files = [(p, c) for p, c in zip(paths, checked, strict=True) if c[1].end_index > 0]
     with _exclusively(writer):
         first = writer.next_index
@@ -142,14 +139,14 @@ def adopt(
         names = [segment.name for segment in segments]
         epochs = [segment.header.epoch for segment in segments]
         commit = Commit(first, end, names, meta, time.time_ns(), epochs=epochs)
-        active = writer.settled_segment(_cost_of(commit))
+        active = writer.exclusive_segment(_cost_of(commit))
         _link(writer, [path for path, _ in files], names)
         writer.write_commit(active, commit, segments)
     return first
 
 
 def append_committed(writer: Writer, records: Sequence[bytes], meta: bytes) -> int:
-    """Append the records and the commit in one frame; their first index."""
+    """Append the records and the commit in one frame; returns the first index."""
     cost = cost_of(records)
     with _exclusively(writer):
         first = writer.next_index
@@ -157,7 +154,7 @@ def append_committed(writer: Writer, records: Sequence[bytes], meta: bytes) -> i
         cost += _cost_of(commit)
         if cost > FRAME_BYTES_MAX:
             raise RecordTooLargeError(writer.directory, cost, FRAME_BYTES_MAX)
-        writer.write_commit(writer.settled_segment(cost), commit, records=records)
+        writer.write_commit(writer.exclusive_segment(cost), commit, records=records)
     return first
 
 
@@ -167,7 +164,7 @@ def _cost_of(commit: Commit) -> int:
 
 
 def _link(writer: Writer, paths: Sequence[str], names: Sequence[str]) -> None:
-    """Give each file a pending name in the log's directory; all of them, or none."""
+    """Link all files, or none, into the log under pending names."""
     disk, directory = writer.disk, writer.directory
     linked: list[str] = []
     try:
@@ -182,7 +179,7 @@ def _link(writer: Writer, paths: Sequence[str], names: Sequence[str]) -> None:
                 disk.unlink(f"{directory}/{name}{PENDING_SUFFIX}")
         if error.errno == errno.EXDEV:
             raise LogError(
-                f"a staged segment lies on another file system than the log {directory};"
-                " stage it beside the log"
+                f"a staged segment is on another file system than the log {directory};"
+                " stage it next to the log"
             ) from error
         raise

@@ -1,8 +1,8 @@
-"""Reading a log as Arrow record batches, mapped from its segments without a copy.
+"""Reads a log as Arrow record batches, mapped from its segments without a copy.
 
 The only module of the log that imports pyarrow (`pip install 'pillarbox[arrow]'`). A frame on
-disk already is an Arrow binary array, so the work is a step a frame, none a record. A batch
-keeps its file's mapping, and with it a shared lock, alive: the file is not recycled under it.
+disk is an Arrow binary array, so there is a Python step per frame, not per record. A batch keeps
+the mapping of its file, and so a shared lock, alive: the file is not recycled meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pillarbox.extras import extra
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.disk import Disk, Mapping
+from pillarbox.log.disk import Disk, Mapping, opened
 from pillarbox.log.errors import LogCorruptError, LogIndexError
 from pillarbox.log.frame import (
     ALIGN_BYTES,
@@ -70,7 +70,7 @@ def read_segment(
 
 
 def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
-    """Frames in groups of some megabytes, whose records follow each other without a gap."""
+    """Groups of consecutive frames, of some megabytes each."""
     run: list[FrameHeader] = []
     size = 0
     for frame in frames:
@@ -84,12 +84,9 @@ def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
 
 
 def _mapped(disk: Disk, path: str) -> Mapping:
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         disk.lock(handle, exclusive=False)
         return disk.map(handle, disk.size(handle))
-    finally:
-        disk.close(handle)
 
 
 def _frames(
@@ -112,7 +109,7 @@ def _frames(
             or body + length > size
             or not checksum_holds(seed, raw, file.slice(body, length), offset)
         ):
-            what = "a confirmed frame is missing, cut short, or fails its checksum"
+            what = "a confirmed frame is missing, truncated, or fails its checksum"
             raise LogCorruptError(segment.name, what, offset, end + shift)
         if header.kind == FOOTER:
             return
@@ -123,9 +120,9 @@ def _frames(
 
 
 def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: int) -> Iterator[Any]:
-    """A run of frames as record batches: offsets and bytes are the file's own pages.
+    """Consecutive frames as record batches that use the pages of the file.
 
-    Many small frames make one batch with a copy, because a batch costs more than its bytes.
+    Many small frames are copied into one batch, as that is faster than many batches.
     """
     records = pa.chunked_array([_records(file, frame) for frame in run], pa.binary())
     if len(records) < ROWS_WORTH_A_BATCH * len(run):
@@ -145,7 +142,7 @@ def _records(file: Any, frame: FrameHeader) -> Any:
 
 
 def encode_array(records: Any) -> tuple[bytes, int]:
-    """The payload of a data frame that holds a binary array, and how much of it is bytes of it."""
+    """The payload of a data frame with a binary array, and the size of the records in it."""
     if records.null_count:
         raise ValueError("a record can't be null")
     _, places, data = records.buffers()
@@ -167,7 +164,7 @@ def encode_array(records: Any) -> tuple[bytes, int]:
 
 
 def _times(run: list[FrameHeader]) -> Any:
-    """Each frame's time as often as it has records; a step a frame, none a record."""
+    """The time of each record, computed per frame."""
     ends = pa.array(accumulate(frame.count for frame in run), pa.int32())
     of_frames = pa.array([frame.time_ns for frame in run], SCHEMA.field("time").type)
     runs: Any = pa.RunEndEncodedArray.from_arrays(ends, of_frames)

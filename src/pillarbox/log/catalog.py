@@ -1,11 +1,11 @@
-"""What is known of each segment of a log, in order, and how to find one by index or time."""
+"""The segments of a log in order, and how to find one by index."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from pillarbox.log.disk import Disk
+from pillarbox.log.disk import Disk, opened
 from pillarbox.log.frame import HEADER_BYTES, checksum_holds, checksum_seed, decode_header
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -20,13 +20,13 @@ from pillarbox.log.layout import (
 )
 from pillarbox.mutex import Mutex
 
-#: A footer is at most 4,096 entries; anything that claims to be longer is not a footer.
+#: A footer has at most 4,096 entries; anything longer is not a footer.
 FOOTER_BYTES_MAX = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """One segment of the log. An adopted one's frames count from 0, not from `base_index`."""
+    """One segment of the log. In an adopted one, frames count from 0, not from `base_index`."""
 
     name: str
     base_index: int
@@ -38,14 +38,14 @@ class Segment:
     max_time_ns: int = 0
     commit_offset: int = 0
     sealed: bool = False
-    #: Whether every frame was on disk when the footer was written: not so at level os.
+    #: Whether every frame was on disk when the footer was written, which level os does not ensure.
     proven: bool = False
-    #: The adopted segments that its last commit names, and their epochs, once somebody asked.
+    #: The adopted segments that its last commit names, with their epochs; read on demand.
     adopted: dict[str, int | None] | None = None
 
     @property
     def shift(self) -> int:
-        """What to add to a frame's index to get the log's."""
+        """The difference between an index of the log and one in this file."""
         return self.base_index - self.header.base_index
 
     @property
@@ -63,7 +63,7 @@ class Segment:
 
 
 class Catalog:
-    """The log's segments in order. Replaced lists, never changed ones: readers need no lock."""
+    """The segments in order. Lists are replaced, never changed, so readers need no lock."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._lock = Mutex()
@@ -89,15 +89,15 @@ class Catalog:
             self.replace(self.segments[:-1])
 
     def of_index(self, index: int) -> Segment | None:
-        """The segment that holds (or will hold) the index."""
+        """The segment that contains (or will contain) the index."""
         segments, bases = self._view
-        place = bisect_right(bases, index)
-        return segments[place - 1] if place else None
+        position = bisect_right(bases, index)
+        return segments[position - 1] if position else None
 
     def after(self, segment: Segment) -> Segment | None:
         segments = self.segments
-        place = segments.index(segment) + 1 if segment in segments else len(segments)
-        return segments[place] if place < len(segments) else None
+        position = segments.index(segment) + 1 if segment in segments else len(segments)
+        return segments[position] if position < len(segments) else None
 
 
 def read_header(disk: Disk, handle: int, path: str) -> SegmentHeader | None:
@@ -105,7 +105,7 @@ def read_header(disk: Disk, handle: int, path: str) -> SegmentHeader | None:
 
 
 def read_footer(disk: Disk, handle: int, header: SegmentHeader) -> Footer | None:
-    """The footer at the end of a sealed file; None if there is none, or not a whole one."""
+    """The footer at the end of a sealed file; None if there is no valid one."""
     size = disk.size(handle)
     offset = trailer_offset(disk.pread(handle, 16, max(0, size - 16)))
     if offset is None or not BLOCK_BYTES <= offset <= size - HEADER_BYTES:
@@ -124,18 +124,13 @@ def read_footer(disk: Disk, handle: int, header: SegmentHeader) -> Footer | None
 
 
 def load_sealed(disk: Disk, directory: str, name: str) -> Segment | None:
-    """The segment described by its own header and footer; None unless both are whole."""
+    """A segment by its header and footer; None unless both are valid."""
     path, base_index = f"{directory}/{name}", base_of_name(name)
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         header = read_header(disk, handle, path)
-        if header is None:
-            return None
-        footer = read_footer(disk, handle, header)
-        if footer is None:
+        footer = read_footer(disk, handle, header) if header is not None else None
+        if header is None or footer is None:
             return None
         segment = Segment(name, base_index, base_index, header, footer.index)
         segment.seal(footer, disk.size(handle))
         return segment
-    finally:
-        disk.close(handle)

@@ -1,7 +1,7 @@
-"""The word through which readers in other processes learn what is confirmed.
+"""The shared memory from which readers in other processes learn what is confirmed.
 
-Sixteen bytes of shared memory in the log's directory: the index after the last confirmed
-record, and its complement. Never synced; a reader beside a dead writer also asks the frames.
+16 bytes in the log's directory: the index after the last confirmed record, and its complement.
+Never synced: if the writer has died, readers check the frames themselves.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ _MASK = (1 << 64) - 1
 
 class ConfirmedWriter:
     def __init__(self, disk: Disk, directory: str) -> None:
-        self._word: SharedWord | None = None
+        self._shared_word: SharedWord | None = None
         try:
-            self._word = disk.shared_word(f"{directory}/{FILE}", write=True)
-        except OSError as error:  # a full disk: readers learn it from the frames
+            self._shared_word = disk.shared_word(f"{directory}/{FILE}", write=True)
+        except OSError as error:  # a full disk: readers use the frames
             if not has_no_space(error):
                 raise
 
     def set(self, index: int) -> None:
-        if self._word is not None:
-            self._word.set(_WORD.pack(index, index ^ _MASK))
+        if self._shared_word is not None:
+            self._shared_word.set(_WORD.pack(index, index ^ _MASK))
 
     def close(self) -> None:
-        if self._word is not None:
-            self._word.close()
+        if self._shared_word is not None:
+            self._shared_word.close()
 
 
 class ConfirmedReader:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk, self._path = disk, f"{directory}/{FILE}"
-        self._word: SharedWord | None = None
+        self._shared_word: SharedWord | None = None
 
     def get(self) -> int | None:
-        """The confirmed index, or None if the writer has not said one, or is saying it now."""
-        if self._word is None:
+        """The confirmed index; None if it was never set, or is being set now."""
+        if self._shared_word is None:
             try:
-                self._word = self._disk.shared_word(self._path, write=False)
+                self._shared_word = self._disk.shared_word(self._path, write=False)
             except FileNotFoundError:
                 return None
-        index, complement = _WORD.unpack(self._word.get())
+        index, complement = _WORD.unpack(self._shared_word.get())
         return int(index) if index ^ complement == _MASK else None
 
     def close(self) -> None:
-        if self._word is not None:
-            self._word.close()
+        if self._shared_word is not None:
+            self._shared_word.close()

@@ -1,8 +1,8 @@
-"""The seam between the log and the disk: the few operations a log needs, and nothing else.
+"""The interface between the log and the disk: the few operations that a log needs.
 
-`RealDisk` is the operating system. Tests swap in `pillarbox.testing.disk.SimDisk`, which
-loses, tears and refuses writes; the log can't tell which one it runs on. Every method raises
-`OSError` as the system call would; `pwrite` may write less than asked, `write_all` loops.
+`RealDisk` is the operating system. Tests use `pillarbox.testing.disk.SimDisk`, which loses,
+tears and refuses writes. Every method raises `OSError` as the system call would; `pwrite` may
+write less than asked, `write_all` loops.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 TEMPORARY_SUFFIX = ".tmp"
-#: On macOS a plain sync stops at the drive's cache; this one does not.
+#: On macOS a plain sync does not flush the drive's cache.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-#: Read what the page cache has, and nothing else (Linux).
+#: Read from the page cache only (Linux).
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Mapping(Protocol):
-    """File contents as one buffer whose slices are bytes (an mmap, or bytes themselves)."""
+    """File contents as a buffer whose slices are bytes: an mmap, or bytes."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, key: slice, /) -> bytes: ...
@@ -34,7 +34,7 @@ class Mapping(Protocol):
 
 
 class SharedWord(Protocol):
-    """One 16-byte cell that other processes see at once. It is never synced."""
+    """16 bytes of memory shared with other processes, never synced."""
 
     def get(self) -> bytes: ...
     def set(self, value: bytes) -> None: ...
@@ -42,12 +42,12 @@ class SharedWord(Protocol):
 
 
 class Disk(Protocol):
-    """What a log asks of a disk. A handle is an int, as a file descriptor is."""
+    """What a log needs of a disk. A handle is an int, like a file descriptor."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
     def pread(self, handle: int, size: int, offset: int, *, wait: bool = True) -> bytes:
-        """Up to `size` bytes. BlockingIOError if they are not in memory and it may not `wait`."""
+        """Up to `size` bytes. Without `wait`, BlockingIOError if they are not in memory."""
 
     def pwrite(self, handle: int, parts: Sequence[bytes], offset: int) -> int: ...
     def fdatasync(self, handle: int) -> None: ...
@@ -67,25 +67,25 @@ class Disk(Protocol):
 
 
 def _allocate(handle: int, offset: int, size: int) -> None:
-    # Where the call is missing, the zeros that are written next reserve the room.
+    # Without this call, the zeros that are written next allocate the space.
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, offset, size)
 
 
 class _MappedWord:
-    """A `SharedWord` in a shared mapping: setting it costs a memory store, not a system call."""
+    """A `SharedWord` in a shared mapping: setting it needs no system call."""
 
     def __init__(self, path: str, *, write: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
             if write:
-                _allocate(handle, 0, 16)  # a store into a hole of a full disk is a SIGBUS
+                _allocate(handle, 0, 16)  # storing into a hole on a full disk raises SIGBUS
             if write and os.fstat(handle).st_size < 16:
                 os.ftruncate(handle, 16)
             access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
             self._map = mmap.mmap(handle, 16, access=access)
-        except ValueError as error:  # the file is still empty: its writer is about to size it
+        except ValueError as error:  # still empty: its writer is about to size it
             raise FileNotFoundError(errno.ENOENT, "not there yet", path) from error
         finally:
             os.close(handle)
@@ -101,7 +101,7 @@ class _MappedWord:
 
 
 class RealDisk:
-    """The operating system's own files."""
+    """The files of the operating system."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         flags = os.O_RDWR if write else os.O_RDONLY
@@ -120,7 +120,7 @@ class RealDisk:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return os.pread(handle, size, offset)  # this file system can't tell
+            return os.pread(handle, size, offset)  # not supported by this file system
         if count < size and count < os.fstat(handle).st_size - offset:
             raise BlockingIOError(errno.EAGAIN, "only a part is in memory")
         return bytes(buffer[:count])
@@ -148,7 +148,7 @@ class RealDisk:
     def map(self, handle: int, size: int) -> Mapping:
         if size == 0:
             return b""
-        # The mapping duplicates the descriptor, so a shared lock lives as long as the mapping.
+        # The mapping duplicates the descriptor, so a shared lock lasts as long as the mapping.
         return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
 
     def lock(self, handle: int, *, exclusive: bool) -> bool:
@@ -195,12 +195,12 @@ _not_for_children: set[int] = set()
 
 
 def keep_from_children(handle: int) -> None:
-    """Let a forked child have no part in a lock: it would hold it when this process is dead."""
+    """Keep a lock from forked children, which would hold it after this process has ended."""
     _not_for_children.add(handle)
 
 
 def _after_fork() -> None:
-    """Replaces the files and keeps their numbers, which the child's copies of us may close."""
+    """Replace the files but keep their descriptors, which objects in the child may close."""
     if _not_for_children:
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for handle in _not_for_children:
@@ -212,20 +212,30 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+@contextlib.contextmanager
+def opened(disk: Disk, path: str, *, write: bool = False, create: bool = False) -> Iterator[int]:
+    """Open a file for the `with` block."""
+    handle = disk.open(path, write=write, create=create)
+    try:
+        yield handle
+    finally:
+        disk.close(handle)
+
+
 def has_no_space(error: OSError) -> bool:
-    """Whether it failed for want of room: the disk, or the user's share of it, is full."""
+    """Whether the disk, or the user's quota, is full."""
     return error.errno in _NO_SPACE
 
 
 def uninterrupted(call: Callable[[], T]) -> T:
-    """Repeat a call that a signal interrupted; EINTR says nothing about the data."""
+    """Repeat a call that a signal interrupted."""
     while True:
         with contextlib.suppress(InterruptedError):
             return call()
 
 
 def write_all(disk: Disk, handle: int, parts: Sequence[bytes], offset: int) -> None:
-    """Write every byte of `parts` at `offset`, whatever pieces the system takes them in."""
+    """Write all of `parts` at `offset`, in as many calls as it takes."""
     total = sum(map(len, parts))
     try:
         written = disk.pwrite(handle, parts, offset)
@@ -247,7 +257,7 @@ def write_all(disk: Disk, handle: int, parts: Sequence[bytes], offset: int) -> N
 
 
 def sync(disk: Disk, handle: int) -> None:
-    """Sync the file's data. Any error but EINTR is final: the page cache may have dropped it."""
+    """Sync the data of a file. Any error but EINTR is final: the page cache may drop data."""
     try:
         disk.fdatasync(handle)
     except InterruptedError:
@@ -255,10 +265,10 @@ def sync(disk: Disk, handle: int) -> None:
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Make a directory, and those above it, so that a power cut takes none of them away.
+    """Create a directory and its parents, durably.
 
-    Syncs the parent of each directory that it makes, from the top down; and that of the one
-    where it begins, which may come from a process that was killed before it could sync.
+    Syncs the parent of each new directory, from the top down, and of the first existing one,
+    which may have been created by a process that was killed before it could sync.
     """
     path = path.rstrip("/")
     missing = []
@@ -266,7 +276,7 @@ def make_directory(disk: Disk, path: str) -> None:
         missing.append(path)
         path = path.rpartition("/")[0]
     if path and (missing or not names):
-        with contextlib.suppress(PermissionError):  # not one that we could have made
+        with contextlib.suppress(PermissionError):  # not created by us
             _sync_parent(disk, path)
     for each in reversed(missing):
         disk.make_directory(each)
@@ -274,7 +284,7 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 def _names(disk: Disk, path: str) -> list[str] | None:
-    """What is in a directory, if there is such a one."""
+    """The names in a directory; None if it does not exist."""
     try:
         return disk.names(path)
     except FileNotFoundError:
@@ -289,16 +299,13 @@ def _sync_parent(disk: Disk, path: str) -> None:
 
 
 def read_file(disk: Disk, path: str) -> bytes:
-    """The whole of a small file."""
-    handle = disk.open(path)
-    try:
+    """The contents of a small file."""
+    with opened(disk, path) as handle:
         return disk.pread(handle, disk.size(handle), 0)
-    finally:
-        disk.close(handle)
 
 
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
-    """Put `content` at `directory/name` so that a crash leaves the old file or the new one."""
+    """Replace a file atomically: a crash leaves the old content or the new one."""
     temporary = f"{directory}/{name}{TEMPORARY_SUFFIX}"
     handle = disk.open(temporary, write=True, create=True)
     try:
@@ -306,7 +313,7 @@ def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
         write_all(disk, handle, [content], 0)
         sync(disk, handle)
     except OSError as error:
-        if has_no_space(error):  # half a file would be in the way of everything else
+        if has_no_space(error):  # do not waste space on half a file
             disk.truncate(handle, 0)
         raise
     finally:
@@ -316,7 +323,7 @@ def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
 
 
 def remove_temporaries(disk: Disk, directory: str) -> None:
-    """What `replace_file` left behind when it was killed, and what takes room for nothing."""
+    """Delete what `replace_file` left behind when it was killed."""
     for name in disk.names(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             disk.unlink(f"{directory}/{name}")

@@ -1,7 +1,7 @@
-"""Every error a log can raise; each says what happened, to which path, and what to do.
+"""The errors of a log.
 
 LogError
-├── LogClosedError          the log was closed
+├── LogClosedError          the log is closed
 ├── LogLockedError          another process writes to it
 ├── LogFullError            no space left on the device; nothing was changed
 ├── LogPoisonedError        a write or a sync failed; read-only from now on
@@ -18,11 +18,16 @@ import os
 
 
 class LogError(Exception):
-    """Something went wrong with a log."""
+    """The base class of all errors of a log."""
+
+    def __reduce__(self) -> tuple[type[LogError], tuple[object, ...]]:
+        # Subclasses with parameters store each in an attribute, in order.
+        values = (value for name, value in vars(self).items() if name != "__notes__")
+        return type(self), tuple(values) or self.args
 
 
 class LogClosedError(LogError):
-    """The log was closed."""
+    """The log is closed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the log {path} is closed; open it again to use it")
@@ -30,14 +35,14 @@ class LogClosedError(LogError):
 
 
 def holder_of_lock(pid: int | None) -> str:
-    """Who holds a lock, for an error; `pid` is who took it, as far as it is known."""
+    """The process that holds a lock, for an error; `pid` is the one that took it, if known."""
     if not pid:
         return "another process"
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return (
-            f"a process that process {pid} started; process {pid} itself is not running any more"
+            f"a process that process {pid} started; process {pid} itself has ended"
             " (or runs in another container)"
         )
     except PermissionError:
@@ -51,64 +56,49 @@ class LogLockedError(LogError):
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(
             f"the log {path} is open for writing in {holder_of_lock(pid)}; stop that process, or"
-            " open the log with readonly=True to read beside it"
+            " open the log with readonly=True"
         )
         self.path = path
         self.pid = pid
 
-    def __reduce__(self) -> tuple[type[LogLockedError], tuple[str, int | None]]:
-        return type(self), (self.path, self.pid)
-
 
 class LogFullError(LogError):
-    """There is no space for the record; nothing was written and the log goes on working."""
+    """The disk is full; nothing was written, and the log keeps working."""
 
     def __init__(self, path: str, need_bytes: int) -> None:
         super().__init__(
-            f"no space left for {need_bytes} bytes in the log {path}; free some disk space (or"
-            " shorten its retention) and try again: nothing was written"
+            f"no space left for {need_bytes} bytes in the log {path}; free some disk space, or"
+            " shorten the retention, and try again: nothing was written"
         )
         self.path = path
         self.need_bytes = need_bytes
 
-    def __reduce__(self) -> tuple[type[LogFullError], tuple[str, int]]:
-        return type(self), (self.path, self.need_bytes)
-
 
 class LogPoisonedError(LogError):
-    """A write or sync failed, or a signal handler raised in it: nothing more is confirmed.
-
-    What was confirmed stays readable.
-    """
+    """A write or sync failed or was interrupted: the log is read-only from now on."""
 
     def __init__(self, path: str, cause: str) -> None:
         super().__init__(
             f"the log {path} is read-only because a write or sync failed or was interrupted"
-            f" ({cause}); what was confirmed is safe, what was not may be lost: check the disk if"
-            " it failed, then open the log again"
+            f" ({cause}); confirmed records are safe, others may be lost: check the disk if it"
+            " failed, then open the log again"
         )
         self.path = path
         self.cause = cause
 
-    def __reduce__(self) -> tuple[type[LogPoisonedError], tuple[str, str]]:
-        return type(self), (self.path, self.cause)
-
 
 class LogCorruptError(LogError):
-    """Records that were confirmed are damaged or missing."""
+    """Confirmed records are damaged or missing."""
 
     def __init__(self, path: str, what: str, offset: int = 0, index: int = 0) -> None:
         super().__init__(
-            f"{path} is damaged at byte {offset} (index {index}): {what}; restore it from a copy,"
-            " or run 'pillarbox log repair' to list what is lost and keep the rest"
+            f"{path} is damaged at byte {offset} (index {index}): {what}; restore it from a"
+            " backup, or run 'pillarbox log repair' to list the losses and save the rest"
         )
         self.path = path
         self.what = what
         self.offset = offset
         self.index = index
-
-    def __reduce__(self) -> tuple[type[LogCorruptError], tuple[str, str, int, int]]:
-        return type(self), (self.path, self.what, self.offset, self.index)
 
 
 class RecordLostError(LogCorruptError):
@@ -116,15 +106,15 @@ class RecordLostError(LogCorruptError):
 
 
 class LogFormatError(LogError):
-    """The file is not a log, or its format is newer than this Pillarbox."""
+    """The file is not a log, or its format is newer than this Pillarbox can read."""
 
 
 class LogIndexError(LogError, IndexError):
-    """The index is not in the log: not yet written, or already dropped by retention."""
+    """The index is not in the log: not written yet, or dropped by retention."""
 
     def __init__(self, path: str, index: int, first: int, end: int) -> None:
         super().__init__(
-            f"index {index} is not in the log {path}, which holds {first} up to {end}"
+            f"index {index} is not in the log {path}, which contains {first} up to {end}"
             " (exclusive); start from its first index, or pin what you still need"
         )
         self.path = path
@@ -132,21 +122,15 @@ class LogIndexError(LogError, IndexError):
         self.first = first
         self.end = end
 
-    def __reduce__(self) -> tuple[type[LogIndexError], tuple[str, int, int, int]]:
-        return type(self), (self.path, self.index, self.first, self.end)
-
 
 class RecordTooLargeError(LogError, ValueError):
-    """A batch is larger than one frame can hold."""
+    """A batch is larger than a frame can hold."""
 
     def __init__(self, path: str, size_bytes: int, size_bytes_max: int) -> None:
         super().__init__(
-            f"a batch of {size_bytes} bytes is more than the {size_bytes_max} that one append to"
-            f" {path} may hold; split it, or store the bytes elsewhere and append their address"
+            f"a batch of {size_bytes} bytes exceeds the {size_bytes_max} bytes that one append to"
+            f" {path} may have; split it, or store the data elsewhere and append a reference"
         )
         self.path = path
         self.size_bytes = size_bytes
         self.size_bytes_max = size_bytes_max
-
-    def __reduce__(self) -> tuple[type[RecordTooLargeError], tuple[str, int, int]]:
-        return type(self), (self.path, self.size_bytes, self.size_bytes_max)

@@ -1,11 +1,11 @@
-"""A frame: one group of records, in Arrow's own layout, under one checksum.
+"""A frame: one group of records, in the layout of Arrow, with one checksum.
 
     header (64 bytes) | int32 offsets, count + 1, padded to 8 | the records' bytes, padded to 8
 
-The CRC32C covers the header, the payload, the log's id, the segment's epoch and the frame's
-place in the file, so a frame left over from a recycled file, copied from another log, or
-stored inside a record is never taken for a frame of this log. `synced_index` says how far the
-log was on disk when the frame was written: recovery needs it to tell a torn tail from damage.
+The CRC32C covers the header, the payload, the log id, the epoch of the segment and the offset in
+the file. So a frame from an earlier use of a recycled file, from another log, or inside a record
+is never valid here. `synced_index` is how far the log was on disk when the frame was written;
+recovery needs it to tell a torn tail from damage.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FRAME_BYTES_MAX = 1 << 30
 DATA = 1
 FOOTER = 2
 COMMIT = 3
-#: Stands for records that a repair could not save: it has their indices and no bytes.
+#: Replaces records that a repair could not save: it has their indices and no bytes.
 LOST = 4
 _KINDS = frozenset((DATA, FOOTER, COMMIT, LOST))
-#: Flag of a data frame whose payload ends with a commit: the records and what they complete.
+#: Flag of a data frame whose payload ends with a commit.
 COMMITTING = 1
 
 # magic, format, kind, flags, epoch, payload length, first index, time, synced index, count,
@@ -49,7 +49,7 @@ _extend = google_crc32c.extend
 
 
 class FrameHeader(msgspec.Struct, frozen=True, gc=False):
-    """What a frame's header says; `offset` is where the frame begins in its file."""
+    """The header of a frame; `offset` is that of the frame in its file."""
 
     kind: int
     offset: int
@@ -75,17 +75,17 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def checksum_seed(log_id: bytes, epoch: int) -> int:
-    """Where the checksum of every frame of a segment starts from."""
+    """The start value for the checksums of a segment."""
     return int(google_crc32c.value(log_id + epoch.to_bytes(8, "little")))
 
 
 def epoch_mark(epoch: int) -> tuple[bytes, int]:
-    """Bytes that every frame of an epoch has, and how far from its beginning."""
+    """Bytes that every frame of an epoch contains, and their offset in the frame."""
     return (epoch & 0xFFFFFFFF).to_bytes(4, "little"), 8
 
 
 def offsets_bytes(count: int) -> int:
-    """The room of the offsets of `count` records, padded."""
+    """The size of the offsets of `count` records, padded."""
     return ((count + 1) * 4 + 7) & ~7
 
 
@@ -95,7 +95,7 @@ def frame_bytes(count: int, data_bytes: int) -> int:
 
 
 def encode_records(records: Sequence[bytes]) -> tuple[bytes, int]:
-    """The payload of a data frame, and how many bytes of it are record bytes."""
+    """The payload of a data frame, and the size of the records in it."""
     if len(records) == 1:
         record = records[0]
         size = len(record)
@@ -131,7 +131,7 @@ def encode_header(seed: int, epoch: int, header: FrameHeader, payload: bytes) ->
 def encode_single(
     seed: int, epoch: int, offset: int, index: int, time_ns: int, synced_index: int, record: bytes
 ) -> bytes:
-    """The whole frame of one record: what the two functions above make, in one step."""
+    """The frame of one record: both functions above in one step."""
     size = len(record)
     payload = _ONE_OFFSETS.pack(0, size) + record + _PADDING[size & 7]
     checked = _CHECKED.pack(
@@ -155,9 +155,9 @@ def encode_single(
 
 
 def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameHeader | None:
-    """The header at `data[position:]`, or None where no frame of this epoch can begin.
+    """The header at `data[position:]`, or None if no frame of this epoch can start there.
 
-    Plausible is not proven: only `checksum_holds` says that the frame is whole.
+    It is only plausible: `checksum_holds` decides whether the frame is valid.
     """
     if len(data) - position < HEADER_BYTES:
         return None
@@ -178,7 +178,7 @@ def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameH
     ) = _FIELDS.unpack_from(data, position)
     if magic != MAGIC or low_epoch != epoch & 0xFFFFFFFF or kind not in _KINDS:
         return None
-    # The same sum as frame_bytes(), spelled out: this runs once for every frame read.
+    # The same as frame_bytes(), inlined, because this runs for every frame read.
     if kind == DATA and not flags:
         if payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
             return None
@@ -190,9 +190,9 @@ def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameH
 
 
 def walk(data: bytes, index: int) -> tuple[int, int]:
-    """Where in `data` the frame that holds `index` begins, and its length so far as it claims.
+    """The position in `data` of the frame with `index`, and the size that its header claims.
 
-    Follows unchecked headers from the start; the caller checks the frame that it ends at.
+    Follows headers without checking them; the caller must check the frame that is found.
     """
     position, limit = 0, len(data) - HEADER_BYTES
     while position <= limit:
@@ -204,14 +204,14 @@ def walk(data: bytes, index: int) -> tuple[int, int]:
 
 
 def checksum_holds(seed: int, header: bytes, payload: bytes, offset: int) -> bool:
-    """Whether header and payload are exactly what was written at `offset`."""
+    """Whether header and payload are what was written at `offset`."""
     checked = header[:_UNCHECKED_BYTES] + offset.to_bytes(8, "little")
     expected = int.from_bytes(header[_UNCHECKED_BYTES:HEADER_BYTES], "little")
     return bool(_extend(_extend(seed, checked), payload) == expected)
 
 
 def decode_records(data: bytes, header: FrameHeader, position: int) -> list[bytes]:
-    """The records of the checked data frame whose payload begins at `data[position:]`."""
+    """The records of a checked data frame whose payload is at `data[position:]`."""
     start = position + offsets_bytes(header.count)
     if header.count == 1:
         return [data[start : start + header.data_bytes]]
@@ -222,8 +222,8 @@ def decode_records(data: bytes, header: FrameHeader, position: int) -> list[byte
     return [data[start + a : start + b] for a, b in zip(offsets, ends, strict=False)]
 
 
-def decode_record(frame: bytes, header: FrameHeader, place: int) -> bytes:
-    """One record of a checked data frame, by its place in the frame."""
-    start, end = _ONE_OFFSETS.unpack_from(frame, HEADER_BYTES + place * 4)
+def decode_record(frame: bytes, header: FrameHeader, number: int) -> bytes:
+    """One record of a checked data frame, by its position in the frame."""
+    start, end = _ONE_OFFSETS.unpack_from(frame, HEADER_BYTES + number * 4)
     data = HEADER_BYTES + offsets_bytes(header.count)
     return frame[data + start : data + end]

@@ -1,6 +1,6 @@
-"""A group of records that share a frame and a fate, and how its waiters learn of that.
+"""A group of records in one frame, and how its waiters are notified.
 
-A signal handler may raise anywhere in here: nobody is forgotten because of that.
+Even if a signal handler raises in here, every waiter is notified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _logger = logging.getLogger("pillarbox.log")
 
 
 class Group:
-    """The records of one frame, and everyone who wants to know when it is confirmed."""
+    """The records of one frame, with the waiters, callbacks and futures for it."""
 
     __slots__ = (
         "callbacks",
@@ -43,7 +43,7 @@ class Group:
         self.futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
 
     def decided(self) -> bool:
-        """`done`, read afresh: another thread may have set it."""
+        """`done`, without the type narrowing of an earlier check."""
         return self.done
 
     @property
@@ -59,11 +59,11 @@ def decide(groups: list[Group], error: Exception | None) -> None:
 
 
 def nothing() -> None:
-    """A callback that only says that the group is wanted."""
+    """A callback that only marks the group as wanted."""
 
 
-def left(group: Group, parked: threading.Lock) -> bool:
-    """A waiter leaves unless it was woken just now; then it has to act as one that was."""
+def remove_waiter(group: Group, parked: threading.Lock) -> bool:
+    """Remove a waiter; False if it was woken meanwhile, and must act on that."""
     try:
         group.waiters.remove(parked)
     except ValueError:
@@ -72,28 +72,28 @@ def left(group: Group, parked: threading.Lock) -> bool:
 
 
 def wake_one(group: Group) -> None:
-    """Wake one waiter of a group, who wakes the next if the group is decided."""
+    """Wake one waiter of a group, which wakes the next if the group is done."""
     try:
         parked = group.waiters[-1]
         del group.waiters[-1]
     except IndexError:
         return
-    with suppress(RuntimeError):  # two have chosen the same one
+    with suppress(RuntimeError):  # woken twice
         parked.release()
 
 
-def tell_all(groups: list[Group]) -> None:
-    """Let everyone know who asked about decided groups; again, if an interrupt came between."""
+def notify_all(groups: list[Group]) -> None:
+    """Notify all waiters of groups that are done; once more if a signal handler raised."""
     try:
         for group in groups:
-            _tell(group)
+            _notify(group)
     except BaseException:
         for group in groups:
-            _tell(group)
+            _notify(group)
         raise
 
 
-def _tell(group: Group) -> None:
+def _notify(group: Group) -> None:
     wake_one(group)
     wake_one(group)
     while group.callbacks:
@@ -106,7 +106,7 @@ def _tell(group: Group) -> None:
     for loop, futures in group.futures.items():
         try:
             loop.call_soon_threadsafe(_resolve, futures)
-        except RuntimeError:  # the loop was closed meanwhile; nobody is left to tell
+        except RuntimeError:  # the loop was closed meanwhile
             _logger.debug("an event loop closed before its records were confirmed")
 
 

@@ -1,8 +1,8 @@
-"""The two fixed parts of a segment file: the header block and the footer; and file names.
+"""The header block and the footer of a segment file, and file names.
 
-The header has a 4 KiB block of its own, synced before the file gets its name, so no later
-write can tear it. The footer is a frame written when the segment is sealed (at a roll or a
-clean close); it ends the file, and holds what a reader needs to skip by index or by time.
+The header has a 4 KiB block of its own, synced before the file gets its name, so no later write
+can tear it. The footer is the last frame, written when the segment is sealed (on a roll or a
+clean close); it contains an index by which readers seek.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pillarbox.log.errors import LogFormatError
 
 SEGMENT_MAGIC = b"PBXSEG\0\0"
 TRAILER_MAGIC = b"PBXSEAL\0"
-#: Format 1 did not say which segment came before.
+#: Format 1 did not name the previous segment.
 FORMAT = 2
 BLOCK_BYTES = 4096
 SUFFIX = ".seg"
 PENDING_SUFFIX = ".pending"
 SPARE_PREFIX = "spare-"
-#: A staged segment counts its indices from 0; the log's directory gives it its base.
+#: In a staged segment, indices count from 0; its name in the log has its first index.
 STAGED = 1
 
 _HEADER = struct.Struct("<8sHHI16sQQQqQ")
@@ -36,7 +36,7 @@ _TRAILER = struct.Struct("<Q8s")
 
 
 class SegmentHeader(NamedTuple):
-    """Who wrote the segment, and where in the log it begins."""
+    """The log of the segment, and its first index."""
 
     log_id: bytes
     epoch: int
@@ -44,7 +44,7 @@ class SegmentHeader(NamedTuple):
     synced_index: int
     created_ns: int
     flags: int = 0
-    #: The epoch of the segment before this one, 0 in a log's first; None: nobody noted it.
+    #: The epoch of the previous segment, 0 if this is the first; None in format 1.
     previous_epoch: int | None = 0
 
     def encode(self) -> bytes:
@@ -65,7 +65,7 @@ class SegmentHeader(NamedTuple):
 
 
 def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
-    """The header, or None if the block is damaged. A newer format is an error of its own."""
+    """The header, or None if the block is damaged. `LogFormatError` for a newer format."""
     if len(block) < BLOCK_BYTES:
         return None
     body, crc = block[: BLOCK_BYTES - 4], block[BLOCK_BYTES - 4 : BLOCK_BYTES]
@@ -76,14 +76,14 @@ def decode_segment_header(block: bytes, path: str) -> SegmentHeader | None:
         return None
     if not 1 <= version <= FORMAT:
         raise LogFormatError(
-            f"{path} is in log format {version} and this Pillarbox reads up to format {FORMAT};"
+            f"{path} is in log format {version}, and this Pillarbox reads up to format {FORMAT};"
             " upgrade Pillarbox to open it"
         )
     return _decode_fields(body)
 
 
 def guess_segment_header(block: bytes) -> Iterator[SegmentHeader]:
-    """What a damaged block may have said, likeliest first; the frames tell which is right."""
+    """What a damaged block may have contained, most likely first; the frames decide."""
     block = block.ljust(BLOCK_BYTES, b"\0")
     yield _decode_fields(block)
     for bit in range(_HEADER.size * 8):
@@ -101,7 +101,7 @@ def _decode_fields(block: bytes) -> SegmentHeader:
 
 
 class FrameIndex:
-    """Where some frames begin: one entry about every `stride` bytes of the file, in order."""
+    """The offsets of some frames: one entry about every `stride` bytes, in order."""
 
     __slots__ = ("first_indices", "offsets", "stride", "times")
 
@@ -112,7 +112,7 @@ class FrameIndex:
         self.offsets: list[int] = []
 
     def add(self, first_index: int, time_ns: int, offset: int) -> None:
-        """Remember a frame, unless it is too near the last one remembered, or before it."""
+        """Add a frame, unless it is too close to the last entry, or before it."""
         offsets = self.offsets
         if offsets and offset < offsets[-1] + self.stride:
             return
@@ -122,25 +122,25 @@ class FrameIndex:
         self.first_indices.append(first_index)
 
     def floor_of_index(self, index: int) -> int:
-        """The offset of the last known frame that begins at or before `index`."""
-        place = bisect_right(self.first_indices, index)
-        return self.offsets[place - 1] if place else BLOCK_BYTES
+        """The offset of the last entry at or before `index`."""
+        position = bisect_right(self.first_indices, index)
+        return self.offsets[position - 1] if position else BLOCK_BYTES
 
     def range_of_index(self, index: int) -> tuple[int, int | None]:
-        """Where to look for `index`: from the entry before it up to the next entry, if any."""
-        place = bisect_right(self.first_indices, index)
-        start = self.offsets[place - 1] if place else BLOCK_BYTES
-        return start, self.offsets[place] if place < len(self.first_indices) else None
+        """The offsets between which `index` is; the second is None after the last entry."""
+        position = bisect_right(self.first_indices, index)
+        start = self.offsets[position - 1] if position else BLOCK_BYTES
+        return start, self.offsets[position] if position < len(self.first_indices) else None
 
     def floor_of_time(self, time_ns: int) -> int:
-        """The offset of the last known frame older than `time_ns`."""
-        place = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))
-        return self.offsets[place - 1] if place else BLOCK_BYTES
+        """The offset of the last entry older than `time_ns`."""
+        position = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))
+        return self.offsets[position - 1] if position else BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a sealed segment holds. `commit_offset` is its commit frame's place, or 0."""
+    """The summary of a sealed segment. `commit_offset` is that of its last commit, or 0."""
 
     base_index: int
     end_index: int
@@ -149,12 +149,12 @@ class Footer:
     frames: int
     commit_offset: int
     index: FrameIndex
-    #: How far the log was on disk when the footer was written; kept in the frame's header.
+    #: How far the log was on disk when the footer was written; from the frame header.
     synced_index: int = 0
 
 
 def footer_bytes_max(capacity: int, stride: int) -> int:
-    """The most a footer (as a whole frame) can take in a segment of this size."""
+    """The maximum size of the footer frame in a segment of this size."""
     return 64 + _FOOTER.size + _TRAILER.size + _ENTRY.size * (capacity // stride + 2)
 
 
@@ -164,7 +164,7 @@ def index_stride(capacity: int) -> int:
 
 
 def encode_footer(footer: Footer, offset: int) -> bytes:
-    """The payload of the footer frame that begins at `offset`."""
+    """The payload of the footer frame at `offset`."""
     index = footer.index
     entries = zip(index.first_indices, index.times, index.offsets, strict=True)
     head = _FOOTER.pack(
@@ -192,7 +192,7 @@ def decode_footer(payload: bytes, synced_index: int) -> Footer:
 
 
 def trailer_offset(tail: bytes) -> int | None:
-    """Where the footer frame begins, from the last bytes of the file; None if not sealed."""
+    """The offset of the footer frame, from the last bytes of the file; None if not sealed."""
     if len(tail) < _TRAILER.size:
         return None
     offset, magic = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
@@ -200,7 +200,7 @@ def trailer_offset(tail: bytes) -> int | None:
 
 
 def segment_name(base_index: int, *, adopted: bool = False) -> str:
-    """File names sort as the segments do: an adopted one may share the base of an empty one."""
+    """Names sort like segments; an adopted one may share the first index of an empty one."""
     return f"{base_index:020d}{'a' if adopted else ''}{SUFFIX}"
 
 
@@ -208,7 +208,7 @@ _NAME = re.compile(r"(\d{20})a?\.seg")
 
 
 def base_of_name(name: str) -> int:
-    """The base index in a segment's file name."""
+    """The first index in the name of a segment file."""
     return int(name[:20])
 
 

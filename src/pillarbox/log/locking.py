@@ -1,7 +1,7 @@
-"""The lock of a log: one process writes, and an error names it.
+"""The lock file of a log, which allows one writing process.
 
-The lock belongs to the process that took it. A child that it forks gives up its copy at once,
-so that it can't keep the log locked after its parent has died.
+A forked child gives up its copy of the lock at once, so that it can't keep the log locked after
+its parent has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _logger = logging.getLogger("pillarbox.log")
 
 
 def take_lock(disk: Disk, directory: str) -> int:
-    """Become the log's writer, or say who is."""
+    """Lock the log for writing; `LogLockedError` names the process that has the lock."""
     path = f"{directory}/{LOCK_FILE}"
     handle = disk.open(path, write=True, create=True)
     if not disk.lock(handle, exclusive=True):
@@ -28,6 +28,6 @@ def take_lock(disk: Disk, directory: str) -> int:
         disk.truncate(handle, 0)
         write_all(disk, handle, [str(os.getpid()).encode()], 0)
     except OSError:
-        # The pid is for a human's eyes; a full disk must not keep the log from opening.
-        _logger.debug("the pid could not be written to %s", path)
+        # The pid is only informative; a full disk must not keep the log from opening.
+        _logger.debug("could not write the pid to %s", path)
     return handle

@@ -1,7 +1,7 @@
-"""Positions that outlive a process: of named tailers, and pins that hold records back.
+"""Saved positions: of named tailers, and pins that hold back retention.
 
-Each is one small file, replaced atomically, so a crash leaves the old position or the new
-one. Retention never drops a record at or after the lowest of them.
+Each is a small file that is replaced atomically. Retention never drops a record at or after the
+lowest of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".position"
 
 
 class Positions:
-    """Named positions of one kind in one log's directory."""
+    """Named positions of one kind in the directory of a log."""
 
     def __init__(self, disk: Disk, directory: str, kind: str) -> None:
         self._disk = disk
@@ -27,7 +27,7 @@ class Positions:
         self._kind = kind
 
     def load(self, name: str) -> int | None:
-        """The saved index, or None if there is none under this name."""
+        """The saved index; None if there is none of this name."""
         path = f"{self._directory}/{_checked(name)}{_SUFFIX}"
         try:
             raw = read_file(self._disk, path)
@@ -39,7 +39,7 @@ class Positions:
         return int(text)
 
     def save(self, name: str, index: int) -> None:
-        """Durable when this returns."""
+        """Save a position durably."""
         _checked(name)
         text = str(index)
         content = f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
@@ -57,7 +57,7 @@ class Positions:
         self._disk.sync_directory(self._directory)
 
     def all(self) -> dict[str, int]:
-        """Every saved position by name."""
+        """All saved positions by name."""
         try:
             files = self._disk.names(self._directory)
         except FileNotFoundError:
@@ -70,6 +70,6 @@ class Positions:
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise LogError(
-            f"{name!r} can't name a tailer or a pin; use up to 128 letters, digits, '.', '_', '-'"
+            f"{name!r} is not a valid name; use up to 128 letters, digits, '.', '_' and '-'"
         )
     return name

@@ -1,10 +1,10 @@
-"""Opening a log after a stop of any kind: find its true end, cut what was never confirmed.
+"""Recovery when a log is opened: finds its end and removes what was never confirmed.
 
-The rule (docs/adr/0010-log-format.md): frames are followed until one is not whole. If a whole
-frame or segment header further on says that this place was once on disk, confirmed records
-are damaged and the log refuses to open; else the rest is a torn tail and is cut.
-Nothing is changed before the verdict, and a second crash during recovery changes no verdict.
-Called once, by the one writer, with the lock held.
+The rule (docs/adr/0010-log-format.md): follow frames until one is not valid. If a valid frame or
+segment header further on proves that this position was once on disk, confirmed records are damaged
+and the log refuses to open; else the rest is a torn tail and is cut off. Nothing is changed
+before that decision, and a crash during recovery does not change it.
+Called once by the writer, with the lock held.
 """
 
 from __future__ import annotations
@@ -13,42 +13,41 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pillarbox.log.catalog import Segment, load_sealed, read_footer, read_header
-from pillarbox.log.commits import read_commit
-from pillarbox.log.disk import Disk, Mapping, make_directory
+from pillarbox.log.commit_frames import read_commit
+from pillarbox.log.disk import Disk, Mapping, make_directory, opened
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import (
     BLOCK_BYTES,
     PENDING_SUFFIX,
-    SPARE_PREFIX,
     STAGED,
     SegmentHeader,
     base_of_name,
     is_segment_name,
     trailer_offset,
 )
-from pillarbox.log.links import misfit, wrong_name
 from pillarbox.log.scan import Scan, evidence_of_damage, frames_after, scan
 from pillarbox.log.segment import SegmentWriter, clear_from, new_spare_name
+from pillarbox.log.segment_links import why_not_here, why_not_named
 
 ASIDE = "aside"
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What opening found. `clean` means that the log was closed and nothing was touched."""
+    """The result of recovery. `clean` means that the log was closed and nothing was changed."""
 
     clean: bool = True
     cut: list[tuple[str, int, int]] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     resealed: list[str] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
-    #: The frames of the last segment, and whether the file ends right after them.
+    #: The frames of the last segment.
     tail: Scan | None = None
 
 
 @dataclass(slots=True)
 class _Image:
-    """One segment file, mapped."""
+    """A mapped segment file."""
 
     path: str
     name: str
@@ -61,19 +60,21 @@ class _Image:
 
 
 def load_image(disk: Disk, directory: str, name: str) -> _Image:
-    """Map a segment, after checking that its header is whole and belongs to its name."""
+    """Map a segment, after checking that its header is valid and fits its name."""
     path, base_index = f"{directory}/{name}", base_of_name(name)
-    handle = disk.open(path)
-    try:
-        header = read_header(disk, handle, path)
-        if header is None:
-            raise LogCorruptError(path, "its header block fails its checksum", 0, base_index)
-        wrong = wrong_name(header, name)
+    with opened(disk, path) as handle:
+        header = _header(disk, handle, path, name)
+        wrong = why_not_named(header, name)
         if wrong is not None:
             raise LogCorruptError(path, wrong, 0, base_index)
         return _Image(path, name, header, disk.map(handle, disk.size(handle)))
-    finally:
-        disk.close(handle)
+
+
+def _header(disk: Disk, handle: int, path: str, name: str) -> SegmentHeader:
+    header = read_header(disk, handle, path)
+    if header is None:
+        raise LogCorruptError(path, "its header block fails its checksum", 0, base_of_name(name))
+    return header
 
 
 def segment_names(disk: Disk, directory: str) -> list[str]:
@@ -81,7 +82,7 @@ def segment_names(disk: Disk, directory: str) -> list[str]:
 
 
 def segment_of(image: _Image, found: Scan) -> Segment:
-    """The catalog's view of a scanned segment."""
+    """A scanned segment for the catalog."""
     segment = Segment(
         image.name,
         base_of_name(image.name),
@@ -106,57 +107,49 @@ def recover(
     trust_footer: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recovery:
-    """Find the log's segments and its end; cut a torn tail; raise `LogCorruptError` on damage."""
+    """Find the segments and the end of a log, and cut a torn tail. `LogCorruptError` on damage."""
     result = Recovery()
     names = segment_names(disk, directory)
     _drop_headless_last(disk, directory, names, result)
-    place = 0
-    while place < len(names):
+    position = 0
+    while position < len(names):
         if progress is not None:
-            progress(place, len(names))
-        if result.segments and result.segments[-1].end_index != base_of_name(names[place]):
-            raise _gap(directory, result.segments[-1], names[place])
-        _refuse_a_stranger(disk, directory, names[place], result.segments)
+            progress(position, len(names))
+        if result.segments and result.segments[-1].end_index != base_of_name(names[position]):
+            raise _gap(directory, result.segments[-1], names[position])
+        _check_link(disk, directory, names[position], result.segments)
         segment = None
-        if place < len(names) - 1 and not check_all:
-            segment = _sealed_before(disk, directory, names[place], names[place + 1 :])
+        if position < len(names) - 1 and not check_all:
+            segment = _sealed_before(disk, directory, names[position], names[position + 1 :])
         elif trust_footer and not check_all:
-            segment = _closed_last(disk, directory, names[place], result)
+            segment = _closed_last(disk, directory, names[position], result)
         if segment is None:
-            segment = _examine(disk, directory, names, place, result)
+            segment = _examine(disk, directory, names, position, result)
         elif segment.commit_offset:
             _roll_forward(disk, directory, segment, names, result)
         result.segments.append(segment)
-        place += 1
+        position += 1
     _drop_uncommitted(disk, directory)
     return result
 
 
-def _refuse_a_stranger(disk: Disk, directory: str, name: str, before: list[Segment]) -> None:
+def _check_link(disk: Disk, directory: str, name: str, before: list[Segment]) -> None:
     """Refuse a segment that belongs to another log, or elsewhere in this one."""
     path = f"{directory}/{name}"
-    handle = disk.open(path)
-    try:
-        header = read_header(disk, handle, path)
-    finally:
-        disk.close(handle)
-    if header is None:
-        raise LogCorruptError(path, "its header block fails its checksum", 0, base_of_name(name))
-    what = misfit(disk, directory, before, header, name)
+    with opened(disk, path) as handle:
+        header = _header(disk, handle, path, name)
+    what = why_not_here(disk, directory, before, header, name)
     if what is not None:
         raise LogCorruptError(path, what, 0, base_of_name(name))
 
 
 def _drop_headless_last(disk: Disk, directory: str, names: list[str], result: Recovery) -> None:
-    """A last file too short for a header holds no record: as good as not there."""
+    """Remove a last file that is too short for a header, so it has no records."""
     if not names:
         return
     path = f"{directory}/{names[-1]}"
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         size = disk.size(handle)
-    finally:
-        disk.close(handle)
     if size < BLOCK_BYTES:
         disk.rename(path, f"{directory}/{new_spare_name()}")
         disk.sync_directory(directory)
@@ -171,7 +164,7 @@ def _gap(directory: str, before: Segment, name: str) -> LogCorruptError:
 
 
 def _sealed_before(disk: Disk, directory: str, name: str, later: list[str]) -> Segment | None:
-    """The segment, if its footer fits what follows and was written over what is on disk."""
+    """A segment by its footer, if that fits the next segment and all frames are on disk."""
     segment = load_sealed(disk, directory, name)
     if segment is None or segment.end_index != base_of_name(later[0]):
         return None
@@ -183,16 +176,13 @@ def _sealed_before(disk: Disk, directory: str, name: str, later: list[str]) -> S
 
 
 def _closed_last(disk: Disk, directory: str, name: str, result: Recovery) -> Segment | None:
-    """The last segment, as its footer has it; None if it has none, and must be read."""
+    """The last segment by its footer; None if it must be read."""
     segment = load_sealed(disk, directory, name)
     if segment is None or not segment.proven:
         return None
-    handle = disk.open(f"{directory}/{name}")
-    try:
+    with opened(disk, f"{directory}/{name}") as handle:
         end = trailer_offset(disk.pread(handle, 16, segment.size_bytes - 16))
         footer = read_footer(disk, handle, segment.header)
-    finally:
-        disk.close(handle)
     if end is None or footer is None:
         return None
     found = Scan(footer.end_index, end, footer.index, footer, end)
@@ -203,9 +193,11 @@ def _closed_last(disk: Disk, directory: str, name: str, result: Recovery) -> Seg
     return segment
 
 
-def _examine(disk: Disk, directory: str, names: list[str], place: int, result: Recovery) -> Segment:
-    """Scan one segment; decide whether it is whole, torn or damaged; set `result.tail` if torn."""
-    image = load_image(disk, directory, names[place])
+def _examine(
+    disk: Disk, directory: str, names: list[str], position: int, result: Recovery
+) -> Segment:
+    """Scan one segment and decide whether it is intact, torn or damaged."""
+    image = load_image(disk, directory, names[position])
     found = scan(image.data, image.header)
     end_index = found.end_index + image.shift
     proof = evidence_of_damage(image.data, image.header, found)
@@ -218,20 +210,22 @@ def _examine(disk: Disk, directory: str, names: list[str], place: int, result: R
     segment = segment_of(image, found)
     if segment.commit_offset:
         _roll_forward(disk, directory, segment, names, result)
-    later = names[place + 1 :]
+    later = names[position + 1 :]
     if found.footer is not None:
         if later and base_of_name(later[0]) != end_index:
             raise _gap(directory, segment, later[0])
         result.tail = found
         return segment
     if image.header.flags & STAGED:
-        raise LogCorruptError(image.path, "an adopted segment is cut", found.end_offset, end_index)
+        raise LogCorruptError(
+            image.path, "an adopted segment is truncated", found.end_offset, end_index
+        )
     result.clean = False
     if later and base_of_name(later[0]) == end_index:
         return _reseal(disk, image, found, result)
     _refuse_if_confirmed(disk, directory, later, image, end_index)
     _set_aside(disk, directory, later, result)
-    del names[place + 1 :]
+    del names[position + 1 :]
     _cut(disk, image, found, result)
     return segment
 
@@ -239,7 +233,7 @@ def _examine(disk: Disk, directory: str, names: list[str], place: int, result: R
 def _refuse_if_confirmed(
     disk: Disk, directory: str, later: list[str], image: _Image, end_index: int
 ) -> None:
-    """Look in the segments after a torn one for proof that it was whole on disk."""
+    """Search the segments after a torn one for proof that it was once intact on disk."""
     for name in later:
         following = load_image(disk, directory, name)
         claims = [following.header.synced_index]
@@ -251,7 +245,7 @@ def _refuse_if_confirmed(
 
 
 def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -> None:
-    """Take away segments that follow a torn one: they were never confirmed on disk."""
+    """Move away the segments after a torn one: they were never confirmed on disk."""
     for name in reversed(later):
         image = load_image(disk, directory, name)
         if next(frames_after(image.data, image.header, 0), None) is None:
@@ -265,21 +259,18 @@ def _set_aside(disk: Disk, directory: str, later: list[str], result: Recovery) -
 
 
 def _cut(disk: Disk, image: _Image, found: Scan, result: Recovery) -> None:
-    """Take what follows the last whole frame away, for good, before anything is written there."""
+    """Erase what follows the last valid frame."""
     result.tail = found
     rest = image.data[found.end_offset :]
     if rest.strip(b"\0"):
         result.cut.append((image.path, found.end_offset, len(rest)))
     if rest:
-        handle = disk.open(image.path, write=True)
-        try:
+        with opened(disk, image.path, write=True) as handle:
             clear_from(disk, handle, found.end_offset, len(found.index.offsets))
-        finally:
-            disk.close(handle)
 
 
 def _reseal(disk: Disk, image: _Image, found: Scan, result: Recovery) -> Segment:
-    """Give a whole segment the footer that it lost or never got."""
+    """Write the missing footer of an intact segment."""
     segment = segment_of(image, found)
     result.resealed.append(segment.name)
     handle = disk.open(image.path, write=True)
@@ -297,7 +288,7 @@ def _reseal(disk: Disk, image: _Image, found: Scan, result: Recovery) -> Segment
 def _roll_forward(
     disk: Disk, directory: str, segment: Segment, names: list[str], result: Recovery
 ) -> None:
-    """Finish an adoption whose commit frame is on disk: give the staged files their names."""
+    """Finish an adoption whose commit frame is on disk: rename the pending files."""
     commit = read_commit(disk, directory, segment, segment.commit_offset)
     present = set(disk.names(directory))
     waiting = [file for file in commit.files if file + PENDING_SUFFIX in present]
@@ -310,13 +301,9 @@ def _roll_forward(
 
 
 def _drop_uncommitted(disk: Disk, directory: str) -> None:
-    """Links of an adoption that never committed; the staged files themselves stay."""
+    """Delete the links of adoptions without a commit; the staged files stay."""
     leftover = [name for name in disk.names(directory) if name.endswith(PENDING_SUFFIX)]
     for name in leftover:
         disk.unlink(f"{directory}/{name}")
     if leftover:
         disk.sync_directory(directory)
-
-
-def spare_names(disk: Disk, directory: str) -> list[str]:
-    return [name for name in disk.names(directory) if name.startswith(SPARE_PREFIX)]

@@ -1,9 +1,9 @@
-"""Checking a log without opening it, and saving what can be saved of a damaged one.
+"""Verifies a log without opening it, and repairs a damaged one.
 
-`verify` reads everything and changes nothing. `repair` puts segments that stand under a wrong
-name back, sets aside what does not belong, and rewrites each damaged segment from its whole
-frames; a LOST frame stands where records are gone, so every other record keeps its index. The
-files that it replaces are kept in `aside/`. Both say exactly what is lost.
+`verify` reads everything and changes nothing. `repair` renames misnamed segments, sets aside
+files that do not belong, and rewrites damaged segments from their valid frames. A LOST frame
+replaces lost records, so every other record keeps its index. Replaced files are kept in
+`aside/`. Both report exactly what is lost.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from pillarbox.log.commits import Commit
+from pillarbox.log.commit_frames import Commit
 from pillarbox.log.disk import Disk, RealDisk
 from pillarbox.log.errors import LogError
 from pillarbox.log.frame import DATA, decode_records
+from pillarbox.log.frame_reader import Frame
 from pillarbox.log.layout import BLOCK_BYTES, base_of_name, is_segment_name
 from pillarbox.log.locking import take_lock
-from pillarbox.log.placement import Placement, place
-from pillarbox.log.reader import Frame
-from pillarbox.log.rewrite import MOVED_SUFFIX, move_all, write_anew, write_stand_in
-from pillarbox.log.salvage import Found, load
+from pillarbox.log.placeholders import lost_commit, placeholders
+from pillarbox.log.rewrite import MOVED_SUFFIX, move_all, rewrite_segment, write_placeholder
+from pillarbox.log.salvage import SalvagedSegment, load
 from pillarbox.log.scan import evidence_of_damage, scan
-from pillarbox.log.standins import lost_commit, stand_ins
+from pillarbox.log.segment_order import SegmentOrder, order_segments
 
 Progress = Callable[[int, int], None]
 _BROKEN = "frames fail their checksums or are missing"
@@ -32,7 +32,7 @@ _BROKEN = "frames fail their checksums or are missing"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of one file that should hold the records `first_index` up to `end_index`."""
+    """Damaged bytes of a file, where the records `first_index` up to `end_index` should be."""
 
     file: str
     what: str
@@ -44,7 +44,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` found, and what `repair` did about it."""
+    """What `verify` found and `repair` did."""
 
     path: str
     segments: int = 0
@@ -55,11 +55,11 @@ class Report:
     torn_tail: tuple[str, int, int] | None = None
     lost_before: list[tuple[int, int]] = field(default_factory=list)
     kept_aside: list[str] = field(default_factory=list)
-    #: The log's id, and the records that it holds: up to `end_index`, lost ones too.
+    #: The id of the log, and its range of indices, including lost records.
     log_id: str = ""
     first_index: int = 0
     end_index: int = 0
-    #: Why `repair` would refuse, if it would.
+    #: Why `repair` would refuse; None if it would not.
     unsure: str | None = None
 
     @property
@@ -69,14 +69,14 @@ class Report:
 
 @dataclass(slots=True)
 class _Examined:
-    """A log's segments in order, and how far each is to be extended by a repair."""
+    """The segments of a log, and what a repair must do."""
 
     report: Report
-    placement: Placement
+    segments: SegmentOrder
     ends: dict[str, int] = field(default_factory=dict)
-    #: Records of which no segment is left: (first index, index after the last).
+    #: Missing segments: (first index, index after the last).
     missing: list[tuple[int, int]] = field(default_factory=list)
-    #: By the name of the segment that it was in: a commit that is lost.
+    #: Lost commits, by the name of their segment.
     commits: dict[str, Commit] = field(default_factory=dict)
 
 
@@ -88,10 +88,9 @@ def verify(
     log_id: str = "",
     needs: tuple[int, int] | None = None,
 ) -> Report:
-    """Read and check every frame of the log; nothing is changed.
+    """Read and check every frame of the log, without changing anything.
 
-    `log_id` says which log this has to be, and `needs` which records it has to hold, if the
-    caller knows.
+    `log_id` is the expected id of the log, and `needs` the records that it must contain.
     """
     used = disk if disk is not None else RealDisk()
     return _examine(used, os.fspath(path), progress, log_id, needs).report
@@ -105,7 +104,7 @@ def repair(
     log_id: str = "",
     needs: tuple[int, int] | None = None,
 ) -> Report:
-    """Put in order and rewrite what is damaged, without the lost records; nothing is deleted."""
+    """Repair the log; lost records are marked as such, and no file is deleted."""
     used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
     handle = take_lock(used, directory)
     try:
@@ -113,7 +112,7 @@ def repair(
         if found.report.unsure is not None:
             raise LogError(found.report.unsure)
         if found.report.damage:
-            _mend(used, directory, found)
+            _repair_files(used, directory, found)
     finally:
         used.close(handle)
     return found.report
@@ -122,22 +121,22 @@ def repair(
 def salvage(
     path: str | os.PathLike[str], *, disk: Disk | None = None, log_id: str = ""
 ) -> Iterator[Frame]:
-    """Every whole group of records, in order, whatever lies between them."""
+    """All frames that can still be read, in order."""
     used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
-    for found in _placed(used, directory, log_id, None)[1].order:
+    for found in _ordered(used, directory, log_id, None)[1].order:
         for frame in found.frames:
             if frame.kind == DATA:
                 records = decode_records(found.payload(frame), frame, 0)
                 yield Frame(frame.first_index + found.shift, frame.time_ns, records)
 
 
-def _mend(disk: Disk, directory: str, examined: _Examined) -> None:
-    report, order, commits = examined.report, examined.placement.order, examined.commits
-    rejected = [found for found, _ in examined.placement.rejected]
+def _repair_files(disk: Disk, directory: str, examined: _Examined) -> None:
+    report, order, commits = examined.report, examined.segments.order, examined.commits
+    rejected = [found for found, _ in examined.segments.rejected]
     planned = [
         each
         for first, end in examined.missing
-        for each in stand_ins(examined.placement, first, end, commits)
+        for each in placeholders(examined.segments, first, end, commits)
     ]
     report.kept_aside += move_all(disk, directory, order, rejected)
     for at, found in enumerate(order):
@@ -145,10 +144,10 @@ def _mend(disk: Disk, directory: str, examined: _Examined) -> None:
             before = order[at - 1] if at else None
             end = examined.ends.get(found.right_name, found.end)
             commit = commits.get(found.right_name)
-            report.kept_aside.append(write_anew(disk, directory, found, before, end, commit))
+            report.kept_aside.append(rewrite_segment(disk, directory, found, before, end, commit))
     for header, first, end in planned:
         time_ns = max((each.time_ns for each in order if each.base < first), default=0)
-        write_stand_in(disk, directory, header, first, end, time_ns, commits)
+        write_placeholder(disk, directory, header, first, end, time_ns, commits)
 
 
 def _examine(
@@ -158,11 +157,11 @@ def _examine(
     log_id: str,
     needs: tuple[int, int] | None,
 ) -> _Examined:
-    files, placement = _placed(disk, directory, log_id, progress)
+    files, segments = _ordered(disk, directory, log_id, progress)
     report = Report(directory, segments=len(files), bytes=sum(len(each.image) for each in files))
-    report.log_id = placement.log_id.hex()
-    examined = _Examined(report, placement)
-    order = placement.order
+    report.log_id = segments.log_id.hex()
+    examined = _Examined(report, segments)
+    order = segments.order
     for found, following in zip_longest(order, order[1:]):
         _check(found, following, report)
         _check_end(found, following, examined)
@@ -171,17 +170,17 @@ def _examine(
         report.first_index, report.end_index = order[0].base, order[-1].end
     _check_needs(needs, examined)
     _report_missing(examined)
-    if placement.unsure:
+    if segments.unsure:
         report.unsure = (
-            f"{directory} holds as many segments of one log as of another, and nothing tells which"
-            " of them is right; take away those that do not belong there, then repair it"
+            f"{directory} contains as many segments of one log as of another; remove those that do"
+            " not belong there, then repair it"
         )
     return examined
 
 
-def _placed(
+def _ordered(
     disk: Disk, directory: str, log_id: str, progress: Progress | None
-) -> tuple[list[Found], Placement]:
+) -> tuple[list[SalvagedSegment], SegmentOrder]:
     files = []
     names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in disk.names(directory)]
     names = [(file, name) for file, name in names if is_segment_name(name)]
@@ -189,62 +188,64 @@ def _placed(
         files.append(load(disk, directory, file, name))
         if progress is not None:
             progress(at + 1, len(names))
-    return files, place(files, bytes.fromhex(log_id))
+    return files, order_segments(files, bytes.fromhex(log_id))
 
 
-def _check(found: Found, following: Found | None, report: Report) -> None:
-    """Follow one segment; note each stretch of bytes whose records are gone."""
+def _check(found: SalvagedSegment, following: SalvagedSegment | None, report: Report) -> None:
+    """Check one segment, and report each range of bytes whose records are lost."""
     base, name = found.base, found.name
     if name != found.right_name:
-        what = f"it is {found.right_name} under a wrong name, and can be put back"
+        what = f"it is {found.right_name} under a wrong name, and can be renamed"
         report.damage.append(Damage(name, what, 0, 0, base, base))
     if found.guessed:
-        what = "the header block fails its checksum; its records can be saved"
+        what = "the header block fails its checksum; the records can be saved"
         report.damage.append(Damage(name, what, 0, BLOCK_BYTES, base, base))
     whole = scan(found.image, found.known)
     proof = evidence_of_damage(found.image, found.known, whole)
     if proof is None and not found.sealed and following is None:
         _tail(found, whole.end_offset, report)
-    index, place = base, BLOCK_BYTES
+    index, position = base, BLOCK_BYTES
     for frame in found.frames:
         first = frame.first_index + found.shift
-        if frame.offset != place or first != index:
-            report.damage.append(Damage(name, _BROKEN, place, frame.offset, index, first))
+        if frame.offset != position or first != index:
+            report.damage.append(Damage(name, _BROKEN, position, frame.offset, index, first))
             found.damaged = True
-        index, place = frame.end_index + found.shift, frame.end_offset
+        index, position = frame.end_index + found.shift, frame.end_offset
     data = [frame for frame in found.frames if frame.kind == DATA]
     report.frames += len(data)
     report.records += sum(frame.count for frame in data)
     report.lost_before.extend((a + found.shift, b + found.shift) for a, b in whole.lost)
 
 
-def _tail(found: Found, end_offset: int, report: Report) -> None:
-    """The last segment was not closed: what follows its whole frames was never confirmed."""
+def _tail(found: SalvagedSegment, end_offset: int, report: Report) -> None:
+    """The last segment was not closed: what follows its valid frames was never confirmed."""
     found.frames = [frame for frame in found.frames if frame.offset < end_offset]
     if found.image[end_offset:].strip(b"\0"):
         report.torn_tail = (found.name, end_offset, len(found.image) - end_offset)
 
 
-def _check_end(found: Found, following: Found | None, examined: _Examined) -> None:
-    """Whether the segment reaches up to the next one, or at least to where it was sealed."""
+def _check_end(
+    found: SalvagedSegment, following: SalvagedSegment | None, examined: _Examined
+) -> None:
+    """Check that the segment reaches the next one and is sealed if it must be."""
     end = found.end
     if following is not None and end < following.base:
-        if _continues(following, found, examined.placement.order):
+        if _continues(following, found, examined.segments.order):
             end = following.base
         else:
             examined.missing.append((end, following.base))
     short = following is not None and found.end < following.base
     if end != found.end or (not found.sealed and (found.staged or short)):
-        place = found.frames[-1].end_offset if found.frames else BLOCK_BYTES
-        damage = Damage(found.name, _BROKEN, place, len(found.image), found.end, end)
+        position = found.frames[-1].end_offset if found.frames else BLOCK_BYTES
+        damage = Damage(found.name, _BROKEN, position, len(found.image), found.end, end)
         examined.report.damage.append(damage)
         examined.ends[found.right_name], found.damaged = end, True
 
 
 def _check_commits(examined: _Examined) -> None:
-    """Whether each adopted segment is named by the last commit before it."""
-    order = examined.placement.order
-    named: set[str] | None = None  # by the commit of the last of the log's own segments
+    """Check that the last commit before each adopted segment names it."""
+    order = examined.segments.order
+    named: set[str] | None = None  # by the commit of the last own segment
     for at, found in enumerate(order):
         if not found.staged:
             named = {file for commit in found.adoptions() for file in commit.files}
@@ -253,14 +254,16 @@ def _check_commits(examined: _Examined) -> None:
         elif named is not None and found.right_name not in named:
             commit = lost_commit(order[at:])
             named = set(commit.files)
-            _commit_anew(order[at - 1], found, commit, examined)
+            _restore_commit(order[at - 1], found, commit, examined)
 
 
-def _commit_anew(before: Found, found: Found, commit: Commit, examined: _Examined) -> None:
-    """Have a repair write a commit before this adopted segment."""
+def _restore_commit(
+    before: SalvagedSegment, found: SalvagedSegment, commit: Commit, examined: _Examined
+) -> None:
+    """Plan a commit before this adopted segment."""
     if examined.ends.get(before.right_name, before.end) != found.base:
-        return  # a stand-in comes between the two, and has it
-    what = f"the commit that names {found.right_name} is missing, and its metadata is lost"
+        return  # a placeholder between the two has the commit
+    what = f"the commit that names {found.right_name} is missing; its metadata is lost"
     examined.report.damage.append(Damage(before.name, what, 0, 0, before.end, before.end))
     if before.staged:
         examined.missing.append((found.base, found.base))
@@ -268,8 +271,10 @@ def _commit_anew(before: Found, found: Found, commit: Commit, examined: _Examine
         examined.commits[before.right_name], before.damaged = commit, True
 
 
-def _continues(following: Found, found: Found, order: Sequence[Found]) -> bool:
-    """Whether what is missing between the two can have been in the first of them."""
+def _continues(
+    following: SalvagedSegment, found: SalvagedSegment, order: Sequence[SalvagedSegment]
+) -> bool:
+    """Whether the records missing between the two may have been in the first."""
     if not following.staged:
         return following.known.previous_epoch in (None, found.known.epoch)
     commits = [commit.files for each in order if not each.staged for commit in each.adoptions()]
@@ -278,10 +283,10 @@ def _continues(following: Found, found: Found, order: Sequence[Found]) -> bool:
 
 
 def _check_needs(needs: tuple[int, int] | None, examined: _Examined) -> None:
-    """Whether the log begins and ends where whoever relies on it says."""
+    """Check that the log contains the records that its store needs."""
     if needs is None or needs[0] >= needs[1]:
         return
-    order, report = examined.placement.order, examined.report
+    order, report = examined.segments.order, examined.report
     if not order:
         examined.missing.append(needs)
         report.first_index, report.end_index = needs
@@ -294,19 +299,19 @@ def _check_needs(needs: tuple[int, int] | None, examined: _Examined) -> None:
         if last.staged:
             examined.missing.append((report.end_index, needs[1]))
         else:
-            what = "the newest records are missing: it is an older copy, or was cut"
-            place = last.frames[-1].end_offset if last.frames else BLOCK_BYTES
-            damage = Damage(last.name, what, place, len(last.image), report.end_index, needs[1])
+            what = "the newest records are missing: it is an older copy, or truncated"
+            position = last.frames[-1].end_offset if last.frames else BLOCK_BYTES
+            damage = Damage(last.name, what, position, len(last.image), report.end_index, needs[1])
             report.damage.append(damage)
             examined.ends[last.right_name], last.damaged = needs[1], True
         report.end_index = needs[1]
 
 
 def _report_missing(examined: _Examined) -> None:
-    """Say of each file that was rejected why, and which records are missing in its place."""
+    """Report each rejected file with its reason, and the records missing in its position."""
     report = examined.report
     missing = list(examined.missing)
-    for found, what in examined.placement.rejected:
+    for found, what in examined.segments.rejected:
         base = base_of_name(found.name)
         gap = next((each for each in missing if each[0] <= base < each[1]), None)
         first, end = gap or (base, base)

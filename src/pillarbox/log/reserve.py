@@ -1,7 +1,7 @@
-"""Room that is kept for urgent records: files with real blocks, turned into segments at need.
+"""Disk space reserved for urgent records: allocated files that become segments when needed.
 
-Free space that is only counted can be taken by another program at any time; a file can't. The
-owner of a log says how much to hold. Called with the writer's lock held.
+Free space could be taken by another program at any time, an allocated file can't. The owner of
+the log decides how much to reserve. Call everything with the writer's lock held.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 
-from pillarbox.log.disk import Disk, has_no_space
+from pillarbox.log.disk import Disk, has_no_space, opened
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.segment import zero_fill
 
@@ -31,19 +31,19 @@ class Reserve:
         self.wanted = 0
 
     def fill(self) -> None:
-        """Hold what is wanted; raises OSError if the disk has no room for it."""
+        """Allocate what is wanted; raises OSError if the disk is full."""
         while self.held < self.wanted:
-            # Larger files for a larger reserve: few enough, and each is soon used up.
+            # Larger files for a larger reserve, to keep their number small.
             self._add(min(FILE_BYTES_MAX, max(FILE_BYTES_MIN, self.held // 4)))
 
     def shrink(self) -> None:
-        """Give back what is far more than what is wanted."""
+        """Delete files while there is at least twice what is wanted."""
         for name, size in sorted(self._files.items(), key=lambda each: -each[1]):
             if self.held - size >= 2 * self.wanted:
                 self._remove(name)
 
-    def give_up(self, size_bytes: int, leave: int) -> bool:
-        """Remove files of so many bytes together, unless fewer than `leave` were left."""
+    def release(self, size_bytes: int, leave: int) -> bool:
+        """Delete files of `size_bytes` in total, if at least `leave` bytes remain."""
         chosen, total = [], 0
         for name, size in sorted(self._files.items(), key=lambda each: each[1]):
             if total < size_bytes:
@@ -60,12 +60,12 @@ class Reserve:
         self._disk.unlink(f"{self._directory}/{name}")
 
     def find(self, size_bytes: int) -> tuple[str, int] | None:
-        """The largest file (name, bytes), if it is large enough: small ones are of use longer."""
+        """The largest file (name, bytes), if it is large enough."""
         name, size = max(self._files.items(), key=lambda each: each[1], default=("", -1))
         return (name, size) if size >= size_bytes else None
 
     def forget(self, name: str) -> None:
-        """It is used for something else from now on."""
+        """The file is used for something else now."""
         self.held -= self._files.pop(name)
 
     def _add(self, size_bytes: int) -> None:
@@ -74,7 +74,7 @@ class Reserve:
         handle = self._disk.open(path, write=True, create=True)
         try:
             self._disk.allocate(handle, 0, size_bytes)
-            if self._disk.size(handle) < size_bytes:  # a system that can't allocate
+            if self._disk.size(handle) < size_bytes:  # no posix_fallocate here
                 zero_fill(self._disk, handle, 0, size_bytes)
         except OSError as error:
             if has_no_space(error):
@@ -87,8 +87,5 @@ class Reserve:
         self.held += size_bytes
 
     def _size(self, name: str) -> int:
-        handle = self._disk.open(f"{self._directory}/{name}")
-        try:
+        with opened(self._disk, f"{self._directory}/{name}") as handle:
             return self._disk.size(handle) // BLOCK_BYTES * BLOCK_BYTES
-        finally:
-            self._disk.close(handle)

@@ -1,4 +1,4 @@
-"""How long a log keeps its records: by age, by size, whole sealed segments, oldest first."""
+"""How long a log keeps its records: by age and size, in whole segments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pillarbox.log.catalog import Segment
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Limits of a log; None means no limit. Pins and named tailers hold records longer."""
+    """Limits of a log; None means no limit. Pins and named tailers keep records longer."""
 
     age_seconds: float | None = None
     bytes: int | None = None
 
 
 def first_to_keep(segments: Sequence[Segment], retention: Retention, now_ns: int) -> int:
-    """The index below which the retention no longer asks to keep anything."""
+    """The first index that the retention keeps."""
     total = sum(segment.size_bytes for segment in segments)
     for segment in segments:
         too_old = retention.age_seconds is not None and (

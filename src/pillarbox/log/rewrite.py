@@ -1,6 +1,6 @@
-"""What a repair does to the files of a log: move, set aside, write anew, stand in for.
+"""How a repair changes the files of a log: rename, set aside, rewrite, replace.
 
-No file is deleted before it has another name, so a repair that is killed can be repeated.
+No file is deleted before it has another name, so a repair that was killed can be repeated.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pillarbox.log.commits import Commit, encode_commit, relink
+from pillarbox.log.commit_frames import Commit, encode_commit, relink
 from pillarbox.log.disk import Disk, make_directory, write_all
 from pillarbox.log.frame import COMMIT, FOOTER, LOST, FrameHeader
 from pillarbox.log.layout import BLOCK_BYTES, STAGED, SegmentHeader, segment_name
 from pillarbox.log.recovery import ASIDE
-from pillarbox.log.salvage import Found
+from pillarbox.log.salvage import SalvagedSegment
 from pillarbox.log.segment import SegmentWriter, new_spare_name
 
-#: Ends the names of files on their way to their right names.
+#: Suffix of files that are being renamed.
 MOVED_SUFFIX = ".moved"
 
 
 def set_aside(disk: Disk, directory: str, source: str, name: str) -> str:
-    """Give the file at `source` another name in the log's `aside/`; the name it got there."""
+    """Link the file `source` into the `aside/` of a log; returns its path there."""
     make_directory(disk, f"{directory}/{ASIDE}")
     taken = set(disk.names(f"{directory}/{ASIDE}"))
     kept = next(new for new in _numbered(name) if new not in taken)
@@ -32,16 +32,19 @@ def set_aside(disk: Disk, directory: str, source: str, name: str) -> str:
 
 
 def move_all(
-    disk: Disk, directory: str, order: Sequence[Found], rejected: Sequence[Found]
+    disk: Disk,
+    directory: str,
+    order: Sequence[SalvagedSegment],
+    rejected: Sequence[SalvagedSegment],
 ) -> list[str]:
-    """Give each segment its right name, and take the rejected ones away; where those went."""
+    """Rename segments to their right names, and set the rejected ones aside."""
     kept = [set_aside(disk, directory, f"{directory}/{each.name}", each.name) for each in rejected]
     moving = [each for each in order if each.name != each.right_name]
-    set_aside_by_now = {each.name for each in rejected}
+    set_aside_names = {each.name for each in rejected}
     for each in moving:
         target = f"{each.right_name}{MOVED_SUFFIX}"
         if each.name != target:
-            if target in set_aside_by_now:  # left by a repair that was killed
+            if target in set_aside_names:  # left by a killed repair
                 disk.unlink(f"{directory}/{target}")
             disk.link(f"{directory}/{each.name}", f"{directory}/{target}")
     disk.sync_directory(directory)
@@ -58,21 +61,21 @@ def move_all(
     return kept
 
 
-def write_anew(
+def rewrite_segment(
     disk: Disk,
     directory: str,
-    found: Found,
-    before: Found | None,
+    found: SalvagedSegment,
+    before: SalvagedSegment | None,
     end_index: int,
     commit: Commit | None,
 ) -> str:
-    """Write a segment from its whole frames, with what is lost up to `end_index`.
+    """Rewrite a segment from its valid frames, with a LOST frame up to `end_index`.
 
-    Ends it with the commit, if one is lost. Returns where the damaged file went.
+    Adds `commit`, if one is lost. Returns where the damaged file is kept.
     """
     spare = f"{directory}/{new_spare_name()}"
     handle = disk.open(spare, write=True, create=True)
-    # The same epoch: by it the segment after this one, or a commit, knows it.
+    # Keep the epoch, by which the next segment or a commit refers to this one.
     header = found.known._replace(synced_index=0)
     if found.guessed and before is not None and before.end == found.base:
         header = header._replace(previous_epoch=before.known.epoch)
@@ -83,7 +86,7 @@ def write_anew(
         for frame in found.frames:
             _copy(writer, found, frame)
         _mark_lost(writer, end_index - found.shift, writer.max_time_ns)
-        _end(writer, commit)
+        _finish(writer, commit)
         writer.sync()
     finally:
         writer.close()
@@ -94,7 +97,7 @@ def write_anew(
     return kept
 
 
-def write_stand_in(
+def write_placeholder(
     disk: Disk,
     directory: str,
     header: SegmentHeader,
@@ -103,7 +106,7 @@ def write_stand_in(
     time_ns: int,
     commits: Mapping[str, Commit],
 ) -> None:
-    """Write a segment that says that all of its records are lost."""
+    """Write a segment with a LOST frame for all of its records."""
     name = segment_name(first_index, adopted=bool(header.flags & STAGED))
     spare = f"{directory}/{new_spare_name()}"
     handle = disk.open(spare, write=True, create=True)
@@ -113,7 +116,7 @@ def write_stand_in(
     try:
         write_all(disk, handle, [header.encode()], 0)
         _mark_lost(writer, header.base_index + end_index - first_index, time_ns)
-        _end(writer, commit)
+        _finish(writer, commit)
         writer.sync()
     finally:
         writer.close()
@@ -121,7 +124,7 @@ def write_stand_in(
     disk.sync_directory(directory)
 
 
-def _end(writer: SegmentWriter, commit: Commit | None) -> None:
+def _finish(writer: SegmentWriter, commit: Commit | None) -> None:
     if commit is not None:
         commit = msgspec.structs.replace(commit, previous_offset=writer.commit_offset)
         payload, end = encode_commit(commit), writer.end_index
@@ -129,7 +132,7 @@ def _end(writer: SegmentWriter, commit: Commit | None) -> None:
     writer.seal(writer.end_index)
 
 
-def _copy(writer: SegmentWriter, found: Found, frame: FrameHeader) -> None:
+def _copy(writer: SegmentWriter, found: SalvagedSegment, frame: FrameHeader) -> None:
     _mark_lost(writer, frame.first_index, writer.max_time_ns)
     if frame.kind == FOOTER or frame.first_index < writer.end_index:
         return

@@ -1,12 +1,12 @@
-"""One segment file as verify and repair see it: whatever of it can still be read."""
+"""A segment file as verify and repair see it: everything that can still be read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pillarbox.log.commits import Commit, decode_commit
-from pillarbox.log.disk import Disk, Mapping
+from pillarbox.log.commit_frames import Commit, decode_commit
+from pillarbox.log.disk import Disk, Mapping, opened
 from pillarbox.log.frame import COMMIT, DATA, FOOTER, HEADER_BYTES, FrameHeader
 from pillarbox.log.layout import (
     BLOCK_BYTES,
@@ -21,18 +21,18 @@ from pillarbox.log.scan import frames_after
 
 
 @dataclass(slots=True, eq=False)
-class Found:
-    """A segment file: its header (if it can be told), and its whole frames in order."""
+class SalvagedSegment:
+    """A segment file: its header, if known, and its valid frames in order."""
 
     name: str
     image: Mapping
     header: SegmentHeader | None
     frames: list[FrameHeader] = field(default_factory=list)
-    #: Where in the log it begins: by its name, until that is known better.
+    #: Its first index in the log: from its name, until a better source is found.
     base: int = 0
-    #: Whether its header block fails its checksum and `header` was told by its frames.
+    #: Whether the header block fails its checksum and `header` was inferred from the frames.
     guessed: bool = False
-    #: Whether it must be written anew.
+    #: Whether it must be rewritten.
     damaged: bool = False
 
     @property
@@ -46,12 +46,12 @@ class Found:
 
     @property
     def shift(self) -> int:
-        """What to add to a frame's index to get the log's."""
+        """The difference between an index of the log and one in this file."""
         return self.base - self.known.base_index
 
     @property
     def end(self) -> int:
-        """The index after its last record that is whole."""
+        """The index after its last valid record."""
         return self.frames[-1].end_index + self.shift if self.frames else self.base
 
     @property
@@ -74,7 +74,7 @@ class Found:
         return self.image[frame.offset + HEADER_BYTES : frame.end_offset]
 
     def adoptions(self) -> Iterator[Commit]:
-        """Its commits that name adopted segments."""
+        """The commits that name adopted segments."""
         for frame in self.frames:
             if frame.kind == COMMIT:
                 commit = decode_commit(frame, self.payload(frame))
@@ -82,32 +82,29 @@ class Found:
                     yield commit
 
 
-def load(disk: Disk, directory: str, file: str, name: str) -> Found:
-    """Read the segment in `file`, which stands under `name`."""
+def load(disk: Disk, directory: str, file: str, name: str) -> SalvagedSegment:
+    """Read the segment in `file`, whose segment name is `name`."""
     path = f"{directory}/{file}"
-    handle = disk.open(path)
-    try:
+    with opened(disk, path) as handle:
         image = disk.map(handle, disk.size(handle))
-    finally:
-        disk.close(handle)
     block = image[:BLOCK_BYTES]
     base = base_of_name(name)
     header = decode_segment_header(block, path)
     if header is not None:
         frames = list(frames_after(image, header, BLOCK_BYTES))
-        return Found(file, image, header, frames, base)
-    found = Found(file, image, None, base=base, guessed=True, damaged=True)
+        return SalvagedSegment(file, image, header, frames, base)
+    found = SalvagedSegment(file, image, None, base=base, guessed=True, damaged=True)
     try_headers(found, guess_segment_header(block), adopted=name != segment_name(base))
     return found
 
 
-def try_headers(found: Found, guesses: Iterable[SegmentHeader], *, adopted: bool) -> None:
-    """Take the first of these headers under which the file has a whole frame."""
+def try_headers(found: SalvagedSegment, guesses: Iterable[SegmentHeader], *, adopted: bool) -> None:
+    """Use the first of these headers under which the file has a valid frame."""
     for guess in guesses:
         frames = list(frames_after(found.image, guess, BLOCK_BYTES))
         if frames:
             base = 0 if adopted else _base(frames[0], found.base, guess.base_index)
-            # The name is the better witness of what the checksum of a frame does not cover.
+            # Trust the name for what the checksum of a frame does not cover.
             flags = STAGED if adopted else 0
             found.header = guess._replace(base_index=base, flags=flags, previous_epoch=None)
             found.frames = frames
@@ -115,7 +112,7 @@ def try_headers(found: Found, guesses: Iterable[SegmentHeader], *, adopted: bool
 
 
 def _base(first: FrameHeader, *guesses: int) -> int:
-    """Where a segment begins of which this is the first frame that is left."""
+    """The first index of a segment, given its first frame that is left."""
     if first.offset == BLOCK_BYTES:
         return first.first_index
     return max((base for base in guesses if base <= first.first_index), default=first.first_index)

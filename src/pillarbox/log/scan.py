@@ -1,15 +1,14 @@
-"""Reading a segment image frame by frame, and the rule that tells a torn tail from damage.
+"""Reads a segment frame by frame, and tells a torn tail from damage.
 
-A scan follows frames whose checksums hold until one does not. What comes after that place is
-searched for evidence: a whole frame of this segment whose `synced_index` covers the place
-says that the bytes there were once on disk, so they are damaged, not torn. With no such frame
-nothing there was ever confirmed on disk, and it is a torn tail.
-Only recovery, verify and repair scan; readers go through `reader.py`.
+A scan follows frames until one is not valid. The rest is searched for evidence: a valid frame of
+this segment whose `synced_index` covers that place proves that its bytes were once on disk, so
+they are damaged. Without such a frame nothing there was ever confirmed, and it is a torn tail.
+Only recovery, verify and repair scan; readers use `frame_reader.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pillarbox.log.disk import Mapping
@@ -34,12 +33,10 @@ from pillarbox.log.layout import (
     index_stride,
 )
 
-Progress = Callable[[int], None]
-
 
 @dataclass(slots=True)
 class Scan:
-    """What a segment holds up to the first place that is not a whole, fitting frame."""
+    """What a segment contains up to the first invalid frame."""
 
     end_index: int
     end_offset: int
@@ -55,7 +52,7 @@ class Scan:
 
 
 def frame_at(image: Mapping, seed: int, epoch: int, offset: int) -> FrameHeader | None:
-    """The whole frame at `offset`, or None."""
+    """The valid frame at `offset`, or None."""
     raw = image[offset : offset + HEADER_BYTES]
     header = decode_header(raw, 0, offset, epoch)
     if header is None:
@@ -68,7 +65,7 @@ def frame_at(image: Mapping, seed: int, epoch: int, offset: int) -> FrameHeader 
 
 
 def scan(image: Mapping, segment: SegmentHeader) -> Scan:
-    """Follow the frames from the first one to the footer or to the first that does not fit."""
+    """Follow the frames up to the footer or the first invalid one."""
     seed, epoch = checksum_seed(segment.log_id, segment.epoch), segment.epoch
     stride = index_stride(len(image))
     found = Scan(segment.base_index, BLOCK_BYTES, FrameIndex(stride))
@@ -101,32 +98,28 @@ def _count_in(found: Scan, frame: FrameHeader) -> None:
     found.end_offset = frame.end_offset
 
 
-def frames_after(
-    image: Mapping, segment: SegmentHeader, offset: int, progress: Progress | None = None
-) -> Iterator[FrameHeader]:
-    """Every whole frame of this segment that begins at or after `offset`, wherever it lies."""
+def frames_after(image: Mapping, segment: SegmentHeader, offset: int) -> Iterator[FrameHeader]:
+    """Every valid frame of this segment that starts at or after `offset`."""
     seed, epoch = checksum_seed(segment.log_id, segment.epoch), segment.epoch
-    # A recycled file is full of frames of its earlier lives: only ours have this epoch.
+    # A recycled file contains frames of older epochs.
     mark, before = epoch_mark(epoch)
-    place = offset
-    while (marked := image.find(mark, place + before)) >= 0:
-        place = marked - before
-        frame = None if place % ALIGN_BYTES else frame_at(image, seed, epoch, place)
+    position = offset
+    while (marked := image.find(mark, position + before)) >= 0:
+        position = marked - before
+        frame = None if position % ALIGN_BYTES else frame_at(image, seed, epoch, position)
         if frame is None:
-            place += 1
+            position += 1
             continue
-        if progress is not None:
-            progress(place)
         yield frame
-        place = frame.end_offset
+        position = frame.end_offset
 
 
 def evidence_of_damage(image: Mapping, segment: SegmentHeader, found: Scan) -> FrameHeader | None:
-    """A whole frame that proves that what should follow `found` was once on disk."""
+    """A valid frame that proves that what should follow `found` was once on disk."""
     if found.footer is not None:
         return None
     for frame in frames_after(image, segment, found.end_offset):
-        # The second half covers damaged frames that hold no index of their own.
+        # The second condition covers damaged frames without records.
         if frame.synced_index > found.end_index or frame.synced_index >= frame.first_index:
             return frame
     return None

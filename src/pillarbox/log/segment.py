@@ -1,10 +1,10 @@
-"""The segment that is being written: room reserved ahead, frames, and the seal.
+"""The segment being written: space allocated ahead, frames, and the footer.
 
-Room is promised before a record is accepted: `planned` counts what was accepted, `position`
-what was written, and `planned` never passes `reserved`, so a write never meets a full disk.
-The last part of the room is for urgent records, and there is always room for the footer.
-A segment `for_urgent` was made of the log's reserve, and takes nothing else.
-Called with the log's lock held (`fits`, `grow`) or by the one leader (`write`, `seal`).
+Space is allocated before a record is accepted: `planned` counts what was accepted, `position`
+what was written, and `planned` never exceeds `reserved`, so a write never meets a full disk. The
+last part of the space is for urgent records, and there is always space for the footer. A segment
+`for_urgent` was made from the log's reserve and takes urgent records only.
+Call it with the log's lock held (`fits`, `grow`) or as the leader (`write`, `seal`).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ CHUNK_BYTES = 1 << 20
 JOIN_BYTES_MAX = 64 << 10
 URGENT_BYTES_MAX = 256 << 10
 _ZEROS = bytes(256 << 10)
-#: What any frame may cost beyond its records: header, padding of the offsets and of the data.
+#: The most that a frame takes beyond its records: header and padding.
 FRAME_OVERHEAD_BYTES = HEADER_BYTES + 24
 
 
 def urgent_bytes(segment_bytes: int) -> int:
-    """The room that only urgent records may use."""
+    """The space that only urgent records may use."""
     return min(URGENT_BYTES_MAX, segment_bytes // 16)
 
 
 def capacity_for(segment_bytes: int, cost_bytes: int) -> int:
-    """The size of a segment that can hold a frame of `cost_bytes`: larger only if it must be."""
+    """The size of a segment that can hold a frame of `cost_bytes`."""
     fixed = BLOCK_BYTES + urgent_bytes(segment_bytes)
     need = fixed + cost_bytes + footer_bytes_max(segment_bytes, index_stride(segment_bytes))
     if need <= segment_bytes:
@@ -58,7 +58,7 @@ def capacity_for(segment_bytes: int, cost_bytes: int) -> int:
 
 
 def zero_fill(disk: Disk, handle: int, start: int, end: int) -> None:
-    """Write zeros, so that a later sync of these blocks has no metadata to write."""
+    """Write zeros, so that a later sync of these blocks needs no metadata."""
     disk.allocate(handle, start, end - start)
     while start < end:
         piece = _ZEROS[: end - start] if end - start < len(_ZEROS) else _ZEROS
@@ -67,9 +67,9 @@ def zero_fill(disk: Disk, handle: int, start: int, end: int) -> None:
 
 
 def clear_from(disk: Disk, handle: int, end: int, entries: int) -> int:
-    """Let nothing but zeros follow the frames, on disk; the size of the file then.
+    """Erase everything after the frames, on disk; returns the new size of the file.
 
-    It keeps the room that a footer of so many entries takes: the disk may be full.
+    Keeps the space for a footer with this many entries, as the disk may be full.
     """
     size = min(disk.size(handle), end + footer_bytes_max(entries, 1))
     disk.truncate(handle, size)
@@ -126,16 +126,16 @@ class SegmentWriter:
         self.epoch = header.epoch
         self.base_index = self.end_index = header.base_index
         self.capacity = capacity
-        self.for_urgent = for_urgent  # it takes no other records
+        self.for_urgent = for_urgent  # takes no other records
         self.reserved = reserved
         self.position = self.planned = BLOCK_BYTES
         self.index = FrameIndex(stride)
-        self._index_at = 0  # no frame before this offset is worth an entry in the index
+        self._index_at = 0  # the next frame to index is at or after this offset
         self.frames = self.commit_offset = 0
         self.min_time_ns = self.max_time_ns = 0
 
     def resume(self, found: Scan) -> None:
-        """Go on after the frames of an earlier session; what follows them is zeros."""
+        """Continue after the frames of an earlier session; zeros follow them."""
         self.position = self.planned = found.end_offset
         self.end_index = found.end_index
         self.frames = found.frames
@@ -147,11 +147,11 @@ class SegmentWriter:
             self.index.add(*entry)
 
     def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
-        """Whether the reserved room can take `cost_bytes` more."""
+        """Whether `cost_bytes` more fit in the allocated space."""
         return self.planned + cost_bytes <= (self.urgent_end if urgent else self.plain_end)
 
     def grow(self, cost_bytes: int) -> bool:
-        """Reserve room for `cost_bytes`; False if the segment would become too long."""
+        """Allocate space for `cost_bytes`; False if the segment would become too long."""
         need = self.planned + cost_bytes + self._footer_bytes + self._urgent_bytes
         if need > self.capacity:
             return False
@@ -159,14 +159,14 @@ class SegmentWriter:
         try:
             zero_fill(self._disk, self._handle, self.reserved, end)
         except OSError as error:
-            if has_no_space(error):  # some of it may have been found, and be of use elsewhere
+            if has_no_space(error):  # free what was allocated
                 self._disk.truncate(self._handle, self.reserved)
             raise
         self.reserved = end
         return True
 
     def write_records(self, records: Sequence[bytes], time_ns: int, synced_index: int) -> None:
-        """Write the records as one frame; they are not on disk before `sync`."""
+        """Write the records as one frame, without syncing."""
         payload, data_bytes = encode_records(records)
         self.write_frame(
             DATA,
@@ -179,7 +179,7 @@ class SegmentWriter:
 
     @property
     def reserved(self) -> int:
-        """How much of the file has its room on disk."""
+        """How much of the file is allocated on disk."""
         return self._reserved
 
     @reserved.setter
@@ -194,14 +194,14 @@ class SegmentWriter:
         return self.planned == BLOCK_BYTES
 
     def refuse_plain(self) -> None:
-        """Take urgent records only, until room is asked for."""
+        """Take urgent records only, until `accept_plain`."""
         self.plain_end = 0
 
     def accept_plain(self) -> None:
         self.reserved = self._reserved
 
     def write_single(self, record: bytes, time_ns: int, synced_index: int) -> int:
-        """`write_records` for one small record; the index after it. On the hot path."""
+        """`write_records` for one small record, on the hot path; returns the index after it."""
         position, index = self.position, self.end_index
         frame = encode_single(
             self._seed, self.epoch, position, index, time_ns, synced_index, record
@@ -211,7 +211,7 @@ class SegmentWriter:
         except InterruptedError:
             written = 0
         if written != len(frame):
-            write_all(self._disk, self._handle, (frame,), position)  # the same bytes once more
+            write_all(self._disk, self._handle, (frame,), position)  # write all of it again
         if position >= self._index_at:
             self.index.add(index, time_ns, position)
             self._index_at = self.index.offsets[-1] + self.index.stride
@@ -245,7 +245,7 @@ class SegmentWriter:
             flags,
         )
         head = encode_header(self._seed, self.epoch, header, payload)
-        # Measured: below some size a copy costs less than a second part in the system call.
+        # Measured: for small payloads a copy costs less than a second part in the system call.
         parts = (head + payload,) if len(payload) <= JOIN_BYTES_MAX else (head, payload)
         write_all(self._disk, self._handle, parts, self.position)
         if header.commits:
@@ -262,7 +262,7 @@ class SegmentWriter:
         sync(self._disk, self._handle)
 
     def seal(self, synced_index: int) -> Footer:
-        """Write the footer and end the file there; not on disk before `sync`."""
+        """Write the footer and truncate the file there, without syncing."""
         footer = Footer(
             self.base_index,
             self.end_index,
@@ -282,7 +282,7 @@ class SegmentWriter:
 
 
 def cost_of(records: Sequence[bytes]) -> int:
-    """The most that these records can take on disk, alone or in a group."""
+    """The most that these records can take on disk."""
     return FRAME_OVERHEAD_BYTES + 4 * len(records) + sum(map(len, records))
 
 
@@ -295,9 +295,9 @@ def create_segment(
     *,
     for_urgent: bool = False,
 ) -> SegmentWriter:
-    """Make a segment from a spare file (or a new one): header on disk first, then the name.
+    """Create a segment from a spare or a new file: sync the header first, then rename.
 
-    Raises OSError(ENOSPC) with nothing changed but a spare file when there is no room.
+    On a full disk, raises OSError(ENOSPC) and changes nothing but a spare file.
     """
     path = f"{directory}/{spare or new_spare_name()}"
     handle = disk.open(path, write=True, create=spare is None)
@@ -325,5 +325,5 @@ def new_spare_name() -> str:
 
 
 def new_epoch() -> int:
-    """Random, so that no file's earlier life can be taken for its present one."""
+    """Random, so that frames of a file's earlier use are never valid."""
     return secrets.randbits(64)

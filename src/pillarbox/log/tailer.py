@@ -1,8 +1,8 @@
-"""Tailers: a position in a log that moves as it reads, forward or backward.
+"""Tailers: positions in a log that move as they read, forward or backward.
 
-`read` takes what is there; `wait` parks until there is something, the time is up, or another
-thread calls `unblock`. A named tailer keeps its position across processes once saved. One
-tailer belongs to one thread at a time; `unblock` may be called from any.
+`read` returns what is there; `wait` blocks until there is something, the time is up, or another
+thread calls `unblock`. A named tailer can save its position across processes. A tailer belongs
+to one thread at a time; `unblock` is thread-safe.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pillarbox.log.frame_reader import Frame
 from pillarbox.log.positions import Positions
-from pillarbox.log.reader import Frame
 
 if TYPE_CHECKING:
-    from pillarbox.log.readable import ReadableLog
+    from pillarbox.log.readable_log import ReadableLog
 
-#: Only across processes: how often a parked reader looks at the writer's shared word.
+#: Only across processes: how often a waiting reader polls the writer's shared memory.
 POLL_SECONDS_MIN = 0.0005
 POLL_SECONDS_MAX = 0.01
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record with its place in the log and the time it was written."""
+    """One record with its index and the time it was written."""
 
     index: int
     time_ns: int
@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tailer:
-    """Reads a log from a position. Forward reads `index` next, backward `index - 1`."""
+    """Reads a log from a position: `index` next, or `index - 1` when reading backward."""
 
     def __init__(
         self, log: ReadableLog, *, name: str | None = None, positions: Positions | None = None
@@ -52,8 +52,6 @@ class Tailer:
         if saved is None and name is not None:
             self.save()
 
-    # -- moving ----------------------------------------------------------------------------
-
     def forward(self) -> Tailer:
         self._backward = False
         return self
@@ -70,7 +68,7 @@ class Tailer:
         return self._move(self.log.end_index)
 
     def to_index(self, index: int) -> Tailer:
-        """Go to `index`; one that is dropped already means the first that is kept."""
+        """Go to `index`, or to the first index if that is dropped already."""
         self.log.refresh()
         return self._move(max(self.log.first_index, min(index, self.log.end_index)))
 
@@ -84,28 +82,26 @@ class Tailer:
         self._ahead = self._buffer = None
         return self
 
-    # -- reading ---------------------------------------------------------------------------
-
     def peek(self) -> Record | None:
         """The next record, without moving."""
-        place = self.index
+        before = self.index
         found = self._take(1)
-        self._move(place)
+        self._move(before)
         return found[0] if found else None
 
     def read(self, max_records: int = 1000) -> list[Record]:
-        """Up to `max_records` that are there now; empty when there is none."""
+        """Up to `max_records` that are there now; may be empty."""
         self.log.refresh()
         return self._take(max_records)
 
     def wait(self, max_records: int = 1000, timeout: float | None = None) -> list[Record]:
-        """Like `read`, but parks until there is something; empty on time-out or `unblock`."""
+        """Like `read`, but waits for records; empty on timeout or `unblock`."""
         if wait_any([self], timeout) is None:
             return []
         return self.read(max_records)
 
     def unblock(self) -> None:
-        """Make the `wait` under way, or else the next one, return at once with nothing."""
+        """Make the current `wait`, or else the next one, return at once without records."""
         self._unblocked = True
         self._event.set()
 
@@ -115,7 +111,7 @@ class Tailer:
         return self.index < self.log.end_index
 
     def __iter__(self) -> Iterator[Record]:
-        """The records that are there now, one by one."""
+        """The records that are there now."""
         while found := self.read():
             yield from found
 
@@ -137,18 +133,18 @@ class Tailer:
         return found
 
     def _frame_ahead(self) -> Frame | None:
-        """The frame that holds `index`, read ahead of need; None at the end."""
+        """The frame with `index`; None at the end."""
         frame = self._buffer
         if frame is not None and frame.first_index <= self.index < frame.end_index:
             return frame
         for _ in range(2):
             if self._ahead is None:
-                # What retention dropped is passed over, as one does who starts anew.
+                # Skip what retention has dropped.
                 self.index = max(self.index, self.log.first_index)
                 self._ahead = self.log.frames(self.index)
             frame = next(self._ahead, None)
             if frame is not None and frame.end_index > self.index:
-                # What a repair could not save is passed over too.
+                # Skip what a repair could not save, too.
                 self.index = max(self.index, frame.first_index)
                 self._buffer = frame
                 return frame
@@ -160,20 +156,16 @@ class Tailer:
         first = max(self.log.first_index, self.index - max_records)
         found: list[Record] = []
         for frame in self.log.frames(first, self.index):
-            for place, data in enumerate(frame.records, frame.first_index):
-                found.append(Record(place, frame.time_ns, data))
+            for index, data in enumerate(frame.records, frame.first_index):
+                found.append(Record(index, frame.time_ns, data))
         found.reverse()
         self.index = first
         return found
 
-    # -- names -----------------------------------------------------------------------------
-
     def save(self) -> None:
-        """Save the position of a named tailer, durably: what lies before it is done with."""
+        """Save the position of a named tailer durably; it no longer needs earlier records."""
         if self._positions is not None and self.name is not None:
             self._positions.save(self.name, self.index)
-
-    # -- parking (used by wait_any) ----------------------------------------------------------
 
     def park(self, event: threading.Event) -> None:
         self._event = event
@@ -190,17 +182,16 @@ class Tailer:
 def alts(
     tailers: Sequence[Tailer], *, max_records: int = 1000, timeout: float | None = None
 ) -> tuple[Tailer, list[Record]] | None:
-    """Wait for the first of several tailers that has data; earlier ones in the list win.
+    """Wait until one of several tailers has data; earlier ones in the list win.
 
-    None on time-out, or when one of them is unblocked.
+    None on timeout, or when one of them is unblocked.
     """
     tailer = wait_any(tailers, timeout)
     return None if tailer is None else (tailer, tailer.read(max_records))
 
 
 def wait_any(tailers: Sequence[Tailer], timeout: float | None = None) -> Tailer | None:
-    """The first tailer with data; None on time-out or unblock. Parks, without polling, when
-    every writer is in this process."""
+    """The first tailer with data; None on timeout or unblock. Polls only other processes."""
     deadline = None if timeout is None else time.monotonic() + timeout
     event = threading.Event()
     polls = any(tailer.log.polls for tailer in tailers)

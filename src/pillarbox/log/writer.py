@@ -1,9 +1,9 @@
-"""The one writer of a log: gives out indices, keeps room ahead, rolls segments, commits groups.
+"""The one writer of a log: assigns indices, allocates space, rolls segments, commits groups.
 
-Room is found before a record gets its index, so a full disk is an error of `submit` with
-nothing changed. After that a group can only be confirmed, or the writer is poisoned: a failed
-write or sync is never retried, because the page cache no longer says what is on disk.
-At level fsync at most one frame is written and not yet synced at any time.
+Space is allocated before a record gets its index, so a full disk is an error of `submit` that
+changes nothing. After that a group is confirmed, or the writer is poisoned: a failed write or
+sync is never retried, because the page cache no longer shows what is on disk.
+At level fsync, at most one frame is written but not yet synced at any time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from threading import get_ident
 import msgspec
 
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit import GROUP_BYTES_MAX, GroupCommit, Ticket
-from pillarbox.log.commits import Commit, encode_commit
+from pillarbox.log.commit_frames import Commit, encode_commit
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import (
     LogClosedError,
@@ -28,23 +27,19 @@ from pillarbox.log.errors import (
 )
 from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.group import Group
+from pillarbox.log.group_commit import GROUP_BYTES_MAX, GroupCommit, Ticket
 from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
-from pillarbox.log.room import Room
-from pillarbox.log.segment import (
-    FRAME_OVERHEAD_BYTES,
-    JOIN_BYTES_MAX,
-    SegmentWriter,
-    cost_of,
-)
+from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, JOIN_BYTES_MAX, SegmentWriter, cost_of
+from pillarbox.log.segment_allocator import SegmentAllocator
 from pillarbox.mutex import Mutex
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
 
 
-class Writer(Room):
-    """Appends to one log directory. Its lock guards indices and room; one leader writes."""
+class Writer(SegmentAllocator):
+    """Appends to one log directory. The lock guards indices and space; one leader writes."""
 
     def __init__(
         self,
@@ -79,26 +74,24 @@ class Writer(Room):
         self.stopped: LogError | None = None
         self.poisoned: LogPoisonedError | None = None
 
-    # -- accepting records -----------------------------------------------------------------
-
     def submit(
         self, records: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
     ) -> Ticket:
-        """Give the records their indices and a place in a group."""
+        """Assign indices to the records and add them to a group."""
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
             raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
         with self.lock:
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
-                segment = self._make_room(cost, urgent=urgent, leave=leave)
+                segment = self._allocate(cost, urgent=urgent, leave=leave)
             if lazy:
                 self.commit.arm()
             first_index = self.next_index
             end_index = first_index + len(records)
             group = self.commit.group_for(segment, first_index, cost)
             ticket = Ticket(self.commit, group, first_index, len(records))
-            # No call from here on: a signal handler that raises finds all of this done, or none.
+            # No calls from here on: an interrupt must find all of this done, or none.
             segment.planned += cost
             group.payload_bytes += cost
             group.records += records
@@ -106,20 +99,22 @@ class Writer(Room):
         return ticket
 
     def append(self, records: Sequence[bytes], *, urgent: bool = False, leave: int = 0) -> int:
-        """Append and wait. A lone writer leads at once, with no group and no ticket."""
+        """Append and wait. A single writer leads at once, without a group or a ticket."""
         self.commit.refuse_if_engaged()
-        first_index = self.lead_one(records[0]) if len(records) == 1 else self.lead(records)
+        first_index = (
+            self.write_one_now(records[0]) if len(records) == 1 else self.write_now(records)
+        )
         if first_index is None:
             return self.submit(records, lazy=False, urgent=urgent, leave=leave).wait()
         if self.syncs:
             self.sync()
         return first_index
 
-    def lead(self, records: Sequence[bytes]) -> int | None:
-        """Write these now, if nobody else writes and there is room; the first index, or None.
+    def write_now(self, records: Sequence[bytes]) -> int | None:
+        """Write these now and return the first index; None if another thread writes or no space.
 
-        What nobody waits for goes with them, in the same frame. At level fsync the caller leads
-        from then on, and must call `sync`; else they are confirmed.
+        Pending records that nobody waits for are written in the same frame. At level fsync the
+        caller becomes the leader and must call `sync`; else the records are confirmed.
         """
         cost = cost_of(records)
         commit = self.commit
@@ -134,7 +129,7 @@ class Writer(Room):
                     or self.stopped is not None
                     or cost > GROUP_BYTES_MAX
                     or not segment.fits(cost)
-                    or (groups and not commit.take_unwanted(segment, cost))
+                    or (groups and not commit.take_unawaited(segment, cost))
                 ):
                     return None
                 lazy = commit.under_way
@@ -149,21 +144,21 @@ class Writer(Room):
                 else:
                     commit.leader = 0
             if leads and not self.syncs:
-                commit.lead_is_over()
+                commit.end_lead()
         except BaseException as error:
             commit.abandon(error)
             raise
         return first_index
 
-    def lead_one(self, record: bytes) -> int | None:
-        """`lead` for one small record with nothing pending: this stands on the hot path."""
+    def write_one_now(self, record: bytes) -> int | None:
+        """`write_now` for one small record with nothing pending, on the hot path."""
         cost = _SINGLE_BYTES + len(record)
         commit, segment = self.commit, self._active
-        someone_leads = commit.leader  # as seen without the lock; looked at again with it
+        someone_leads = commit.leader  # checked again under the lock
         if someone_leads:
             return None
         if segment is None or cost > JOIN_BYTES_MAX:
-            return self.lead((record,))
+            return self.write_now((record,))
         try:
             with self.lock:
                 if (
@@ -179,10 +174,10 @@ class Writer(Room):
             if isinstance(error, OSError) and self.poisoned is not None:
                 raise self.poisoned from error
             raise
-        return self.lead((record,))
+        return self.write_now((record,))
 
     def _write_single(self, segment: SegmentWriter, record: bytes, cost: int) -> int:
-        """Lock held: write it, and lead from then on if it has to be synced; its index."""
+        """Lock held: write a record and return its index; lead until it is synced."""
         commit = self.commit
         me = commit.leader = get_ident()
         segment.planned += cost
@@ -200,44 +195,37 @@ class Writer(Room):
             self._confirmed(end)
         return end - 1
 
-    @property
-    def leads(self) -> bool:
-        """Whether this thread has to `sync` what it wrote by `lead`."""
-        return self.commit.leader == get_ident()
-
     def sync(self) -> None:
-        """Level fsync: confirm what `lead` wrote, and lead no more."""
+        """Level fsync: sync and confirm what `write_now` wrote, and end the lead."""
         try:
             segment = self._active
             assert segment is not None
             self._sync(segment)
-            self.commit.lead_is_over()
+            self.commit.end_lead()
         except BaseException as error:
             self.commit.abandon(error)
             raise
 
     def halt(self, error: BaseException) -> None:
-        """Take nothing more, because whoever writes has lost count; what was taken is kept."""
+        """Accept no more records, because the owner's state is unknown; keep what was accepted."""
         if self.stopped is None:
             cause = f"interrupted by {type(error).__name__}: {error}"
             self.stopped = LogPoisonedError(self.directory, cause)
 
-    def _make_room(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter:
-        """Lock held: a segment with reserved room for `cost`, found or made."""
+    def _allocate(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter:
+        """Lock held: a segment with allocated space for `cost`."""
         if self.stopped is not None:
             raise self.stopped
         try:
-            segment = self.room_for(cost, urgent=urgent, leave=leave)
+            segment = self.segment_for(cost, urgent=urgent, leave=leave)
         except OSError as error:
             raise self.poison(error) from error
         if segment is None:
             raise LogFullError(self.directory, cost)
         return segment
 
-    # -- committing (one leader at a time) -------------------------------------------------
-
     def _write(self, group: Group) -> None:
-        """Write one group as one frame and make it as durable as the level says."""
+        """Write one group as one frame, and sync it at level fsync."""
         segment = group.segment
         assert segment is not None
         if self.poisoned is not None:
@@ -249,7 +237,7 @@ class Writer(Room):
             self._sync(segment)
 
     def _write_frame(self, segment: SegmentWriter, records: Sequence[bytes]) -> None:
-        """Write the records as one frame; unless it has to be synced, that confirms them."""
+        """Write the records as one frame; below level fsync that confirms them."""
         with self._or_poisoned():
             now = max(time.time_ns(), self.last_time_ns)
             segment.write_records(records, now, self.synced_index)
@@ -270,7 +258,7 @@ class Writer(Room):
         self._confirmed(segment.end_index)
 
     def _roll(self, segment: SegmentWriter) -> None:
-        """Seal the segment that is full, and go on in the next."""
+        """Seal the full segment and continue in the next."""
         full, self._active = self._active, segment
         if full is None:
             return
@@ -279,7 +267,7 @@ class Writer(Room):
         self._rolled()
 
     def _seal(self, writer: SegmentWriter) -> None:
-        """Footer, then (level fsync) on disk before anything follows it."""
+        """Write the footer; at level fsync, sync it before anything follows."""
         footer = writer.seal(self.synced_index)
         if self.syncs:
             writer.sync()
@@ -289,19 +277,17 @@ class Writer(Room):
         self._listed(writer).seal(footer, writer.position)
 
     def _synced(self, segment: SegmentWriter, error: OSError | None) -> None:
-        """A sealed segment reached the disk (or failed to) while others were being written."""
+        """A sealed segment was synced in the background, or the sync failed."""
         if error is not None:
             self.poison(error)
         else:
             self.synced_index = max(self.synced_index, segment.end_index)
 
-    # -- adopting staged segments ----------------------------------------------------------
-
-    def settled_segment(self, cost: int) -> SegmentWriter:
-        """Exclusive: the one open segment, with room for `cost`, all before it sealed."""
+    def exclusive_segment(self, cost: int) -> SegmentWriter:
+        """Exclusive: the open segment, with space for `cost`, and all before it sealed."""
         segment = self._filling
         if segment is None or not segment.fits(cost):
-            segment = self._make_room(cost, urgent=False)
+            segment = self._allocate(cost, urgent=False)
         segment.planned += cost
         if segment is not self._active:
             self._roll(segment)
@@ -314,7 +300,7 @@ class Writer(Room):
         adopted: Sequence[Segment] = (),
         records: Sequence[bytes] = (),
     ) -> None:
-        """Exclusive: one frame makes the pending files, or the records in it, part of the log."""
+        """Exclusive: write a commit frame that adds the pending files, or its own records."""
         commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
         now = max(commit.time_ns, self.last_time_ns)
         with self._or_poisoned():
@@ -332,14 +318,16 @@ class Writer(Room):
             active.sync()
             self._listed(active).commit_offset = active.commit_offset
             if adopted:
-                self._take_in(active, commit, adopted)
+                self._finish_adoption(active, commit, adopted)
         self.last_time_ns = max(self.last_time_ns, now)
         if records:
             self.next_index = self.synced_index = self.end_index = commit.end_index
             self._confirmed(commit.end_index)
 
-    def _take_in(self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]) -> None:
-        """Committed: seal the segment before the adopted ones and give them their names."""
+    def _finish_adoption(
+        self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]
+    ) -> None:
+        """After the commit: seal the segment before the adopted ones, and rename those."""
         self._active = self._filling = None
         self._seal(active)
         for name in commit.files:
@@ -353,15 +341,13 @@ class Writer(Room):
         self._confirmed(commit.end_index)
 
     def _sync_if_needed(self, segment: SegmentWriter) -> None:
-        """Everything in the segment is on disk after this; at level fsync it mostly is before."""
+        """Sync the segment unless that was done."""
         if not self.syncs or self.synced_index < segment.end_index:
             segment.sync()
             self.synced_index = segment.end_index
 
-    # -- the end ---------------------------------------------------------------------------
-
     def poison(self, cause: BaseException) -> LogPoisonedError:
-        """No confirmation after this; the first cause is the one that is told."""
+        """Confirm nothing any more; the first cause is reported."""
         if self.poisoned is None:
             self.poisoned = LogPoisonedError(self.directory, f"{type(cause).__name__}: {cause}")
             self.stopped = self.poisoned
@@ -369,7 +355,7 @@ class Writer(Room):
 
     @contextlib.contextmanager
     def _or_poisoned(self) -> Iterator[None]:
-        """What fails or is interrupted in here leaves the disk in an unknown state."""
+        """Poison the log on any error: the state of the disk is unknown then."""
         try:
             yield
         except OSError as error:
@@ -379,27 +365,27 @@ class Writer(Room):
             raise
 
     def close(self) -> None:
-        """Write what was submitted, seal, sync; after a poisoning only let go of the files."""
+        """Write what was submitted, seal and sync; if poisoned, only close the files."""
         with self.lock:
             self.stopped = self.stopped or LogClosedError(self.directory)
         with contextlib.suppress(LogPoisonedError):
             self.commit.drain()
         self.commit.stop()
-        with contextlib.suppress(OSError):  # they are in nobody's way
+        with contextlib.suppress(OSError):  # they do no harm
             self.spares.drop_all()
         active, filling = self._active, self._filling
         self._active = self._filling = None
         try:
             for writer in (active, filling if filling is not active else None):
                 if writer is not None and self.poisoned is None:
-                    self._seal_for_good(writer)
-            with contextlib.suppress(OSError):  # with the rest of a file that was used in part
+                    self._seal_at_close(writer)
+            with contextlib.suppress(OSError):  # replace a reserve file that was used
                 self.reserve.fill()
         finally:
             if self.poisoned is not None:
-                self._let_go(active, filling)
+                self._close_files(active, filling)
 
-    def _seal_for_good(self, writer: SegmentWriter) -> None:
+    def _seal_at_close(self, writer: SegmentWriter) -> None:
         with self._or_poisoned():
             self._sync_if_needed(writer)
             footer = writer.seal(self.synced_index)
@@ -407,7 +393,7 @@ class Writer(Room):
         writer.close()
         self._listed(writer).seal(footer, writer.position)
 
-    def _let_go(self, *writers: SegmentWriter | None) -> None:
+    def _close_files(self, *writers: SegmentWriter | None) -> None:
         for writer in {id(each): each for each in writers if each is not None}.values():
             with contextlib.suppress(OSError):
                 writer.close()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import Disk, LogError
-from pillarbox.log.links import NO_ID
-from pillarbox.log.readable import ReadableLog
+from pillarbox.log.readable_log import ReadableLog
+from pillarbox.log.segment_links import NO_ID
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, read_keeping
 from pillarbox.mailbox.snapshot import StoreState

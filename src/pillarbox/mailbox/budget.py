@@ -44,7 +44,7 @@ class Budget:
             messages += size
             if desk.dead is not None:
                 deaths += size
-        segment_bytes = min(log.room.segment_bytes, log.size_bytes)
+        segment_bytes = min(log.space.segment_bytes, log.size_bytes)
         self.messages = messages
         self.acknowledges = messages * _ACKNOWLEDGE_BYTES + deaths * _DIE_BYTES
         if messages:  # a snapshot leaves room for the last one, of an empty store
@@ -53,10 +53,10 @@ class Budget:
         self.comfortable = self.needed + 2 * self.largest_bytes + segment_bytes // 4
         ahead = 2 * self.step(full=False) * (_ACKNOWLEDGE_BYTES + _SNAPSHOT_BYTES)
         try:
-            log.room.hold_back(self.comfortable + ahead)
+            log.space.reserve(self.comfortable + ahead)
         except OSError as error:  # whoever writes next meets it, too
             logger.error("no room could be held back", store=self._store.path, error=str(error))
-        return log.room.full
+        return log.space.full
 
     def step(self, *, full: bool) -> int:
         """After how many more entries to look again."""

@@ -86,11 +86,11 @@ class Compactor:
 
     def reclaim(self) -> bool:
         """After a refusal: wait for what is being reclaimed; whether there is room then."""
-        if not self._store.log.room.full:
+        if not self._store.log.space.full:
             return False
         with self._passed:
             self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
-        return not self._store.log.room.full
+        return not self._store.log.space.full
 
     def look(self, expected: int) -> None:
         """See that there is room to let go of every message, those expected included."""
@@ -130,7 +130,7 @@ class Compactor:
                 self._compact_quietly()
             with store.lock:
                 self.budget.hold_back(0)
-                goes_on = not (self._stopping or store.log.room.look())
+                goes_on = not (self._stopping or store.log.space.check())
                 self._asked = goes_on and self._wake.is_set()
                 if not goes_on:
                     self._thread = None
@@ -141,7 +141,7 @@ class Compactor:
 
     def _compact_quietly(self) -> None:
         try:
-            self.compact(keep_spares=not self._store.log.room.full)
+            self.compact(keep_spares=not self._store.log.space.full)
         except (MailboxError, LogError, OSError) as error:
             full = isinstance(error, MailboxFullError)  # tried again when more are gone
             level = logger.warning if full else logger.error
@@ -203,7 +203,7 @@ class Compactor:
         except OSError as error:
             if not has_no_space(error):
                 raise
-            if not store.log.room.give_up(len(content), self.budget.acknowledges):
+            if not store.log.space.release(len(content), self.budget.acknowledges):
                 raise MailboxFullError(
                     f"no space left for a snapshot of {len(content)} bytes of {store.path}; free "
                     "some disk space, or acknowledge messages, which needs no snapshot"
@@ -216,7 +216,7 @@ class Compactor:
         """Write what lives in the oldest segments again, until the log is small enough."""
         log = self._store.log
         enough = int(_SLACK * sum(bytes_of(record.body) for record in live))
-        budget = taken - enough - log.room.segment_bytes
+        budget = taken - enough - log.space.segment_bytes
         places = [index_of(record.body) for record in live]
         done = 0
         for end, size in log.sealed_segments():

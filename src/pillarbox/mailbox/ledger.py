@@ -103,7 +103,7 @@ class DurableStore(Store):
         except BaseException:
             self.log.close()
             raise
-        self.syncs, self._lead = self.log.syncs, self.log.lead
+        self.syncs, self._lead = self.log.syncs, self.log.write_now
         self.writer = self.log._writer  # for the hot path, as is the next one
         self._commit = self.writer.commit
         self.compactor = Compactor(self, keeping.history, snapshot_index)
@@ -131,7 +131,7 @@ class DurableStore(Store):
             if isinstance(error, LogFullError):
                 self.compactor.is_full(refused=not urgent)
             raise in_words_of_mailboxes(error, self.path) from error
-        if self.log.room.full:
+        if self.log.space.full:
             self.compactor.is_full()
         self.compactor.grown(len(entries))
         return ticket
@@ -203,7 +203,7 @@ class DurableStore(Store):
 
     def sync_if_leading(self) -> None:
         """Confirm what `write_one` wrote."""
-        if not self._commit.leader or not self.log.leads:
+        if not self._commit.leader or not self.log.owes_sync:
             return
         try:
             self.log.sync()
@@ -217,7 +217,7 @@ class DurableStore(Store):
     @property
     def full(self) -> bool:
         """Whether messages are refused for want of room on the disk."""
-        return self.log.room.full
+        return self.log.space.full
 
     def note_time(self) -> None:
         """See whether the time of day was set: a restart of the machine needs to know."""
@@ -371,7 +371,7 @@ class DurableStore(Store):
     @property
     def busy_here(self) -> bool:
         """Whether this thread was interrupted in the middle of something that has to end first."""
-        return self.lock.is_mine() or self.log.busy_here or self.compactor.busy_here
+        return self.lock.is_mine() or self.log.busy_in_this_thread or self.compactor.busy_here
 
     def close(self) -> None:
         """Write a last snapshot, if anything was written, and let go of the directory."""

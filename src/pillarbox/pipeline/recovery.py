@@ -18,7 +18,7 @@ import msgspec
 
 from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
-from pillarbox.log.readable import ReadableLog
+from pillarbox.log.readable_log import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.spark.commits import open_to_commit
 

@@ -17,7 +17,7 @@ import msgspec
 
 from pillarbox.log import Commit, Log, LogLockedError
 from pillarbox.log.log import SEGMENT_BYTES
-from pillarbox.log.readable import ReadableLog
+from pillarbox.log.readable_log import ReadableLog
 from pillarbox.spark.errors import DivergedError, FencedError
 from pillarbox.spark.place import log_directory
 from pillarbox.spark.steps import Input, Step

@@ -51,9 +51,7 @@ def sending(
         ...     _ = orders.send("tea", attributes=attributes)
     """
     with _tracer(provider).start_as_current_span(
-        f"send {queue}",
-        kind=api.SpanKind.PRODUCER,
-        attributes=_attributes("send", "send", queue),
+        f"send {queue}", kind=api.SpanKind.PRODUCER, attributes=_attributes("send", "send", queue)
     ):
         carried = dict(attributes or {})
         _w3c.inject(carried)

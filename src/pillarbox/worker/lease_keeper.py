@@ -220,10 +220,7 @@ class LeaseKeeper:
         now = self.now()
         level = "warning" if isinstance(error, MailboxError) else "exception"
         getattr(logger, level)(
-            "leases not extended",
-            mailbox=terms.mailbox.name,
-            count=len(batch),
-            error=str(error),
+            "leases not extended", mailbox=terms.mailbox.name, count=len(batch), error=str(error)
         )
         for held in batch:
             if now >= held.until:

@@ -28,12 +28,7 @@ from pillarbox.worker.budget import Budget, Meter
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.engine import Worker
 from pillarbox.worker.job import Job, LeaseLostError, Release, Verdict
-from pillarbox.worker.requests import (
-    ErrorReport,
-    MainLoopRequest,
-    MainLoopResult,
-    PromptResponse,
-)
+from pillarbox.worker.requests import ErrorReport, MainLoopRequest, MainLoopResult, PromptResponse
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
@@ -154,10 +149,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         return Meter(request.budget or self._budget, request.deadline, self._now, job.check)
 
     def _result(
-        self,
-        request: MainLoopRequest[RequestT],
-        meter: Meter,
-        response: PromptResponse[OutputT],
+        self, request: MainLoopRequest[RequestT], meter: Meter, response: PromptResponse[OutputT]
     ) -> MainLoopResult[OutputT]:
         if meter.usage.tokens or meter.usage.cost:  # the adapter reported while it ran
             meter.check()

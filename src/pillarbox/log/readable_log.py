@@ -1,8 +1,8 @@
-"""Everything that reading a log needs, shared by its writer (`Log`) and by `LogReader`.
+"""What reading a log needs, shared by its writer (`Log`) and by `LogReader`.
 
-Readers see confirmed records only, from `first_index` up to `end_index`. They take no lock of
-the writer's. A waiting reader parks until the writer notifies it; only a reader in another
-process polls, and what it polls is one word of shared memory.
+Readers see confirmed records only, from `first_index` up to `end_index`, and never take the
+writer's lock. A waiting reader sleeps until the writer notifies it; only a reader in another
+process polls, and what it polls is shared memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from pillarbox import notebook
 from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commits import Commit, read_commit
+from pillarbox.log.commit_frames import Commit, read_commit
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame import LOST
+from pillarbox.log.frame_reader import Block, Frame, FrameReader
 from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.log.links import identity_of
 from pillarbox.log.positions import PINS, TAILERS, Positions
-from pillarbox.log.reader import Block, Frame, FrameReader
+from pillarbox.log.segment_links import identity_of
 from pillarbox.log.tailer import Tailer
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Watchers:
-    """Threads parked until a log grows. Waking costs nothing when nobody is parked."""
+    """Threads that wait for a log to grow."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may come in between
+        self._lock = threading.RLock()  # for signal handlers
         self.parked: list[threading.Event] = []
 
     def add(self, event: threading.Event) -> None:
@@ -49,9 +49,9 @@ class Watchers:
 
 
 class ReadableLog(ABC):
-    """A log that can be read by index, by frame, through tailers and as Arrow arrays."""
+    """A log that can be read by index, by frame, with tailers and as Arrow batches."""
 
-    #: Whether nobody in this process notifies its readers, so that they have to look.
+    #: Whether readers must poll, because the writer is in another process.
     polls: bool = False
     _repr_html_ = notebook.of_log
     _new_id = b""
@@ -72,27 +72,25 @@ class ReadableLog(ABC):
 
     @property
     def log_id(self) -> bytes:
-        """What no other log has; empty if nothing was written yet, and nobody is about to."""
+        """A unique id; empty in a reader of a log without segments."""
         return identity_of([each.header for each in self._catalog.segments]) or self._new_id
 
     def refresh(self) -> None:  # noqa: B027 - nothing to do where the writer notifies
-        """Look whether the log has grown. Only a reader beside the writer needs to."""
+        """Check whether the log has grown, if the writer is in another process."""
 
     @property
     def first_index(self) -> int:
-        """The oldest record that the log still holds."""
+        """The index of the oldest record."""
         segments = self._catalog.segments
         return segments[0].base_index if segments else self.end_index
 
     def segment_base(self, index: int) -> int:
-        """The first index of the segment that holds `index`: what retention drops at once."""
+        """The first index of the segment with `index`; retention drops whole segments."""
         segment = self._catalog.of_index(index)
         return segment.base_index if segment is not None else self.first_index
 
-    # -- reading ---------------------------------------------------------------------------
-
     def get(self, index: int, *, wait: bool = True) -> bytes:
-        """The record at `index`. BlockingIOError if it is not in memory and it may not `wait`."""
+        """The record at `index`. Without `wait`, BlockingIOError if it is not in memory."""
         end = self.end_index
         segment = self._catalog.of_index(index)
         if segment is None or not self.first_index <= index < end:
@@ -103,7 +101,7 @@ class ReadableLog(ABC):
             raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def frames(self, start: int | None = None, end: int | None = None) -> Iterator[Frame]:
-        """The confirmed groups that hold records from `start` up to `end`, cut to fit."""
+        """The confirmed records from `start` up to `end`, by frame."""
         index = self.first_index if start is None else start
         stop = self.end_index if end is None else min(end, self.end_index)
         for block in self.blocks(index, stop):
@@ -118,7 +116,7 @@ class ReadableLog(ABC):
                 yield _clip(frame, index, stop)
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
-        """Runs of checked frames that cover `start` up to `stop`."""
+        """Blocks of checked frames that cover `start` up to `stop`."""
         if start >= stop:
             return
         end = self.end_index
@@ -158,7 +156,7 @@ class ReadableLog(ABC):
             raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def index_at_time(self, time_ns: int) -> int:
-        """The first record written at or after `time_ns`; the end if there is none."""
+        """The index of the first record written at or after `time_ns`, or the end."""
         end = self.end_index
         for segment in self._catalog.segments:
             if segment.base_index >= end:
@@ -181,7 +179,7 @@ class ReadableLog(ABC):
                     yield commit
 
     def newest_commits(self) -> Iterator[Commit]:
-        """Every commit, newest first; reads no more than is asked for."""
+        """All commits, newest first, read on demand."""
         for segment in reversed(self._catalog.segments):
             yield from self._commits_of(segment)
 
@@ -206,16 +204,14 @@ class ReadableLog(ABC):
         stop = self.end_index if end is None else min(end, self.end_index)
         return read_batches(self._disk, self.path, self._catalog, first, stop)
 
-    # -- tailers and pins ------------------------------------------------------------------
-
     def tailer(self, name: str | None = None) -> Tailer:
-        """A reader with a position; a named one starts where it was last saved."""
+        """A reader with a position; a named one starts at its saved position."""
         if name is None:
             return Tailer(self)
         return Tailer(self, name=name, positions=self._tailer_positions)
 
     def delete_tailer(self, name: str) -> None:
-        """Forget a named tailer, so that it holds nothing back any more."""
+        """Delete a named tailer, so that it no longer holds back retention."""
         self._tailer_positions.delete(name)
 
     def pin(self, name: str, index: int) -> None:
@@ -223,11 +219,11 @@ class ReadableLog(ABC):
         self._pins.save(name, index)
 
     def unpin(self, name: str) -> None:
-        """Let retention drop what was kept for this name."""
+        """Delete a pin, so that it no longer holds back retention."""
         self._pins.delete(name)
 
     def pins(self) -> dict[str, int]:
-        """What holds records back: pins and named tailers, as `pin:x` and `tailer:x`."""
+        """What holds back retention: pins and named tailers, as `pin:x` and `tailer:x`."""
         held = {f"pin:{name}": index for name, index in self._pins.all().items()}
         named = self._tailer_positions.all().items()
         return held | {f"tailer:{name}": index for name, index in named}

@@ -1,9 +1,8 @@
-"""Whether a segment belongs where it stands: in this log, under this name, after its neighbour.
+"""Checks that a segment belongs to this log, to its file name, and after the one before it.
 
-A header says which log it is of and where in it the segment begins, and (from format 2 on)
-which segment came before it, by that one's epoch, which is random. An adopted segment is told
-by the commit that names it and its epoch. What a header can't know is not held against it:
-the first segment's neighbour may have been dropped, and format 1 named none.
+A header names the log, the first index and (from format 2 on) the random epoch of the previous
+segment. An adopted segment is identified by the commit that names it and its epoch. The link of
+the first segment is not checked, as its predecessor may have been dropped.
 """
 
 from __future__ import annotations
@@ -12,37 +11,37 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from pillarbox.log.catalog import Segment
-from pillarbox.log.commits import read_commit
+from pillarbox.log.commit_frames import read_commit
 from pillarbox.log.disk import Disk
 from pillarbox.log.layout import STAGED, SegmentHeader, base_of_name, segment_name
 
-#: The id in a segment that was once repaired without its header: nobody knows its log.
+#: The log id in a segment that was repaired without its header.
 NO_ID = bytes(16)
 
 
 def identity_of(headers: Sequence[SegmentHeader]) -> bytes | None:
-    """The id of the log that wrote these segments; None if it wrote none of them itself."""
+    """The id of the log that wrote these segments; None if all are adopted."""
     own = [header.log_id for header in headers if not header.flags & STAGED]
     known = [log_id for log_id in own if log_id != NO_ID]
     return known[-1] if known else own[-1] if own else None
 
 
-def wrong_name(header: SegmentHeader, name: str) -> str | None:
-    """Why a segment with this header can't have this name, if that is so."""
+def why_not_named(header: SegmentHeader, name: str) -> str | None:
+    """Why a segment with this header can't have this name; None if it can."""
     adopted = bool(header.flags & STAGED)
     if name != segment_name(base_of_name(name), adopted=adopted):
         kind = "an adopted segment" if adopted else "one of the log's own segments"
         return f"its header says that it is {kind}"
     if not adopted and header.base_index != base_of_name(name):
-        return f"its header says that it begins at index {header.base_index}"
+        return f"its header says that it starts at index {header.base_index}"
     return None
 
 
-def misfit(
+def why_not_here(
     disk: Disk, directory: str, before: Sequence[Segment], header: SegmentHeader, name: str
 ) -> str | None:
-    """Why this segment can't follow the ones `before` it, if that is so."""
-    wrong = wrong_name(header, name)
+    """Why this segment can't follow those `before` it; None if it can."""
+    wrong = why_not_named(header, name)
     if wrong is not None or not before:
         return wrong
     own = next((each for each in reversed(before) if not each.staged), None)
@@ -51,19 +50,19 @@ def misfit(
     if own is not None and NO_ID != own.header.log_id != header.log_id != NO_ID:
         return f"it belongs to another log than {own.name}"
     if contradicts(header, before[-1].header):
-        return f"another segment than {before[-1].name} came before it when it was made"
+        return f"its header names another predecessor than {before[-1].name}"
     return None
 
 
 def contradicts(header: SegmentHeader, before: SegmentHeader) -> bool:
-    """Whether one of the log's own segments says that another one came before it."""
+    """Whether a header names another segment as its predecessor."""
     return header.previous_epoch is not None and header.previous_epoch != before.epoch
 
 
 def _not_committed(
     disk: Disk, directory: str, own: Segment | None, header: SegmentHeader, name: str
 ) -> str | None:
-    """Why this is not the adopted segment that a commit in `own` names, if that is so."""
+    """Why this is not the adopted segment that a commit in `own` names; None if it is."""
     if own is None:
         return None
     if own.adopted is None:
@@ -75,12 +74,12 @@ def _not_committed(
     if name not in own.adopted:
         return "the commit before it does not name it"
     if own.adopted[name] not in (None, header.epoch):
-        return "another file than this one was committed under its name"
+        return "another file was committed under its name"
     return None
 
 
 def _adopted(disk: Disk, directory: str, own: Segment) -> dict[str, int | None] | None:
-    """What the last commit of a segment names; None if there is none, or none yet."""
+    """The files and epochs that the last commit of a segment names; None if there is none."""
     if not own.commit_offset:
         return None
     commit = read_commit(disk, directory, own, own.commit_offset)

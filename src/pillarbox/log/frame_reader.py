@@ -1,9 +1,8 @@
-"""Reading frames back: by index, in blocks, only what is confirmed and only with its checksum.
+"""Reads frames by index and in blocks: only confirmed ones, and only with valid checksums.
 
-A `FrameReader` serves one log in one process, to any number of threads. It holds each segment
-file open under a shared lock, so the writer (in whatever process) deletes but never recycles
-a file that someone reads. Blocks are read with pread, never through a mapping, because the
-writer may shorten a file.
+A `FrameReader` serves any number of threads. It holds each open segment file under a shared
+lock, so the writer (in whatever process) may delete it but never recycles it. Blocks are read
+with pread, not through a mapping, because the writer may truncate a file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pillarbox.log.catalog import Segment, read_header
 from pillarbox.log.disk import Disk
@@ -38,7 +37,7 @@ _WINDOWS_MAX = 64
 
 
 class Frame(NamedTuple):
-    """One group of records, as it was committed."""
+    """A group of records that were written together."""
 
     first_index: int
     time_ns: int
@@ -50,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some whole frames in a row. `next_offset` is where the next one begins."""
+    """Consecutive frames. `next_offset` is that of the frame after them."""
 
     frames: list[FrameHeader]
     data: bytes
@@ -66,7 +65,7 @@ class Block(NamedTuple):
 
 
 class _File:
-    """One segment file, open for reading; whoever drops the last reference closes it."""
+    """A segment file, open for reading until the last reference is dropped."""
 
     __slots__ = ("_disk", "epoch", "handle", "seed")
 
@@ -77,7 +76,7 @@ class _File:
         if disk.lock(self.handle, exclusive=False):
             header = read_header(disk, self.handle, path)
         if header is None or header.epoch != segment.header.epoch:
-            # Recycled between looking it up and opening it: the same as gone.
+            # Recycled since it was looked up.
             raise FileNotFoundError(path)
         self.epoch = header.epoch
         self.seed = checksum_seed(header.log_id, header.epoch)
@@ -88,23 +87,25 @@ class _File:
 
 
 class FrameReader:
-    """Whole, checked frames of one log's segments. Safe from many threads."""
+    """Reads checked frames of one log. Thread-safe."""
 
     def __init__(self, disk: Disk, directory: str, *, indexing: bool = False) -> None:
         self._disk = disk
         self._directory = directory
-        # Beside a writer in another process nobody else builds the index of the open segment.
+        # If the writer is in another process, the reader builds the index of the open segment.
         self._indexing = indexing
         self._lock = threading.RLock()  # a signal handler may read, too
         self._files: OrderedDict[int, _File] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._checked: tuple[Segment, FrameHeader, bytes] | None = None  # the last large frame
+        self._checked: tuple[Segment, FrameHeader, bytes] | None = (
+            None  # the last frame with several records
+        )
 
     def record(self, segment: Segment, index: int, *, wait: bool = True) -> bytes:
-        """One confirmed record, found by walking headers; only its own frame is checked.
+        """One confirmed record. Only its own frame is checked.
 
-        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        Without `wait`, BlockingIOError if it is not in memory.
         """
         target = index - segment.shift
         checked = self._checked
@@ -122,7 +123,7 @@ class FrameReader:
         start, stop = segment.index.range_of_index(target)
         data = self._window(segment, file, start, stop, wait=wait)
         position, size = walk(data, target)
-        while not size and data:  # past the window: only where the index has no entry yet
+        while not size and data:  # past the window: the index has no entry for it yet
             start += position
             data = self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
             position, size = walk(data, target)
@@ -135,7 +136,7 @@ class FrameReader:
         if header is None or not checksum_holds(file.seed, head, payload, offset):
             raise _damage(segment, offset, target)
         if header.kind == LOST:
-            what = "this record was lost to damage and the log was repaired without it"
+            what = "this record was lost to damage, and the log was repaired without it"
             raise RecordLostError(segment.name, what, offset, target + segment.shift)
         if not header.first_index <= target < header.end_index:
             raise _damage(segment, offset, target)
@@ -144,7 +145,7 @@ class FrameReader:
     def _window(
         self, segment: Segment, file: _File, start: int, stop: int | None, *, wait: bool
     ) -> bytes:
-        """The bytes between two entries of the index; kept, because they never change."""
+        """The bytes between two entries of the index, cached because they never change."""
         if stop is None:
             return self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
         key = (segment.base_index, start)
@@ -159,7 +160,7 @@ class FrameReader:
         return data
 
     def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
-        """The block whose frames hold `index`; `end_index` is where confirmed records end."""
+        """The block with `index`; `end_index` is the end of the confirmed records."""
         offset = segment.index.floor_of_index(index - segment.shift)
         while True:
             block = self.block(segment, offset, end_index)
@@ -170,14 +171,14 @@ class FrameReader:
             offset = block.next_offset
 
     def block(self, segment: Segment, offset: int, end_index: int) -> Block:
-        """The frames at `offset` and on, as many as one read brings, all confirmed."""
+        """The confirmed frames from `offset` on, as many as one read returns."""
         key = (segment.base_index, offset)
         with self._lock:
             cached = self._blocks.get(key)
         if cached is not None:
             return cached
         block = self._read_block(segment, offset, end_index)
-        # A short block at the growing end would hide what is confirmed later: not kept.
+        # A short block at the growing end is not cached, as it would hide later frames.
         if block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed:
             with self._lock:
                 self._blocks[key] = block
@@ -186,14 +187,14 @@ class FrameReader:
         return block
 
     def forget(self, segment: Segment) -> None:
-        """Close a segment that retention drops."""
+        """Close a dropped segment."""
         with self._lock:
             self._checked = None
             self._files.pop(segment.base_index, None)
-            for key in [key for key in list(self._blocks) if key[0] == segment.base_index]:
-                self._blocks.pop(key, None)
-            for key in [key for key in list(self._windows) if key[0] == segment.base_index]:
-                self._windows.pop(key, None)
+            caches: tuple[OrderedDict[tuple[int, int], Any], ...] = self._blocks, self._windows
+            for cache in caches:
+                for key in [key for key in list(cache) if key[0] == segment.base_index]:
+                    cache.pop(key, None)
 
     def close(self) -> None:
         with self._lock:
@@ -206,7 +207,7 @@ class FrameReader:
         with self._lock:
             file = self._files.get(segment.base_index)
             if file is None or file.epoch != segment.header.epoch:
-                if not wait:  # its header has to be read
+                if not wait:  # reading its header may block
                     raise BlockingIOError(errno.EAGAIN, "the segment is not open")
                 file = _File(self._disk, f"{self._directory}/{segment.name}", segment)
                 self._files[segment.base_index] = file
@@ -235,7 +236,7 @@ class FrameReader:
 def _parse(
     segment: Segment, file: _File, data: bytes, offset: int, end_index: int
 ) -> tuple[list[FrameHeader], int, int]:
-    """The confirmed data frames in `data`, where they stop, and the bytes the next one needs."""
+    """The confirmed frames in `data`, their end, and the size of the next frame if it is cut."""
     frames: list[FrameHeader] = []
     position = 0
     end = end_index - segment.shift
@@ -265,5 +266,5 @@ def _sealed_end(segment: Segment, index: int) -> bool:
 
 
 def _damage(segment: Segment, offset: int, index: int) -> LogCorruptError:
-    what = "a confirmed frame is missing, cut short, or fails its checksum"
+    what = "a confirmed frame is missing, truncated, or fails its checksum"
     return LogCorruptError(segment.name, what, offset, index + segment.shift)

@@ -1,8 +1,8 @@
-"""Which segment files make up a log, and in which order, whatever names they stand under.
+"""Which segment files make up a log, and in which order, whatever their names.
 
-A header tells where in which log its segment begins; a commit tells which files it adopted.
-What belongs to another log, or contradicts the rest, is left out. Of what contradicts each
-other the larger part stays: the most files, then the most that name each other as neighbours.
+A header names its log and its first index; a commit names the files that it adopted. Files of
+another log, or that contradict the rest, are rejected. Among contradictory files, the larger
+part wins: the most files, then the most that link to each other.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pillarbox.log.commits import Commit
+from pillarbox.log.commit_frames import Commit
 from pillarbox.log.layout import SegmentHeader
-from pillarbox.log.links import NO_ID, contradicts
-from pillarbox.log.salvage import Found, try_headers
+from pillarbox.log.salvage import SalvagedSegment, try_headers
+from pillarbox.log.segment_links import NO_ID, contradicts
 
-#: Files, neighbours that name each other, records, and files under their right names.
+#: Number of files, of links between them, of records, and of files with the right name.
 _Score = tuple[int, int, int, int]
 
 
-_UNREADABLE = "its header can't be read, and nothing can be checked without it"
+_UNREADABLE = "its header can't be read, so nothing in it can be checked"
 
 
 @dataclass(slots=True)
-class Placement:
-    """The segments of a log in order, and the files that are none of them, with the reason."""
+class SegmentOrder:
+    """The segments of a log in order, and the rejected files with reasons."""
 
-    order: list[Found] = field(default_factory=list)
-    rejected: list[tuple[Found, str]] = field(default_factory=list)
+    order: list[SalvagedSegment] = field(default_factory=list)
+    rejected: list[tuple[SalvagedSegment, str]] = field(default_factory=list)
     log_id: bytes = NO_ID
-    #: Whether there is as much of another log in the directory as of this one.
+    #: Whether the directory contains as much of another log.
     unsure: bool = False
 
 
-def place(files: Sequence[Found], log_id: bytes) -> Placement:
-    """Find the segments of one log: that with this id, if there is any of it."""
-    result = Placement()
+def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOrder:
+    """Find the segments of one log: the one with this id, if there is any of it."""
+    result = SegmentOrder()
     _choose_log(files, log_id, result)
     _try_neighbours(files, result.log_id)
     candidates, adopted = [], []
@@ -51,7 +51,7 @@ def place(files: Sequence[Found], log_id: bytes) -> Placement:
         else:
             each.base = each.known.base_index
             candidates.append(each)
-    _place_adopted(adopted, candidates, result)
+    _add_adopted(adopted, candidates, result)
     result.order = _best_chain(candidates)
     chosen = set(map(id, result.order))
     result.rejected.extend(
@@ -60,27 +60,29 @@ def place(files: Sequence[Found], log_id: bytes) -> Placement:
     return result
 
 
-def _place_adopted(adopted: list[Found], candidates: list[Found], result: Placement) -> None:
-    """Add the adopted segments that have a place in the log to the candidates."""
+def _add_adopted(
+    adopted: list[SalvagedSegment], candidates: list[SalvagedSegment], result: SegmentOrder
+) -> None:
+    """Add the adopted segments that belong to the log to the candidates."""
     commits = [commit for each in candidates for commit in each.adoptions()]
     named = {epoch for commit in commits for epoch in commit.epochs}
     followed = {(each.base, each.known.previous_epoch) for each in candidates}
-    places: dict[int, set[int]] = defaultdict(set)
+    bases: dict[int, set[int]] = defaultdict(set)
     for each in adopted:
-        places[each.known.epoch].add(each.base)
+        bases[each.known.epoch].add(each.base)
     for each in adopted:
         epoch = each.known.epoch
-        what = _adopted_misfit(each, commits)
-        told = epoch in named or (each.end, epoch) in followed
-        if what is None and not told and len(places[epoch]) > 1:
-            what = "there are copies of it, and no commit tells where it belongs"
+        what = _why_not_adopted(each, commits)
+        known = epoch in named or (each.end, epoch) in followed
+        if what is None and not known and len(bases[epoch]) > 1:
+            what = "there are several copies of it, and no commit says where it belongs"
         if what is None:
             candidates.append(each)
         else:
             result.rejected.append((each, what))
 
 
-def _choose_log(files: Sequence[Found], log_id: bytes, result: Placement) -> None:
+def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: SegmentOrder) -> None:
     sizes: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
     for each in files:
         if each.header is not None and not each.staged and each.known.log_id != NO_ID:
@@ -93,8 +95,8 @@ def _choose_log(files: Sequence[Found], log_id: bytes, result: Placement) -> Non
         result.unsure = list(sizes.values()).count(sizes[result.log_id]) > 1
 
 
-def _try_neighbours(files: Sequence[Found], log_id: bytes) -> None:
-    """A file without a header may be the one that another names as its neighbour."""
+def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
+    """A file without a header may be the predecessor that another header names."""
     known = [each.known for each in files if each.header is not None]
     named = {header.previous_epoch for header in known} - {header.epoch for header in known}
     guesses = [SegmentHeader(log_id, epoch, 0, 0, 0) for epoch in named if epoch]
@@ -103,8 +105,8 @@ def _try_neighbours(files: Sequence[Found], log_id: bytes) -> None:
             try_headers(each, guesses, adopted=False)
 
 
-def _adopted_misfit(found: Found, commits: Iterable[Commit]) -> str | None:
-    """Give an adopted segment the place that its commit says; or why it has none."""
+def _why_not_adopted(found: SalvagedSegment, commits: Iterable[Commit]) -> str | None:
+    """Set the first index of an adopted segment by its commit; or why it has none."""
     named = covering = None
     for commit in commits:
         if found.known.epoch in commit.epochs:
@@ -114,35 +116,35 @@ def _adopted_misfit(found: Found, commits: Iterable[Commit]) -> str | None:
             named = commit
         if commit.first_index <= found.base < commit.end_index:
             covering = commit
-    if named is None:  # its commit may have been dropped, or damaged
+    if named is None:  # its commit may be dropped or damaged
         fits = covering is None and found.name.startswith(found.right_name)
         return None if fits else "no commit names it"
     if named.epochs:
-        return "another file than this one was committed under its name"
+        return "another file was committed under its name"
     ends = [*(int(file[:20]) for file in named.files[1:]), named.end_index]
     if found.sealed and found.end != ends[named.files.index(found.right_name)]:
-        return "it does not hold as many records as the file that was committed under its name"
+        return "it does not contain as many records as the file committed under its name"
     return None
 
 
-def _best_chain(candidates: list[Found]) -> list[Found]:
-    """The segments that can all be true, of the ways there are the one with the most of them."""
+def _best_chain(candidates: list[SalvagedSegment]) -> list[SalvagedSegment]:
+    """The consistent sequence of segments with the best score."""
     line = sorted(candidates, key=lambda each: (each.base, each.staged, each.name))
     if all(_can_follow(b, a) for a, b in pairwise(line)):
         return line
     best: list[tuple[_Score, int]] = []
-    for place, found in enumerate(line):
+    for position, found in enumerate(line):
         ways = [((0, 0, 0, 0), -1)]
         ways += [
             (_sum(best[i][0], (0, _is_linked(found, line[i]), 0, 0)), i)
-            for i in range(place)
+            for i in range(position)
             if _can_follow(found, line[i])
         ]
         score, before = max(ways)
         own = (1, 0, found.records, found.name == found.right_name)
         best.append((_sum(score, own), before))
-    chain: list[Found] = []
-    at = max(range(len(line)), key=lambda place: best[place][0], default=-1)
+    chain: list[SalvagedSegment] = []
+    at = max(range(len(line)), key=lambda position: best[position][0], default=-1)
     while at >= 0:
         chain.append(line[at])
         at = best[at][1]
@@ -153,18 +155,18 @@ def _sum(a: _Score, b: _Score) -> _Score:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
 
-def _can_follow(found: Found, before: Found) -> bool:
+def _can_follow(found: SalvagedSegment, before: SalvagedSegment) -> bool:
     if found.base < before.end or found.right_name == before.right_name:
         return False
     adjacent = found.base == before.end
     return found.staged or not adjacent or not contradicts(found.known, before.known)
 
 
-def _is_linked(found: Found, before: Found) -> bool:
+def _is_linked(found: SalvagedSegment, before: SalvagedSegment) -> bool:
     return not found.staged and found.known.previous_epoch == before.known.epoch
 
 
-def _why_not(found: Found, order: Iterable[Found]) -> str:
+def _why_not(found: SalvagedSegment, order: Iterable[SalvagedSegment]) -> str:
     for each in order:
         if each.known.epoch == found.known.epoch:
             return f"it is another copy of {each.right_name}"

@@ -1,7 +1,7 @@
-"""What a repair puts in the place of segments that are gone: segments of lost records.
+"""The segments with which a repair replaces missing ones: their records are marked as lost.
 
-Each is what its neighbours expect: it has the epoch by which the next segment, or a commit,
-knows the one that is gone. So a log that was repaired is checked as strictly as any other.
+Each has the epoch by which the next segment, or a commit, refers to the missing one, so that a
+repaired log passes the same checks as any other.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import secrets
 from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 
-from pillarbox.log.commits import Commit
+from pillarbox.log.commit_frames import Commit
 from pillarbox.log.layout import STAGED, SegmentHeader, base_of_name, segment_name
-from pillarbox.log.placement import Placement
-from pillarbox.log.salvage import Found
+from pillarbox.log.salvage import SalvagedSegment
 from pillarbox.log.segment import new_epoch
+from pillarbox.log.segment_order import SegmentOrder
 
-StandIn = tuple[SegmentHeader, int, int]  # the header, and the range of indices
+Placeholder = tuple[SegmentHeader, int, int]  # header, first index, end index
 
 
-def stand_ins(
-    placement: Placement, first: int, end: int, commits: dict[str, Commit]
-) -> Iterator[StandIn]:
-    """What stands for the records `first` up to `end`; adds the commits that it needs."""
-    order = placement.order
+def placeholders(
+    segments: SegmentOrder, first: int, end: int, commits: dict[str, Commit]
+) -> Iterator[Placeholder]:
+    """The placeholders for the records `first` up to `end`; adds the commits they need."""
+    order = segments.order
     before = next((each for each in reversed(order) if each.end <= first and each.base < end), None)
     following = order[order.index(before) + 1 :] if before is not None else order
     after = following[0] if following else None
@@ -40,7 +40,7 @@ def stand_ins(
         return
     epoch = wanted or new_epoch()
     if before is not None and not before.staged and before.base == first:
-        # Its name is taken by an empty segment, whose commit is gone as well.
+        # An empty segment, whose commit is lost too, has its name.
         name = segment_name(first, adopted=True)
         commits[before.right_name] = lost_commit(following, (name, first, epoch), end)
         before.damaged = True
@@ -48,18 +48,18 @@ def stand_ins(
         return
     if after is not None and after.staged:
         commits[segment_name(first)] = lost_commit(following)
-    yield SegmentHeader(placement.log_id, epoch, first, 0, 0, previous_epoch=previous), first, end
+    yield SegmentHeader(segments.log_id, epoch, first, 0, 0, previous_epoch=previous), first, end
 
 
-def _commit_at(order: Sequence[Found], first: int) -> Commit | None:
-    """The commit that names an adopted segment which begins at this index, if there is one."""
+def _commit_at(order: Sequence[SalvagedSegment], first: int) -> Commit | None:
+    """The commit that names an adopted segment with this first index, if any."""
     name = segment_name(first, adopted=True)
     commits = (commit for each in order if not each.staged for commit in each.adoptions())
     return next((commit for commit in commits if name in commit.files), None)
 
 
 def _files_of(commit: Commit | None, first: int, end: int) -> Iterator[tuple[str, int | None, int]]:
-    """The adopted segments of a commit between two indices, with their epochs and ends."""
+    """The adopted segments of a commit between two indices, with epochs and ends."""
     if commit is not None:
         ends = [*map(base_of_name, commit.files[1:]), commit.end_index]
         for name, epoch, file_end in zip_longest(commit.files, commit.epochs, ends):
@@ -68,9 +68,9 @@ def _files_of(commit: Commit | None, first: int, end: int) -> Iterator[tuple[str
 
 
 def lost_commit(
-    following: Sequence[Found], also: tuple[str, int, int] | None = None, end: int = 0
+    following: Sequence[SalvagedSegment], also: tuple[str, int, int] | None = None, end: int = 0
 ) -> Commit:
-    """What stands for the commit of the adopted segments that come next."""
+    """The resegments for the commit of the adopted segments that follow."""
     run = list(takewhile(lambda each: each.staged, following))
     named = [(each.right_name, each.base, each.known.epoch) for each in run]
     if also is not None:

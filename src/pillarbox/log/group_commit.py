@@ -1,10 +1,10 @@
-"""Group commit: many submitters, one leader, one frame and one sync for each group.
+"""Group commit: many submitters, one leader, one frame and one sync per group.
 
-While a leader writes and syncs one group, the next one fills. When it is done it hands its
-place to a waiter of the next group (no thread races for it), then wakes two of its own, each
-of whom wakes the next: a crowd that wakes at once fights for the interpreter. A writer that
-waits alone leads at once: no thread hop. Callbacks, awaits and records that nobody waits for
-are led by a background thread, started on first need. Groups complete in index order.
+While the leader writes and syncs one group, the next one fills. Then it appoints a waiter of the
+next group as leader, and wakes two waiters of its own group, each of which wakes the next: many
+threads that wake at once would fight for the interpreter. A single writer leads without a thread
+switch. A background thread, started on demand, leads groups that only have callbacks, awaits or
+lazy records. Groups complete in index order.
 """
 
 from __future__ import annotations
@@ -17,25 +17,22 @@ from threading import get_ident
 from typing import Any
 
 from pillarbox.log.errors import LogError
-from pillarbox.log.group import Group, decide, left, nothing, tell_all, wake_one
+from pillarbox.log.group import Group, decide, nothing, notify_all, remove_waiter, wake_one
 from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
 from pillarbox.mutex import Mutex, reentrant_call
 
-#: How long records that nobody waits for may stay in memory.
+#: How long lazy records may stay in memory.
 LAZY_SECONDS = 0.05
-
-
 GROUP_BYTES_MAX = 8 << 20
-#: At level memory, how much may be buffered before it is written without delay.
+#: At level memory, write at once when this much is buffered.
 BUFFER_BYTES = 1 << 20
-
 
 _CONFIRMED = Group(0, None)
 _CONFIRMED.done = True
 
 
 class Ticket:
-    """A promise for records that have their indices but may not be confirmed yet."""
+    """A future for records that have indices but may not be confirmed yet."""
 
     __slots__ = ("_commit", "_group", "count", "first_index")
 
@@ -46,26 +43,26 @@ class Ticket:
         self.count = count
 
     def done(self) -> bool:
-        """Whether it is decided: confirmed or failed."""
+        """Whether the records are confirmed or have failed."""
         return self._group.done
 
     def wait(self, timeout: float | None = None) -> int:
-        """Block until confirmed and return the first index; raises if it failed."""
+        """Block until confirmed, then return the first index; raises on failure."""
         self._commit.wait(self._group, timeout)
         if self._group.error is not None:
             raise self._group.error
         return self.first_index
 
     def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
-        """Call `callback(ticket)` once decided, on the committing thread or at once."""
+        """Call `callback(ticket)` when done, on the committing thread, or at once."""
         self._commit.when_done(self._group, lambda: callback(self))
 
     def already_confirmed(self) -> Ticket:
-        """The same promise at level memory, where buffered is confirmed."""
+        """A confirmed ticket for the same records: at level memory, buffered means confirmed."""
         return confirmed_ticket(self._commit, self.first_index, self.count)
 
     def exception(self) -> Exception | None:
-        """Why it failed, or None."""
+        """The error, or None."""
         return self._group.error
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -78,19 +75,19 @@ class Ticket:
 
 
 def confirmed_ticket(commit: GroupCommit, first_index: int, count: int) -> Ticket:
-    """A promise that is kept already."""
+    """A ticket that is confirmed already."""
     return Ticket(commit, _CONFIRMED, first_index, count)
 
 
-_NOBODY, _APPOINTED = 0, -1  # no thread's number
+_NOBODY, _APPOINTED = 0, -1  # not thread idents
 
 
 class GroupCommit:
-    """Who leads, who waits. `write(group)` does the work and raises what every waiter gets.
+    """Coordinates the leader and the waiters. `write(group)` does the I/O.
 
-    A signal handler may raise anywhere in here. A leader that it stops has written who knows
-    what: `poison` says so to everyone. `engaged` are the threads that lead or wait: a handler
-    that interrupts one of them can't be served before that one goes on, so it is refused.
+    A signal handler may raise anywhere in here. If it interrupts the leader, what was written is
+    unknown, so `poison` fails everyone. `engaged` are the threads that lead or wait: a signal
+    handler on such a thread would deadlock, so its calls are refused.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class GroupCommit:
         self.groups: deque[Group] = deque()
         self.leader = _NOBODY
         self.engaged: dict[int, None] = {}
-        #: What the leader writes, if it is a group, or someone has asked for it.
+        #: The group that the leader writes, if there is one.
         self.under_way: Group | None = None
         self._thread: threading.Thread | None = None
         self._call = threading.Semaphore(0)
@@ -113,20 +110,18 @@ class GroupCommit:
         self._armed = False
         self._stopping = False
 
-    # -- waiting ---------------------------------------------------------------------------
-
     def refuse_if_engaged(self) -> None:
-        """Raise if this is a signal handler in whose thread the log has work to do first."""
+        """Raise if this is a signal handler that interrupted a call to the log."""
         if self.is_busy_here():
             raise reentrant_call()
 
     def is_busy_here(self) -> bool:
-        """Whether this thread leads or waits."""
+        """Whether this thread leads or waits already."""
         me = get_ident()
         return self.leader == me or me in self.engaged
 
     def wait(self, group: Group, timeout: float | None = None) -> None:
-        """Return once the group is decided; lead it if nobody leads."""
+        """Return when the group is done; lead it if nobody leads."""
         if group.done:
             return
         self.refuse_if_engaged()
@@ -157,14 +152,14 @@ class GroupCommit:
         woken = False
         try:
             woken = parked.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
-        finally:  # also if it was interrupted: it may have been given a part to play
-            if woken or not left(group, parked):
-                self._woken(group, me)
+        finally:  # even if interrupted: it may have been appointed
+            if woken or not remove_waiter(group, parked):
+                self._resume(group, me)
         if not (woken or group.decided()):
             raise TimeoutError("the records are not confirmed yet")
 
-    def _woken(self, group: Group, me: int) -> None:
-        """Go on as the one that was woken: wake the next, or lead."""
+    def _resume(self, group: Group, me: int) -> None:
+        """After waking up: wake the next waiter, or lead."""
         if group.decided():
             wake_one(group)
         else:
@@ -180,7 +175,7 @@ class GroupCommit:
         callback()
 
     def future(self, group: Group) -> asyncio.Future[None]:
-        """A future of the running loop; one wake-up of the loop serves a whole group."""
+        """A future of the running loop; one call_soon serves a whole group."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._lock:
@@ -192,7 +187,7 @@ class GroupCommit:
         return future
 
     def group_for(self, segment: SegmentWriter, first_index: int, cost: int) -> Group:
-        """Lock held: the group that fills, or a new one where that can't take so much more."""
+        """Lock held: the group being filled, or a new one if `cost` does not fit."""
         group = self.groups[-1] if self.groups else None
         large = group is not None and group.payload_bytes + cost > GROUP_BYTES_MAX
         if group is None or group.segment is not segment or large:
@@ -201,7 +196,7 @@ class GroupCommit:
         return group
 
     def arm(self) -> None:
-        """Lock held: see to it that records nobody waits for are written before long."""
+        """Lock held: have the background thread write lazy records soon."""
         if not self._armed:
             self._armed = True
             self._call_thread()
@@ -212,7 +207,7 @@ class GroupCommit:
         return not self.leader and not self.groups
 
     def buffered(self, ticket: Ticket) -> None:
-        """Level memory: write the buffer before long, or now if it is large."""
+        """Level memory: write the buffer soon, or now if it is large."""
         with self._lock:
             group = ticket._group
             if group.payload_bytes > BUFFER_BYTES and not group.callbacks:
@@ -221,10 +216,8 @@ class GroupCommit:
             else:
                 self.arm()
 
-    # -- leading ---------------------------------------------------------------------------
-
-    def take_unwanted(self, segment: SegmentWriter, cost: int) -> bool:
-        """Lock held: what nobody waits for is `under_way` from now on, unless it can't be."""
+    def take_unawaited(self, segment: SegmentWriter, cost: int) -> bool:
+        """Lock held: take the pending group if nobody waits for it and it fits; else False."""
         group = self.groups[0]
         small = group.payload_bytes + cost <= JOIN_BYTES_MAX
         if len(self.groups) > 1 or group.wanted or group.segment is not segment or not small:
@@ -233,8 +226,8 @@ class GroupCommit:
         self.groups.popleft()
         return True
 
-    def lead_is_over(self) -> None:
-        """End a lead that was taken for what never was in a group (see `Writer.lead`)."""
+    def end_lead(self) -> None:
+        """End the lead of `Writer.write_now`."""
         with self._lock:
             if self.under_way is None and not self.groups:
                 self.leader = _NOBODY
@@ -243,12 +236,12 @@ class GroupCommit:
         self._finish(None, release=True)
 
     def abandon(self, failure: BaseException) -> None:
-        """An error or an interrupt ended what this thread did: if it leads, it does no more."""
+        """After an error or an interrupt: if this thread leads, poison the log and end the lead."""
         if self.leader == get_ident():
             self._finish(self._poison(failure), release=True)
 
     def _lead(self, target: Group | None) -> None:
-        """Write groups in order until `target` (or every one) is done, then hand over."""
+        """Write groups in order until `target` (or all) are done, then hand over."""
         while True:
             with self._lock:
                 group = self.under_way = self.groups[0]
@@ -256,7 +249,7 @@ class GroupCommit:
             error: Exception | None = None
             try:
                 self._write(group)
-            except Exception as failure:  # noqa: BLE001 - whatever it is, every waiter gets it
+            except Exception as failure:  # noqa: BLE001 - every waiter gets it
                 error = self._poison(failure)
             last = group is target if target is not None else not self.groups
             self._finish(error, release=last)
@@ -264,7 +257,7 @@ class GroupCommit:
                 return
 
     def _finish(self, error: Exception | None, *, release: bool) -> None:
-        """Decide what was under way, with all that shares its fate; pass the lead on first."""
+        """Complete the current group, or fail all groups; hand over first if `release`."""
         decided: list[Group] = []
         try:
             with self._lock:
@@ -279,10 +272,10 @@ class GroupCommit:
                     self._hand_over()
                     self.engaged.pop(get_ident(), None)
         finally:
-            tell_all(decided)
+            notify_all(decided)
 
     def _hand_over(self) -> None:
-        """Lock held: make a waiter of the next groups the leader, or leave the place free."""
+        """Lock held: appoint a waiter as the next leader, if there is one."""
         for group in self.groups:
             if group.waiters:
                 self.leader = _APPOINTED
@@ -293,7 +286,7 @@ class GroupCommit:
             self._call_thread()
 
     def newest(self) -> Group:
-        """What was submitted last and is not decided yet; if all is, something that is."""
+        """The last group that is not done; a confirmed one if all are."""
         with self._lock:
             if self.groups:
                 return self.groups[-1]
@@ -302,10 +295,8 @@ class GroupCommit:
             return self.under_way or _CONFIRMED
 
     def drain(self) -> None:
-        """Return once everything submitted so far is decided."""
+        """Return when everything submitted so far is done."""
         self.wait(self.newest())
-
-    # -- the background thread -------------------------------------------------------------
 
     def _call_thread(self) -> None:
         if self._thread is None and not self._stopping:
@@ -334,7 +325,7 @@ class GroupCommit:
                 self._lead(None)
 
     def stop(self) -> None:
-        """End the background thread. Everything must be drained."""
+        """Stop the background thread, after draining."""
         self._stopping = True
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():

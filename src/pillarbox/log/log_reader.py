@@ -1,8 +1,8 @@
-"""A reader beside the writer, in this process or another; many may read while one writes.
+"""A reader of a log, in the writer's process or another; many may read while one writes.
 
-It changes nothing in the log but the positions of its named tailers and pins. What is
-confirmed it learns from a word of shared memory; when that is missing or of no use (the
-writer died with the machine) it counts only what the frames themselves prove to be on disk.
+It changes nothing but the positions of its named tailers and pins. It learns what is confirmed
+from shared memory. If that is missing or invalid (the machine crashed), it counts only what the
+frames themselves prove to be on disk.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from pillarbox.closing import Closing
 from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
 from pillarbox.log.confirmed import ConfirmedReader
-from pillarbox.log.disk import Disk
+from pillarbox.log.disk import Disk, opened
 from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
 from pillarbox.log.layout import FrameIndex, base_of_name, index_stride
-from pillarbox.log.links import misfit
-from pillarbox.log.readable import ReadableLog
+from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
+from pillarbox.log.segment_links import why_not_here
 from pillarbox.mutex import Mutex
 
 
@@ -28,13 +28,15 @@ class LogReader(ReadableLog, Closing):
     def __init__(self, path: str, disk: Disk) -> None:
         super().__init__(disk, path, Catalog([]), indexing=True)
         self._refresh_lock = Mutex()
-        self._word = ConfirmedReader(disk, path)
+        self._shared_word = ConfirmedReader(disk, path)
         self._end = 0
         try:
-            confirmed = self._word.get()
+            confirmed = self._shared_word.get()
             self._relist()
         except FileNotFoundError:
-            raise LogError(f"there is no log in {path}; open it for writing to make one") from None
+            raise LogError(
+                f"there is no log in {path}; open it for writing to create one"
+            ) from None
         self._end = self._proven_end(confirmed)
 
     @property
@@ -42,7 +44,7 @@ class LogReader(ReadableLog, Closing):
         return self._end
 
     def refresh(self) -> None:
-        confirmed = self._word.get()
+        confirmed = self._shared_word.get()
         if confirmed is None or confirmed <= self._end:
             return
         with self._refresh_lock:
@@ -50,12 +52,12 @@ class LogReader(ReadableLog, Closing):
             self._end = max(self._end, confirmed)
 
     def close(self) -> None:
-        """Let go of the files; the log and its writer go on."""
+        """Close the files; the log and its writer are not affected."""
         self._reader.close()
-        self._word.close()
+        self._shared_word.close()
 
     def _proven_end(self, confirmed: int | None) -> int:
-        """How far the log is whole: read the last segment, and trust no word beyond that."""
+        """The end of the confirmed records, as far as the last segment has valid frames."""
         segments = self._catalog.segments
         if not segments:
             return 0
@@ -69,11 +71,11 @@ class LogReader(ReadableLog, Closing):
         return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
 
     def _relist(self) -> None:
-        """Bring the catalog up to date: new segments, sealed ones, dropped ones."""
+        """Update the catalog for new, sealed and dropped segments."""
         try:
             self._list_again({segment.name: segment for segment in self._catalog.segments})
         except LogCorruptError:
-            # Or what we know is out of date: a new writer may have cut the log meanwhile.
+            # Our state may be out of date: a new writer may have truncated the log.
             for segment in self._catalog.segments:
                 self._reader.forget(segment)
             self._list_again({})
@@ -82,23 +84,23 @@ class LogReader(ReadableLog, Closing):
         names = segment_names(self._disk, self.path)
         segments: list[Segment] = []
         gone = dict(known)
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             segment = before = gone.pop(name, None)
-            last = place == len(names) - 1
-            # The last one may have been sealed, or opened again, since we looked.
+            last = position == len(names) - 1
+            # The last one may have been sealed, or reopened, since.
             if segment is None or last or not segment.sealed:
                 segment = self._load(name, segment)
             if segment is None:
                 continue
             if before is None:
-                self._refuse_a_stranger(segments, segment)
+                self._check_link(segments, segment)
             segments.append(segment)
         self._catalog.replace(segments)
         for segment in gone.values():
             self._reader.forget(segment)
 
-    def _refuse_a_stranger(self, before: list[Segment], segment: Segment) -> None:
-        what = misfit(self._disk, self.path, before, segment.header, segment.name)
+    def _check_link(self, before: list[Segment], segment: Segment) -> None:
+        what = why_not_here(self._disk, self.path, before, segment.header, segment.name)
         if what is not None:
             raise LogCorruptError(f"{self.path}/{segment.name}", what, 0, segment.base_index)
 
@@ -107,14 +109,11 @@ class LogReader(ReadableLog, Closing):
             sealed = load_sealed(self._disk, self.path, name)
             if sealed is not None:
                 return sealed
-            handle = self._disk.open(f"{self.path}/{name}")
+            with opened(self._disk, f"{self.path}/{name}") as handle:
+                header = read_header(self._disk, handle, name)
+                size = self._disk.size(handle)
         except FileNotFoundError:
             return None
-        try:
-            header = read_header(self._disk, handle, name)
-            size = self._disk.size(handle)
-        finally:
-            self._disk.close(handle)
         if header is None:
             raise LogFormatError(f"{self.path}/{name} is not a log segment, or is damaged")
         if before is not None and before.header.epoch == header.epoch:

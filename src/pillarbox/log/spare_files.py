@@ -1,8 +1,8 @@
-"""Spare segment files: zeroed ahead in the background, or recycled from dropped segments.
+"""Spare segment files, zeroed in the background or recycled from dropped segments.
 
-A spare may hold anything: a segment made from it gets a new random epoch, and no frame of its
-earlier life passes the checksum under that epoch. A file is recycled only if nobody else has
-it open, because a reader may still hold a mapping of it.
+A spare file may contain old frames: a segment made from it gets a new random epoch, under which
+their checksums fail. A file is recycled only if nobody else has it open, because a reader may
+still map it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from pillarbox.log.disk import Disk, sync, write_all
+from pillarbox.log.disk import Disk, opened, sync, write_all
 from pillarbox.log.layout import BLOCK_BYTES, SPARE_PREFIX
 from pillarbox.log.segment import SegmentWriter, new_spare_name, zero_fill
 from pillarbox.mutex import Mutex
@@ -21,7 +21,7 @@ SPARES_MAX = 2
 
 
 class SpareFiles:
-    """The pool of spare files of one log, and the thread that fills it when asked."""
+    """The spare files of one log, and the threads that prepare them."""
 
     def __init__(
         self, disk: Disk, directory: str, segment_bytes: int, *, prepare_ahead: bool
@@ -37,19 +37,19 @@ class SpareFiles:
         self._names = [n for n in disk.names(directory) if n.startswith(SPARE_PREFIX)]
 
     def take(self) -> str | None:
-        """A spare to make a segment of; None if there is none. Waits for one in the making."""
+        """Take a spare file; None if there is none. Waits for one that is being prepared."""
         if self._preparing:
             self._join()
         with self._lock:
             return self._names.pop(0) if self._names else None
 
-    def give_back(self, name: str | None) -> None:
+    def put_back(self, name: str | None) -> None:
         if name is not None:
             with self._lock:
                 self._names.append(name)
 
     def prepare(self) -> None:
-        """Have a spare ready before the present segment is full."""
+        """Prepare a spare file in the background, before the current segment is full."""
         with self._lock:
             if not self._prepare_ahead or self._names or self._preparing:
                 return
@@ -60,16 +60,13 @@ class SpareFiles:
         name = new_spare_name()
         path = f"{self._directory}/{name}"
         try:
-            handle = self._disk.open(path, write=True, create=True)
-            try:
+            with opened(self._disk, path, write=True, create=True) as handle:
                 zero_fill(self._disk, handle, 0, self._segment_bytes)
                 sync(self._disk, handle)
-            finally:
-                self._disk.close(handle)
             with self._lock:
                 self._names.append(name)
         except OSError:
-            # Not fatal: the segment is then made when it is needed, and says so if it can't.
+            # Not fatal: the segment is created when needed, and reports the error then.
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
         finally:
@@ -78,11 +75,11 @@ class SpareFiles:
     def sync_later(
         self, writer: SegmentWriter, done: Callable[[SegmentWriter, OSError | None], None]
     ) -> None:
-        """Sync and close a sealed segment without keeping its writer waiting."""
+        """Sync and close a sealed segment in the background."""
         self._unsynced.append(writer)
 
         def work() -> None:
-            with self._sync_lock:  # oldest first: a sync speaks for everything before it
+            with self._sync_lock:  # oldest first: a sync confirms everything before it
                 while self._unsynced:
                     oldest = self._unsynced.popleft()
                     done(oldest, _sync_and_close(oldest))
@@ -90,21 +87,21 @@ class SpareFiles:
         self.later(work)
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do some work off the writer's path."""
+        """Run work in the background."""
         if self._prepare_ahead:
             self._start(work)
         else:
             work()
 
     def drop(self, name: str, *, recyclable: bool) -> None:
-        """Take a segment file away: into the pool if nobody reads it, else off the disk."""
+        """Recycle a dropped segment file if nobody reads it; else delete it."""
         path = f"{self._directory}/{name}"
         if not recyclable or len(self._names) >= SPARES_MAX or not self._recycle(path):
             self._disk.unlink(path)
             self._disk.sync_directory(self._directory)
 
     def drop_all(self) -> bool:
-        """Have no spare any more, and say whether there was one; segments are made at need."""
+        """Delete all spare files; returns whether there were any."""
         self._join()
         with self._lock:
             names, self._names = self._names, []
@@ -113,23 +110,20 @@ class SpareFiles:
         return bool(names)
 
     def _recycle(self, path: str) -> bool:
-        """Make a spare of a file that nobody holds; False if someone does."""
-        handle = self._disk.open(path, write=True)
-        try:
+        """Turn a file into a spare; False if someone has it open."""
+        with opened(self._disk, path, write=True) as handle:
             if not self._disk.lock(handle, exclusive=True):
                 return False
             spare = new_spare_name()
             self._disk.rename(path, f"{self._directory}/{spare}")
             self._disk.sync_directory(self._directory)
-            # Under the lock, so that a reader who opened the file just now finds no header.
+            # Under the lock, so that a reader that just opened the file finds no header.
             write_all(self._disk, handle, [bytes(BLOCK_BYTES)], 0)
-        finally:
-            self._disk.close(handle)
-        self.give_back(spare)
+        self.put_back(spare)
         return True
 
     def _start(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name="pillarbox-log-space", daemon=True)
+        thread = threading.Thread(target=work, name="pillarbox-log-files", daemon=True)
         with self._lock:
             self._threads = [each for each in self._threads if each.is_alive()]
             self._threads.append(thread)

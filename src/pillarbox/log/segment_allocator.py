@@ -1,8 +1,8 @@
-"""Room for records before they are accepted: the segment that fills, and the next one.
+"""Allocates disk space for records before they are accepted, in segments.
 
-`filling` takes new records; `active` is the one that the leader writes, the same or an older
-one. Everything here is called with the writer's lock held, and raises OSError with nothing
-changed but spare files when the disk is full.
+New records go to the segment `_filling`; the leader writes to `_active`, the same or an older
+one. Call everything with the writer's lock held. On a full disk it raises OSError and changes
+nothing but spare files.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pillarbox.log.segment import (
     new_epoch,
     urgent_bytes,
 )
-from pillarbox.log.space import SpareFiles
+from pillarbox.log.spare_files import SpareFiles
 
 _SEGMENTS_PER_DISK = 16
 _SMALL_SEGMENT_BYTES = 256 << 10
 
 
-class Room:
-    """The segment files of a log that is being written."""
+class SegmentAllocator:
+    """The segments of a log that is open for writing."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Room:
         last = catalog.segments[-1] if catalog.segments else None
         self.next_index = self.synced_index = last.end_index if last else 0
         self.reserve = Reserve(disk, directory)
-        #: Whether the disk had no room for a record when one was last looked for.
+        #: Whether the disk was full when space was last needed.
         self.full = False
         self._refused_bytes = 0
         self._filling: SegmentWriter | None = None
         self._active: SegmentWriter | None = None
 
-    def hold_back(self, size_bytes: int) -> None:
-        """Keep so much room for urgent records, and no more; without it others are refused."""
+    def reserve_for_urgent(self, size_bytes: int) -> None:
+        """Reserve this much space for urgent records; while that fails, refuse all others."""
         self.reserve.wanted = size_bytes
         self.reserve.shrink()
         if self.full:
@@ -67,27 +67,27 @@ class Room:
         except OSError as error:
             self._is_full(error)
 
-    def look_for_room(self) -> bool:
-        """Whether there is room for more than urgent records, perhaps again."""
-        return not self.full or self.room_for(self._refused_bytes, urgent=False) is not None
+    def check_space(self) -> bool:
+        """Whether there is space for other than urgent records, perhaps again."""
+        return not self.full or self.segment_for(self._refused_bytes, urgent=False) is not None
 
-    def room_for(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter | None:
-        """A segment with reserved room for `cost`, found or made; None if the disk is full.
+    def segment_for(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter | None:
+        """A segment with space for `cost`; None if the disk is full.
 
-        On a full disk an urgent record uses what was held back, down to `leave` bytes of it.
+        On a full disk an urgent record may use the reserve, down to `leave` bytes of it.
         """
         segment = None
-        if urgent and self.full:  # what is kept back is for this; looking for more takes time
-            segment = self._urgent_room(cost, leave=leave)
+        if urgent and self.full:  # use the reserve without trying to allocate, which takes time
+            segment = self._urgent_segment(cost, leave=leave)
         if segment is None:
             self._refused_bytes = cost
             try:
-                segment = self._plain_room(cost)
+                segment = self._plain_segment(cost)
                 self.full = False
             except OSError as error:
                 self._is_full(error)
         if segment is None and urgent:
-            segment = self._urgent_room(cost, leave=leave)
+            segment = self._urgent_segment(cost, leave=leave)
         return segment
 
     def _is_full(self, error: OSError) -> None:
@@ -103,16 +103,16 @@ class Room:
                 self._filling.refuse_plain()
             raise
 
-    def _plain_room(self, cost: int) -> SegmentWriter:
-        """Room for any record. Spare files are given up for it."""
+    def _plain_segment(self, cost: int) -> SegmentWriter:
+        """A segment with space for any record; deletes spare files if needed."""
         try:
-            return self._find_plain_room(cost)
+            return self._find_plain_segment(cost)
         except OSError as error:
             if not (has_no_space(error) and self.spares.drop_all()):
                 raise
-        return self._find_plain_room(cost)
+        return self._find_plain_segment(cost)
 
-    def _find_plain_room(self, cost: int) -> SegmentWriter:
+    def _find_plain_segment(self, cost: int) -> SegmentWriter:
         self._fill_reserve()
         segment = self._filling
         if segment is None:
@@ -127,7 +127,7 @@ class Room:
         try:
             writer = self._begin(spare, capacity)
         except OSError:
-            self.spares.give_back(spare)
+            self.spares.put_back(spare)
             raise
         if spare is not None:
             self.spares.prepare()
@@ -135,17 +135,17 @@ class Room:
             writer.grow(cost)
         return writer
 
-    def _urgent_room(self, cost: int, *, leave: int) -> SegmentWriter | None:
-        """Room for an urgent record on a full disk."""
+    def _urgent_segment(self, cost: int, *, leave: int) -> SegmentWriter | None:
+        """A segment with space for an urgent record on a full disk."""
         if self._filling is None:
-            self._filling = self._resume_last(cost)  # not to write there, but so that it is sealed
+            self._filling = self._resume_last(cost)  # so that it is sealed, not to write there
         segment, reserve = self._filling, self.reserve
         left = reserve.held + (segment.urgent_end - segment.planned if segment is not None else 0)
         if leave and left - cost < leave:
             return None
         if segment is not None and segment.fits(cost, urgent=True):
             return segment
-        found = reserve.find(cost + cost // 64 + 2 * BLOCK_BYTES)  # with its header and footer
+        found = reserve.find(cost + cost // 64 + 2 * BLOCK_BYTES)  # including header and footer
         if found is None:
             return None
         writer = self._begin(*found, for_urgent=True)
@@ -160,7 +160,7 @@ class Room:
             self.spares.prepare()
 
     def segment_bytes_now(self) -> int:
-        """How large a segment to begin: on a small disk smaller ones, which are dropped sooner."""
+        """The size of a new segment; smaller on a small disk, so that it is dropped sooner."""
         room = self.disk.free_bytes(self.directory) + self.reserved_bytes
         room += sum(segment.size_bytes for segment in self._catalog.segments if segment.sealed)
         return min(self._segment_bytes, max(_SMALL_SEGMENT_BYTES, room // _SEGMENTS_PER_DISK))
@@ -168,10 +168,9 @@ class Room:
     def _begin(
         self, spare: str | None, capacity: int, *, for_urgent: bool = False
     ) -> SegmentWriter:
-        """Begin the next segment."""
         before = self._catalog.segments
         empty = self._filling if self._filling is not None and self._filling.empty else None
-        if empty is not None:  # the next segment takes its name
+        if empty is not None:  # the next segment has the same name
             before = before[:-1]
         header = SegmentHeader(
             self._log_id,
@@ -192,14 +191,14 @@ class Room:
         return writer
 
     def _replaced(self, empty: SegmentWriter) -> None:
-        """The next segment has the name of one that no record went into, and its file is gone."""
+        """Forget an empty segment whose name, and so its file, the next segment has taken."""
         empty.close()
         self._catalog.drop_last()
         if self._active is empty:
             self._active = None
 
     def _resume_last(self, cost: int) -> SegmentWriter | None:
-        """Go on in the last segment of an earlier session, if there is room in it."""
+        """Continue in the last segment of an earlier session, if there is space in it."""
         found, last = self._tail, self._catalog.segments[-1] if self._catalog.segments else None
         if found is None or last is None or last.staged:
             return None
@@ -223,12 +222,12 @@ class Room:
 
     @property
     def live_bytes(self) -> int:
-        """What is written to the segment that is not sealed yet."""
+        """Bytes written to the open segment."""
         return self._filling.position if self._filling is not None else 0
 
     @property
     def reserved_bytes(self) -> int:
-        """What that segment takes on disk: the room for what is to come is reserved."""
+        """Bytes allocated for the open segment."""
         return self._filling.reserved if self._filling is not None else 0
 
     def _listed(self, writer: SegmentWriter) -> Segment:
