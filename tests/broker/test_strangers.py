@@ -261,3 +261,54 @@ def test_R116_a_body_that_stalls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits, "BODY_STALL_SECONDS_MAX", 0.2)
     with running_broker() as url, _stall(url, STALLED) as link:
         assert link.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+PIPELINED = 1_000
+TALL_BODY = "x" * 1_000_000
+LOOK = b"GET /pillarbox/v1/tall/messages?max=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+RECEIVE = (
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+    b"Content-Type: application/x-amz-json-1.0\r\nContent-Length: %d\r\n\r\n%b"
+)
+
+
+def _receive(queue: str) -> bytes:
+    asked = json.dumps({"QueueUrl": queue, "VisibilityTimeout": 0}).encode()
+    return RECEIVE % (len(asked), asked)
+
+
+@pytest.mark.parametrize("how", ["look", "receive"])
+def test_R116_answers_that_nobody_reads_are_not_made(how: str) -> None:
+    """A thousand requests at once for a megabyte each, by a client that reads nothing."""
+    with Server("--data", "none") as server, Client(server.url) as sqs:
+        queue = sqs("CreateQueue", QueueName="tall")["QueueUrl"]
+        sqs.send(queue, TALL_BODY)
+        before = _memory(server)
+        asked = LOOK if how == "look" else _receive(queue)
+        with _connect(server.url) as link:
+            link.sendall(asked * PIPELINED)
+            for _ in range(20):  # others are served meanwhile
+                assert sqs.counts(queue) is not None
+            _until(lambda: _is_waiting(link))
+            assert _memory(server, "VmHWM") < before + limits.PIPELINED_MAX * 3 * MB + SLACK
+
+
+def _is_waiting(link: socket.socket) -> bool:
+    """Whether the first answer is there, as much of it as fits into the socket."""
+    return bool(select.select([link], [], [], 0)[0])
+
+
+def test_R116_a_client_that_pipelines_gets_every_answer_in_order() -> None:
+    with Server("--data", "none") as server, Client(server.url) as sqs:
+        queue = sqs("CreateQueue", QueueName="tall")["QueueUrl"]
+        sqs.send(queue, TALL_BODY[:300_000])
+        with _connect(server.url) as link:
+            link.sendall(
+                LOOK * 200 + b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+            data = _answer(link)
+        assert data.count(b'"Messages"') == 200
+        assert data.count(b"HTTP/1.1 200 OK") == 201
+        assert data.rfind(b'"Messages"') < data.rfind(b"HTTP/1.1 200 OK")

@@ -35,27 +35,7 @@ Callback = Callable[[], object]
 class Connection(asyncio.Protocol):
     """A connection, from accept to close."""
 
-    __slots__ = (
-        "_clogged",
-        "_closing",
-        "_exchanges",
-        "_handle",
-        "_heads",
-        "_held",
-        "_lingers",
-        "_out",
-        "_parser",
-        "_peer",
-        "_reading",
-        "_secure",
-        "_site",
-        "_streaming",
-        "_transport",
-        "_unflushed",
-        "_unread",
-        "_write",
-        "deadline",
-    )
+    __slots__ = ("_backlog", "_clogged", "_closing", "_exchanges", "_handle", "_heads", "_held", "_lingers", "_out", "_parser", "_peer", "_reading", "_secure", "_site", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -64,6 +44,7 @@ class Connection(asyncio.Protocol):
         self._parser = Parser(site.heads, site.check, self._take, site.loop.time)
         self._held = 0  # bytes of a request that is still arriving
         self._exchanges: deque[Exchange] = deque()
+        self._backlog: deque[tuple[Head, bytes, bool]] = deque()  # requests that have not begun
         self._out: list[bytes] = []
         self._unflushed: list[Callback] = []  # of answers that are not out of this process yet
         self._unread: list[Callback] = []  # of answers that are, and no word since
@@ -96,6 +77,7 @@ class Connection(asyncio.Protocol):
         """
         self._site.forget(self)
         self._closing = True
+        self._backlog.clear()
         self._hold(0)
         self._parser.close()
         if self._streaming is not None:
@@ -172,14 +154,24 @@ class Connection(asyncio.Protocol):
         if self._exchanges or self._site.shows_key(request):
             return  # a client that waits for another answer has shown one
         self._lingers = True
-        self._take(head, b"", False)  # the handler refuses it, in the form of its protocol
+        self._begin(head, b"", False)  # the handler refuses it, in the form of its protocol
         self._closing = True
         self._drop()
 
     # -- answering ---------------------------------------------------------------------------
 
     def _take(self, head: Head, body: bytes, keep_alive: bool) -> None:
-        """A request is here: have it answered, now or later."""
+        """A request is here: have it answered, now or after those before it."""
+        if self._is_full() or self._backlog:
+            self._backlog.append((head, body, keep_alive))
+        else:
+            self._begin(head, body, keep_alive)
+
+    def _is_full(self) -> bool:
+        """Whether the client has to wait for answers, or to read them, before it gets more."""
+        return self._clogged or len(self._exchanges) >= limits.PIPELINED_MAX
+
+    def _begin(self, head: Head, body: bytes, keep_alive: bool) -> None:
         if self._closing:
             return
         method, path, query, headers, _ = head
@@ -194,6 +186,8 @@ class Connection(asyncio.Protocol):
             at_once = answer.after is None and not self._exchanges and not self._clogged
             if at_once and not isinstance(answer, StreamingResponse):
                 self._put(answer, keep_alive, only_head)
+                if len(answer.body) > limits.FLUSH_BYTES:
+                    self.flush()
                 return
             exchange = Exchange(keep_alive, only_head)
             self._exchanges.append(exchange)
@@ -331,8 +325,11 @@ class Connection(asyncio.Protocol):
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
     def _read_on(self) -> None:
-        """Read while there is room for more requests, and the client reads its answers."""
-        wanted = len(self._exchanges) < limits.PIPELINED_MAX and not self._clogged
+        """Go on with requests while there is room for more, and the client reads its answers."""
+        while self._backlog and not self._is_full():
+            self._begin(*self._backlog.popleft())
+            self.flush()
+        wanted = not self._is_full()
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -385,7 +382,8 @@ class Connection(asyncio.Protocol):
             self._site.buffers.hold(self, request)
 
     def _drop(self) -> None:
-        """Free what has arrived of a request that nobody will answer."""
+        """Free what has arrived of requests that nobody will answer."""
+        self._backlog.clear()
         self._parser.drop()
         self._hold(0)
 

@@ -7,7 +7,8 @@ from typing import Final
 HEAD_BYTES_MAX: Final = 16_384
 FIELDS_MAX: Final = 100
 BODY_BYTES_MAX: Final = 8 << 20  # 1 MiB of messages, escaped at its worst
-PIPELINED_MAX: Final = 64
+PIPELINED_MAX: Final = 64  # requests of one connection that are answered at once
+FLUSH_BYTES: Final = 65_536  # an answer of more does not wait for those after it
 HEAD_SECONDS_MAX: Final = 5.0
 BODY_SECONDS_GRACE: Final = 5.0
 BODY_RATE_MIN: Final = 16_384  # bytes a second, after the grace

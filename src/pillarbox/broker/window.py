@@ -6,6 +6,7 @@ Nothing is leased, and nothing is counted.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -15,19 +16,20 @@ import msgspec
 
 from pillarbox.broker import translation
 from pillarbox.broker.errors import SqsError, invalid_value
-from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
 from pillarbox.broker.md5 import md5_of
 from pillarbox.core.queue import Record
 from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
+    from pillarbox.mailbox.desk import Desk
 
 _PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
 _ENDING: Final = "/messages"
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _MESSAGES_MAX: Final = 1_000
-_BYTES_MAX: Final = 16 << 20  # of bodies in one answer
+_BYTES_MAX: Final = 1 << 20  # of bodies in one answer, and one body at the least
 _JSON: Final = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -42,7 +44,7 @@ class Window:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def handle(self, request: Request, path: str) -> Response:
+    def handle(self, request: Request, path: str) -> Answer:
         """`path` is what follows the version: `{queue}/messages`."""
         if not path.endswith(_ENDING):
             return Response(404, b"GET /pillarbox/v1/{queue}/messages?state=ready&max=10\n")
@@ -57,6 +59,9 @@ class Window:
             told = {"__type": error.kind.shape, "message": error.message}
             headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
             return Response(error.kind.status, msgspec.json.encode(told), headers)
+        return asyncio.to_thread(self._show, desk, state, most)  # bodies may be on disk
+
+    def _show(self, desk: Desk, state: str, most: int) -> Response:
         seen = desk.look(state, most)
         found: list[dict[str, Any]] = []
         room = _BYTES_MAX
