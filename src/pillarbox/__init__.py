@@ -39,7 +39,9 @@ if typing.TYPE_CHECKING:
         Undecodable,
     )
     from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
+    from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox
     from pillarbox.mailbox.request import RequestClient
+    from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
     from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
     from pillarbox.pipeline import Pipeline
     from pillarbox.worker import Dispatcher, MainLoop, Worker
@@ -52,6 +54,8 @@ __all__ = [
     "AsyncInMemoryMailbox",
     "AsyncMailbox",
     "AsyncMessage",
+    "AsyncRedisMailbox",
+    "AsyncSQSMailbox",
     "BrokerMailbox",
     "DeadLetter",
     "DeadLetterPolicy",
@@ -73,12 +77,15 @@ __all__ = [
     "MessageBus",
     "Pipeline",
     "ReceiptHandleExpiredError",
+    "RedisMailbox",
     "ReentrantCallError",
     "RequestClient",
     "Retention",
+    "SQSMailbox",
     "SerializationError",
     "Stats",
     "Undecodable",
+    "UnknownOutcomeError",
     "Worker",
     "open_async_mailbox",
     "open_mailbox",
@@ -93,6 +100,8 @@ _HOMES = {
     "AsyncInMemoryMailbox": "pillarbox.mailbox.memory",
     "AsyncMailbox": "pillarbox.mailbox.protocol",
     "AsyncMessage": "pillarbox.mailbox.message",
+    "AsyncRedisMailbox": "pillarbox.mailbox.redis",
+    "AsyncSQSMailbox": "pillarbox.mailbox.sqs",
     "BrokerMailbox": "pillarbox.mailbox.broker",
     "DeadLetter": "pillarbox.mailbox.message",
     "DeadLetterPolicy": "pillarbox.mailbox.protocol",
@@ -114,12 +123,15 @@ _HOMES = {
     "MessageBus": "pillarbox.bus",
     "Pipeline": "pillarbox.pipeline",
     "ReceiptHandleExpiredError": "pillarbox.core.errors",
+    "RedisMailbox": "pillarbox.mailbox.redis",
     "ReentrantCallError": "pillarbox.core.errors",
     "RequestClient": "pillarbox.mailbox.request",
     "Retention": "pillarbox.log",
+    "SQSMailbox": "pillarbox.mailbox.sqs",
     "SerializationError": "pillarbox.core.errors",
     "Stats": "pillarbox.mailbox.protocol",
     "Undecodable": "pillarbox.mailbox.message",
+    "UnknownOutcomeError": "pillarbox.core.errors",
     "Worker": "pillarbox.worker",
     "open_async_mailbox": "pillarbox.mailbox.url",
     "open_mailbox": "pillarbox.mailbox.url",

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from pillarbox import DeadLetterPolicy, MailboxConnectionError, MailboxFullError
+from pillarbox import (
+    DeadLetterPolicy,
+    MailboxConnectionError,
+    MailboxFullError,
+    UnknownOutcomeError,
+)
 from pillarbox.mailbox.redis import (
     AsyncRedisMailbox,
-    OutcomeUnknownError,
     RedisMailbox,
     RefusedError,
 )
@@ -97,7 +101,7 @@ def test_R33_a_lost_answer_to_acknowledge_is_a_typed_error(
     box.send("a")
     (message,) = box.receive()
     proxy.cut_next_answer()
-    with pytest.raises(OutcomeUnknownError, match=box.name) as raised:
+    with pytest.raises(UnknownOutcomeError, match=box.name) as raised:
         message.acknowledge()
     assert isinstance(raised.value, MailboxConnectionError)
     assert raised.value.retryable is False
@@ -123,7 +127,7 @@ def test_R33_asyncio_tries_again_alike(proxy: CuttingProxy) -> None:
             messages = await box.receive(max_messages=10)
             assert [m.body for m in messages] == ["a", "b"]
             proxy.cut_next_answer()
-            with pytest.raises(OutcomeUnknownError):
+            with pytest.raises(UnknownOutcomeError):
                 await messages[0].acknowledge()
 
     asyncio.run(case())

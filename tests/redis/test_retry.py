@@ -14,8 +14,9 @@ from pillarbox import (
     MailboxError,
     MailboxFullError,
     MailboxStorageError,
+    UnknownOutcomeError,
 )
-from pillarbox.mailbox.redis import OutcomeUnknownError, RefusedError
+from pillarbox.mailbox.redis import RefusedError
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.retry import Attempts
 
@@ -58,7 +59,7 @@ def test_R33_what_passes_is_tried_again_and_surely_was_not_done(text: str) -> No
     assert wanted.doubtful is False
     with pytest.raises(MailboxConnectionError, match="nothing was changed") as raised:
         Attempts(wanted, 0).after(read(text), sent=True)
-    assert not isinstance(raised.value, OutcomeUnknownError)
+    assert not isinstance(raised.value, UnknownOutcomeError)
 
 
 @pytest.mark.parametrize(("text", "error"), FINAL)
@@ -68,7 +69,7 @@ def test_R22_what_does_not_pass_is_an_error_at_once(text: str, error: type[Mailb
 
 
 def test_R33_a_line_that_was_cut_leaves_a_doubt_only_if_something_was_sent() -> None:
-    for sent, error in ((False, MailboxConnectionError), (True, OutcomeUnknownError)):
+    for sent, error in ((False, MailboxConnectionError), (True, UnknownOutcomeError)):
         wanted = call()
         Attempts(wanted, 15).after(LostError("Connection closed by server."), sent)
         assert wanted.doubtful is sent

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from pillarbox.broker.http import Gate
+from pillarbox.core.errors import UnknownOutcomeError
 from pillarbox.mailbox.broker import wire
-from pillarbox.mailbox.broker.errors import UnknownOutcomeError
 
 _CHANNELS_MAX: Final = 100_000
 _BYTES_MAX: Final = 64 << 20

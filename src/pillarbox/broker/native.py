@@ -25,14 +25,18 @@ from pillarbox.broker.rights import NATIVE
 from pillarbox.broker.translation import group_of
 from pillarbox.broker.window import Window
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxError, MailboxStorageError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxError,
+    MailboxStorageError,
+    UnknownOutcomeError,
+)
 from pillarbox.core.queue import Extra, Lease, Settings
 from pillarbox.log import LogError
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.errors import (
     AccessDeniedError,
     QueueNotFoundError,
-    UnknownOutcomeError,
     failed,
 )
 from pillarbox.mailbox.desk import SLICE, Desk

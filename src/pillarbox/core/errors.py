@@ -8,7 +8,8 @@ MailboxError
 ├── MailboxClosedError           the mailbox was closed
 ├── ReentrantCallError           a signal handler interrupted the call that it needs
 ├── MailboxStorageError          the disk under the mailbox failed; it is read-only now
-└── MailboxConnectionError       the server behind the mailbox can't be reached
+├── MailboxConnectionError       the server can't be reached; nothing was changed
+└── UnknownOutcomeError          the answer was lost: it may have been done, or not
 """
 
 from __future__ import annotations
@@ -81,11 +82,22 @@ class MailboxStorageError(MailboxError):
 
 
 class MailboxConnectionError(MailboxError):
-    """The server behind the mailbox can't be reached."""
+    """The server behind the mailbox can't be reached; nothing was changed."""
 
     sqs_code = "ServiceUnavailable"
     http_status = 503
     retryable = True
+
+
+class UnknownOutcomeError(MailboxError):
+    """The connection broke before the answer came: it may have been done, or not.
+
+    Look (`stats`, `peek`) before you ask again, or send with a `deduplication_id`, which makes
+    a repeated send harmless.
+    """
+
+    sqs_code = "ServiceUnavailable"
+    http_status = 503
 
 
 def _brief(value: object, length_max: int = 80) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from pillarbox.closing import AsyncClosing
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Lease
+from pillarbox.mailbox.iteration import AsyncIteration
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.message import AsyncMessage, Details, Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
@@ -18,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncLocalMailbox(AsyncClosing, Generic[T]):
+class AsyncLocalMailbox(AsyncIteration[T], AsyncClosing, Generic[T]):
     """`LocalMailbox` for asyncio. It belongs to the event loop that first uses it."""
 
     def __init__(self, mailbox: LocalMailbox[T]) -> None:

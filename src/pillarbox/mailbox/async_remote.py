@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from pillarbox.closing import AsyncClosing
+from pillarbox.mailbox.iteration import AsyncIteration
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.remote import RemoteParts
@@ -17,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AsyncRemoteMailbox(RemoteParts[T], AsyncClosing, Generic[T]):
+class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generic[T]):
     """A mailbox behind a server, for asyncio.
 
     It is opened by its first verb, by `async with`, or by `await mailbox.open()`, and belongs to

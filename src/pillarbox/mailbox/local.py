@@ -17,10 +17,12 @@ from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings
 from pillarbox.mailbox.answers import REPLY_TO, answer, dropped, reads_json
 from pillarbox.mailbox.desk import SLICE, Desk
+from pillarbox.mailbox.iteration import Iteration
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.reading import Reader
 from pillarbox.mailbox.store import Store, no_queue
+from pillarbox.mailbox.verbs import no_target
 from pillarbox.mutex import now_or_soon
 
 T = TypeVar("T")
@@ -65,7 +67,7 @@ def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     return desk
 
 
-class LocalMailbox(Reader[T], Closing, Generic[T]):
+class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
     """A mailbox whose queue lives in this process."""
 
     def __init__(
@@ -267,6 +269,8 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
         self._refuse_if_closed()
         if to is not None and limits.queue_name(to, "to") == self.name:
             raise InvalidParameterError("to", to, "the name of another mailbox")
+        if to is not None and to not in self._store.desks:
+            raise no_target(to)
         keys = None if ids is None else iter(self._keys(ids))
         left = self._desk.counts()[0] - skip if keys is None else 0
         left = left if limit is None else min(left, limit)
@@ -295,7 +299,7 @@ class LocalMailbox(Reader[T], Closing, Generic[T]):
                 continue
             death = record.extra.death if record.extra is not None else None
             target = to if to is not None or death is None else death.source
-            if target is not None:
+            if target is not None and target in self._store.desks:  # else it stays where it is
                 moves.setdefault(target, []).append(record.key)
         if allow is not None:
             allow(moves)

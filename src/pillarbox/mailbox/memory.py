@@ -41,7 +41,7 @@ class MemoryOptions(LocalOptions, total=False):
 _OPTIONS = tuple(MemoryOptions.__annotations__)
 
 
-def _acknowledge(message: Delivered[Any], strict: bool = False) -> bool:
+def _acknowledge(message: Delivered[Any], *, strict: bool = False) -> bool:
     """The work is done: delete the message."""
     lease: Lease = message._delivery
     token, give, clock, queue, lines, _ = message._mailbox._settling
@@ -85,7 +85,7 @@ class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=
     async def acknowledge(self, *, strict: bool = False) -> bool:
         """The work is done: delete the message."""
         self._mailbox._here()
-        return _acknowledge(self, strict)
+        return _acknowledge(self, strict=strict)
 
 
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):

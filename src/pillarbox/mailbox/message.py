@@ -178,7 +178,7 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
     `ReceiptHandleExpiredError` instead.
     """
 
-    def acknowledge(self, strict: bool = False) -> bool:
+    def acknowledge(self, *, strict: bool = False) -> bool:
         """The work is done: delete the message."""
         answer: bool = self._mailbox._acknowledge(self._delivery)
         return self._strictly(answer, "acknowledge") if strict else answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType, UnionType
 from typing import (
     Literal,
@@ -138,6 +138,15 @@ class Mailbox(Protocol[T]):
     ) -> Sequence[Message[T]]:
         """Lease up to `max_messages`; waits for the first one, never for a full batch."""
 
+    def messages(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 20,
+    ) -> Iterator[Message[T]]:
+        """Receive messages one after the other, until the mailbox is closed."""
+
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
         """Delete these in one step; False for each whose delivery is over."""
 
@@ -247,6 +256,15 @@ class AsyncMailbox(Protocol[T]):
         wait_time_seconds: float = 0,
     ) -> Sequence[AsyncMessage[T]]:
         """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+
+    def messages(
+        self,
+        *,
+        max_messages: int = 1,
+        visibility_timeout: float = 30,
+        wait_time_seconds: float = 20,
+    ) -> AsyncIterator[AsyncMessage[T]]:
+        """Receive messages one after the other, until the mailbox is closed."""
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
         """Delete these in one step; False for each whose delivery is over."""

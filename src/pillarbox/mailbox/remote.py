@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, get_args
 from pillarbox import notebook
 from pillarbox.closing import Closing
 from pillarbox.codec import codec_for
+from pillarbox.mailbox.iteration import Iteration
 from pillarbox.mailbox.message import Details, Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Connection, Verb, run_sync
@@ -81,7 +82,7 @@ class RemoteParts(Generic[T]):
         return self._verbs.details(delivery)
 
 
-class RemoteMailbox(RemoteParts[T], Closing, Generic[T]):
+class RemoteMailbox(RemoteParts[T], Iteration[T], Closing, Generic[T]):
     """A mailbox behind a server, safe from any thread."""
 
     _kind = Message

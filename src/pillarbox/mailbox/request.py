@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.closing import Closing
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxConnectionError, MailboxError
+from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
 from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, new_reply_queue
@@ -292,7 +292,10 @@ class RequestClient(Closing, Generic[Req, Rep]):
         try:
             if messages:
                 self._replies.acknowledge_many(messages)
-        except MailboxConnectionError as error:  # they come again, and are dropped then
+        except (
+            MailboxConnectionError,
+            UnknownOutcomeError,
+        ) as error:  # they come again, and are dropped then
             logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
 
     def _strays(self) -> list[Message[Rep]]:

@@ -270,6 +270,11 @@ class Verbs(ABC, Generic[T, D]):
         )
 
 
+def no_target(to: str) -> InvalidParameterError:
+    """What a redrive to a queue that is missing raises: it creates none."""
+    return InvalidParameterError("to", to, "the name of a queue that exists; create it first")
+
+
 def user_attributes(noted: Mapping[str, str] | None) -> Mapping[str, str]:
     """The attributes that a user wrote, without those of our own."""
     if not noted:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pillarbox import MailboxConnectionError, open_async_mailbox, open_mailbox
-from pillarbox.mailbox.broker import QueueNotFoundError, UnknownOutcomeError
+from pillarbox import MailboxConnectionError, UnknownOutcomeError, open_async_mailbox, open_mailbox
+from pillarbox.mailbox.broker import QueueNotFoundError
 from pillarbox.mailbox.broker import retry as retry_module
 from pillarbox.mailbox.broker.admin import delete_queue
 from pillarbox.mailbox.broker.retry import Attempts

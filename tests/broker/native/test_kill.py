@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from pillarbox import MailboxConnectionError, open_mailbox
-from pillarbox.mailbox.broker import UnknownOutcomeError
+from pillarbox import MailboxConnectionError, UnknownOutcomeError, open_mailbox
 from tests.broker.native.support import until
 
 ROOT = Path(__file__).parents[3]

@@ -6,11 +6,7 @@ from typing import Any
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.broker.address import address_of
-from pillarbox.mailbox.broker.errors import (
-    AccessDeniedError,
-    QueueNotFoundError,
-    UnknownOutcomeError,
-)
+from pillarbox.mailbox.broker.errors import AccessDeniedError, QueueNotFoundError
 from pillarbox.mailbox.broker.mailbox import (
     AsyncBrokerMailbox,
     BrokerMailbox,
@@ -23,7 +19,6 @@ __all__ = [
     "BrokerMailbox",
     "BrokerOptions",
     "QueueNotFoundError",
-    "UnknownOutcomeError",
     "open_async_url",
     "open_url",
 ]

@@ -5,19 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pillarbox.core import errors
-from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError, MailboxError
+from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.broker.wire import Failed
-
-
-class UnknownOutcomeError(MailboxConnectionError):
-    """The connection broke before the answer came, and the broker can't tell any more.
-
-    It was restarted, or can't be reached. What was asked may have been done or not: look
-    (`stats`, `peek`) before it is asked again, or send with a `deduplication_id`, which makes
-    a repeated send harmless.
-    """
-
-    retryable: ClassVar[bool] = False
 
 
 class QueueNotFoundError(MailboxError):
@@ -44,7 +33,7 @@ _TYPES: dict[str, type[MailboxError]] = {
         errors.MailboxClosedError,
         errors.MailboxStorageError,
         errors.MailboxConnectionError,
-        UnknownOutcomeError,
+        errors.UnknownOutcomeError,
         QueueNotFoundError,
         AccessDeniedError,
     )

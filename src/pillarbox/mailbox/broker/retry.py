@@ -14,10 +14,15 @@ from typing import Any
 
 from msgspec import MsgspecError
 
-from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError, MailboxError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxConnectionError,
+    MailboxError,
+    UnknownOutcomeError,
+)
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer
-from pillarbox.mailbox.broker.errors import AccessDeniedError, UnknownOutcomeError
+from pillarbox.mailbox.broker.errors import AccessDeniedError
 from pillarbox.mailbox.broker.wire import (
     REQUEST_BYTES_MAX,
     Command,
@@ -87,7 +92,7 @@ class Attempts:
     def _request(self, commands: Sequence[Command], instance: str) -> bytes:
         return encode(Request(self._identity, self._number, instance, commands))  # type: ignore[arg-type]
 
-    def _gave_up(self, error: Exception, began: bool) -> MailboxConnectionError:
+    def _gave_up(self, error: Exception, began: bool) -> MailboxError:
         why = str(error) or type(error).__name__
         where = f"the broker at {self._address.origin} can't be reached ({why})"
         if began and not all(map(repeatable, self._commands)):
@@ -97,7 +102,7 @@ class Attempts:
             )
         there = f" in queue {self._queue!r}" if self._queue else ""
         return MailboxConnectionError(
-            f"{where}; nothing was changed{there}: see that the broker runs"
+            f"{where}; nothing was changed{there}: check that the broker is running"
         )
 
 

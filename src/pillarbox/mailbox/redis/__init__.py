@@ -13,7 +13,7 @@ from pillarbox.extras import extra
 with extra("redis", "a mailbox on Redis"):
     import redis as _redis
 
-from pillarbox.mailbox.redis.errors import NotReplicatedError, OutcomeUnknownError, RefusedError
+from pillarbox.mailbox.redis.errors import NotReplicatedError, RefusedError
 from pillarbox.mailbox.redis.mailbox import AsyncRedisMailbox, RedisMailbox
 from pillarbox.mailbox.redis.options import RedisOptions, servers_of_url
 from pillarbox.mailbox.redis.queues import delete_queue, list_queues
@@ -21,7 +21,6 @@ from pillarbox.mailbox.redis.queues import delete_queue, list_queues
 __all__ = [
     "AsyncRedisMailbox",
     "NotReplicatedError",
-    "OutcomeUnknownError",
     "RedisMailbox",
     "RedisOptions",
     "RefusedError",

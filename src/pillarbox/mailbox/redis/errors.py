@@ -1,25 +1,16 @@
 """What can go wrong between a mailbox and its Redis beside what any mailbox may raise.
 
-MailboxConnectionError
-├── OutcomeUnknownError    the answer was lost: the verb may have been done, or not
+UnknownOutcomeError
 └── NotReplicatedError     it was done, but too few replicas have confirmed it
 """
 
 from __future__ import annotations
 
-from pillarbox.core.errors import MailboxConnectionError, MailboxError
+from pillarbox.core.errors import MailboxError, UnknownOutcomeError
 
 
-class OutcomeUnknownError(MailboxConnectionError):
-    """The connection was lost before the answer came: it may have been done, or not."""
-
-    retryable = False
-
-
-class NotReplicatedError(MailboxConnectionError):
+class NotReplicatedError(UnknownOutcomeError):
     """It was done on the master, but too few replicas confirmed it in time."""
-
-    retryable = False
 
 
 class RefusedError(MailboxError):

@@ -2,7 +2,7 @@
 
 A call that surely did not happen is tried again without a second thought. One whose answer was
 lost is marked as doubtful first: a script knows a send that it has seen, and a verb that then
-answers False raises `OutcomeUnknownError`.
+answers False raises `UnknownOutcomeError`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pillarbox.core.errors import (
     MailboxError,
     MailboxFullError,
     MailboxStorageError,
+    UnknownOutcomeError,
 )
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.errors import OutcomeUnknownError, RefusedError
+from pillarbox.mailbox.redis.errors import RefusedError
 
 _PAUSE_SECONDS = 0.01  # before the second try; then doubled, and less by chance
 _PAUSE_SECONDS_MAX = 0.5
@@ -67,14 +68,14 @@ class Attempts:
     def _give_up(self, error: Exception) -> float:
         queue = self._call.queue
         if self._call.doubtful:
-            raise OutcomeUnknownError(
+            raise UnknownOutcomeError(
                 f"mailbox {queue!r}: the connection to Redis was lost and could not be made again "
                 f"within {self._seconds:g} seconds ({error}); what was asked may have been done "
                 "or not: look before you repeat it, or send with a deduplication_id"
             ) from error
         raise MailboxConnectionError(
             f"mailbox {queue!r}: Redis can't be reached, for {self._seconds:g} seconds now "
-            f"({error}); nothing was changed: see that the server runs, then try again"
+            f"({error}); nothing was changed: check that the server is running, then try again"
         ) from error
 
     def _refusal(self, error: Exception) -> MailboxError:
@@ -92,7 +93,8 @@ class Attempts:
             )
         if isinstance(error, _HOPELESS):
             return MailboxConnectionError(
-                f"mailbox {queue!r}: Redis lets us not in ({error}): check user and password"
+                f"mailbox {queue!r}: Redis refused our credentials ({error}): check the user and "
+                "the password"
             )
         if _DISTRUST in text:
             return MailboxConnectionError(

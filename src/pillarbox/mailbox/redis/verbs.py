@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pillarbox.core import limits
+from pillarbox.core.errors import UnknownOutcomeError
 from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.redis import wire
-from pillarbox.mailbox.redis.errors import OutcomeUnknownError
 from pillarbox.mailbox.redis.keys import DEAD
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.queues import delete
 from pillarbox.mailbox.redis.receiving import Receiver
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
-from pillarbox.mailbox.verbs import Where
+from pillarbox.mailbox.verbs import Where, no_target
 
 T = TypeVar("T")
 
@@ -58,6 +58,10 @@ def _found(reply: list[Any]) -> list[tuple[bytes, bytes, bytes | None, bytes | N
     return list(zip(taken[::2], taken[1::2], values, states, strict=True))
 
 
+def _exists(queue: RedisQueue) -> Verb[bool]:
+    return bool((yield queue.command("EXISTS", queue.keys.key("queue"))))
+
+
 class RedisVerbs(Receiver[T], Generic[T]):
     """The verbs of one mailbox object."""
 
@@ -75,7 +79,8 @@ class RedisVerbs(Receiver[T], Generic[T]):
         """These settings are for a new queue, the dead letters and the journal for any."""
         queue, wanted = self.queue, self.wanted
         if not wanted.get("create", True):
-            yield from self._check_queue(queue)
+            if not (yield from _exists(queue)):
+                raise no_queue(queue.name)
             self.settings = yield from queue.declare()
             return
         own = {"redelivery": wanted.get("redelivery", "tail"), "capacity": wanted.get("capacity")}
@@ -85,10 +90,6 @@ class RedisVerbs(Receiver[T], Generic[T]):
             yield from queue.declare(**own)
             yield from queue.set_dead_letters(dead, policy.max_deliveries)
         self.settings = yield from queue.declare(**own, journal=wanted.get("journal", False))
-
-    def _check_queue(self, queue: RedisQueue) -> Verb[None]:
-        if not (yield queue.command("EXISTS", queue.keys.key("queue"))):
-            raise no_queue(queue.name)
 
     def keep_for_answers(self) -> Verb[None]:
         """The queue is there, and stays for a while."""
@@ -128,7 +129,7 @@ class RedisVerbs(Receiver[T], Generic[T]):
         answers, on_the_way = (reply, 0) if argument is None else reply
         result = [answer == _YES for answer in answers]
         if call.doubtful and not all(result):
-            raise OutcomeUnknownError(
+            raise UnknownOutcomeError(
                 f"mailbox {self.queue.name!r}: the connection was lost while {len(result):,} "
                 f"deliveries were settled ({script}), and {result.count(False):,} of them are over "
                 "now: by this very call, or because their leases ran out; if it matters, look"
@@ -190,12 +191,14 @@ class RedisVerbs(Receiver[T], Generic[T]):
     def _redrive(
         self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
     ) -> Verb[int]:
-        if to is not None:
-            yield from self._check_queue(self.queue.beside(to))
+        if to is not None and not (yield from _exists(self.queue.beside(to))):
+            raise no_target(to)
         wanted = None if ids is None else [each.encode() for each in ids]
         yield from self._let_all_happen()
         if wanted is None or where is not None:
             wanted = yield from self._choose(wanted, where, mailbox)
+        if to is None:
+            wanted = yield from self._with_source(wanted)
         count = 0
         for first in range(0, len(wanted), _PAGE):
             call = self.queue.call("redrive", to or "", *wanted[first : first + _PAGE])
@@ -204,6 +207,24 @@ class RedisVerbs(Receiver[T], Generic[T]):
             if on_the_way:
                 yield from self.queue.carry()
         return count
+
+    def _with_source(self, ids: list[bytes]) -> Verb[list[bytes]]:
+        """Those of these messages whose source still exists: a redrive creates no queue."""
+        exists: dict[str, bool] = {}
+        kept = []
+        for first in range(0, len(ids), _PAGE):
+            page = ids[first : first + _PAGE]
+            raw = yield self.queue.command("HMGET", self.queue.keys.key("states"), *page)
+            for message_id, state in zip(page, map(wire.state_of, raw), strict=True):
+                letter = wire.dead_letter(state) if state is not None else None
+                if letter is None:
+                    continue
+                if letter.source not in exists:
+                    there = yield from _exists(self.queue.beside(letter.source))
+                    exists[letter.source] = there
+                if exists[letter.source]:
+                    kept.append(message_id)
+        return kept
 
     def _choose(
         self, wanted: list[bytes] | None, where: Where | None, mailbox: Any

@@ -125,11 +125,12 @@ def details(delivery: Delivery) -> Details:
         group=state.group if state is not None else None,
         reply_to=noted.get(REPLY_TO),
         in_reply_to=noted.get(IN_REPLY_TO),
-        dead_letter=_dead_letter(state) if state is not None else None,
+        dead_letter=dead_letter(state) if state is not None else None,
     )
 
 
-def _dead_letter(state: State) -> DeadLetter | None:
+def dead_letter(state: State) -> DeadLetter | None:
+    """Why a message died, if it did."""
     attempts, death = _unpack(state.rest) if state.rest else (None, None)
     if not death:
         return None

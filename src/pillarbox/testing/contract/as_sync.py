@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from pillarbox.mailbox.message import AsyncMessage
@@ -120,6 +120,18 @@ class SyncFace:
 
     def receive(self, **options: Any) -> Sequence[Any]:
         return self._faces(self._loop.call(self._mailbox.receive(**options)))
+
+    def messages(self, **options: Any) -> Iterator[Any]:
+        messages: Any = self._mailbox.messages(**options)
+
+        async def following() -> AsyncMessage[Any] | None:
+            return await anext(messages, None)
+
+        try:
+            while (message := self._loop.call(following())) is not None:
+                yield SyncMessage(message, self._loop.call)
+        finally:
+            self._loop.call(messages.aclose())
 
     def acknowledge_many(self, messages: Iterable[Any]) -> list[bool]:
         return self._loop.call(self._mailbox.acknowledge_many(_behind(messages)))

@@ -10,6 +10,7 @@ from pillarbox.testing.contract.cases.declaring import Declaring
 from pillarbox.testing.contract.cases.deduplication import Deduplication
 from pillarbox.testing.contract.cases.groups import Groups
 from pillarbox.testing.contract.cases.handles import Handles
+from pillarbox.testing.contract.cases.iterating import Iterating
 from pillarbox.testing.contract.cases.leases import Leases
 from pillarbox.testing.contract.cases.messages import Messages
 from pillarbox.testing.contract.cases.ordering import Ordering
@@ -28,6 +29,7 @@ class MailboxContract(
     Declaring,
     Sending,
     Receiving,
+    Iterating,
     Messages,
     Leases,
     Handles,

@@ -201,3 +201,12 @@ class Redriving(Case):
         dead.send("put here by hand")
         assert dead.redrive() == 0
         assert self.one(dead).body == "put here by hand"
+
+    @needs(Capability.REDRIVE_BY_CHOICE)
+    def test_R39_a_redrive_creates_no_queue(self) -> None:
+        _, dead, _ = self.dead("a")
+        for _ in range(2):
+            with pytest.raises(InvalidParameterError, match="exists"):
+                dead.redrive(to="nobody-has-made-this")
+        self.counts(dead, 1)
+        assert self.one(dead).body == "a"
