@@ -73,7 +73,7 @@ def test_R33_a_line_that_was_cut_leaves_a_doubt_only_if_something_was_sent() -> 
         wanted = call()
         Attempts(wanted, 15).after(LostError("Connection closed by server."), sent)
         assert wanted.doubtful is sent
-        with pytest.raises(MailboxConnectionError) as raised:
+        with pytest.raises(MailboxError) as raised:
             Attempts(wanted, 0).after(LostError("Connection closed by server."), sent)
         assert type(raised.value) is error
 

@@ -127,6 +127,7 @@ def test_R25_fake_expires_only_its_own_messages() -> None:
 VERBS: dict[str, Callable[[FakeMailbox[str]], object]] = {
     "send": lambda box: box.send("b"),
     "send_many": lambda box: box.send_many(["b"]),
+    "messages": lambda box: next(box.messages()),
     "receive": lambda box: box.receive(),
     "acknowledge_many": lambda box: box.acknowledge_many([]),
     "nack_many": lambda box: box.nack_many([]),

@@ -167,7 +167,9 @@ def test_R9_every_mailbox_has_the_shape_of_the_protocol(kind: Any) -> None:
 def test_R9_every_async_mailbox_has_the_shape_of_the_protocol() -> None:
     assert isinstance(AsyncInMemoryMailbox("box", str), AsyncMailbox)
     for name in VERBS:
-        if name not in ("name", "closed", "dead_letters"):
+        if name == "messages":
+            assert inspect.isasyncgenfunction(AsyncInMemoryMailbox.messages)
+        elif name not in ("name", "closed", "dead_letters"):
             assert inspect.iscoroutinefunction(getattr(AsyncInMemoryMailbox, name))
 
 
