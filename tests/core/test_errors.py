@@ -19,6 +19,7 @@ WIRE = {
     "ReentrantCallError": ("InternalFailure", 500, False),
     "MailboxStorageError": ("InternalFailure", 500, False),
     "MailboxConnectionError": ("ServiceUnavailable", 503, True),
+    "UnknownOutcomeError": ("ServiceUnavailable", 503, False),
 }
 
 
