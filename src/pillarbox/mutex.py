@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeAlias
 
 from pillarbox.core.errors import ReentrantCallError
 
 P = ParamSpec("P")
 
 _RLock: Any = type(threading.RLock())
+RLock: TypeAlias = Any  # with `_is_owned()`, which the type stubs leave out
 
 
 class Mutex(_RLock):  # type: ignore[misc]
@@ -28,6 +29,16 @@ class Mutex(_RLock):  # type: ignore[misc]
             if self._is_owned():
                 self.release()
             raise
+
+
+def not_reentrant(lock: RLock) -> RLock:
+    """`with not_reentrant(lock):` raises `ReentrantCallError` if this thread has the lock.
+
+    `with` acquires and releases it in C: a signal handler that raises can't leave it locked.
+    """
+    if lock._is_owned():
+        raise reentrant_call()
+    return lock
 
 
 def reentrant_call() -> ReentrantCallError:

@@ -110,8 +110,7 @@ class Leases:
         The hot path calls this, too: the count is right wherever a signal handler may raise.
         """
         lines = self._lines
-        living = sum(map(len, lines.values())) - self.stale
-        if not living or self.stale > STALE_MAX + living:
+        if self.stale > STALE_MAX and self.stale > STALE_MAX + len(self) - len(self.unusual):
             for timeout, line in list(lines.items()):
                 standing = deque(filter(_stands, line))
                 ended = len(line) - len(standing)

@@ -7,8 +7,12 @@ Never synced: if the writer has died, readers check the frames themselves.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from pillarbox.log.disk import Disk, SharedWord, has_no_space
+
+if TYPE_CHECKING:
+    from pillarbox.log.readable_log import Watchers
 
 FILE = "confirmed"
 _WORD = struct.Struct("<QQ")
@@ -16,8 +20,9 @@ _MASK = (1 << 64) - 1
 
 
 class ConfirmedWriter:
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, watchers: Watchers) -> None:
         self._shared_word: SharedWord | None = None
+        self._watchers = watchers
         try:
             self._shared_word = disk.shared_word(f"{directory}/{FILE}", write=True)
         except OSError as error:  # a full disk: readers use the frames
@@ -27,6 +32,8 @@ class ConfirmedWriter:
     def set(self, index: int) -> None:
         if self._shared_word is not None:
             self._shared_word.set(_WORD.pack(index, index ^ _MASK))
+        if self._watchers.parked:
+            self._watchers.notify()
 
     def close(self) -> None:
         if self._shared_word is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pillarbox.log.writer import Writer
+from pillarbox.mutex import not_reentrant
 
 
 class DiskSpace:
@@ -23,15 +24,15 @@ class DiskSpace:
 
     def reserve(self, size_bytes: int) -> None:
         """Reserve space for urgent records; while that fails, the log counts as full."""
-        with self._writer.lock:
+        with not_reentrant(self._writer.lock):
             self._writer.reserve_for_urgent(size_bytes)
 
     def check(self) -> bool:
         """Whether a full disk has space again for a record like the last one refused."""
-        with self._writer.lock:
+        with not_reentrant(self._writer.lock):
             return self._writer.check_space()
 
     def release(self, size_bytes: int, leave: int) -> bool:
         """Free this much of the reserve, if at least `leave` bytes of it remain."""
-        with self._writer.lock:
+        with not_reentrant(self._writer.lock):
             return self._writer.reserve.release(size_bytes, leave)

@@ -19,7 +19,7 @@ from typing import Any
 from pillarbox.log.errors import LogError
 from pillarbox.log.group import Group, decide, nothing, notify_all, remove_waiter, wake_one
 from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
-from pillarbox.mutex import Mutex, reentrant_call
+from pillarbox.mutex import RLock, not_reentrant, reentrant_call
 
 #: How long lazy records may stay in memory.
 LAZY_SECONDS = 0.05
@@ -27,8 +27,9 @@ GROUP_BYTES_MAX = 8 << 20
 #: At level memory, write at once when this much is buffered.
 BUFFER_BYTES = 1 << 20
 
-_CONFIRMED = Group(0, None)
-_CONFIRMED.done = True
+#: The group of a ticket that is confirmed already.
+CONFIRMED = Group(0, None)
+CONFIRMED.done = True
 
 
 class Ticket:
@@ -57,10 +58,6 @@ class Ticket:
         """Call `callback(ticket)` when done, on the committing thread, or at once."""
         self._commit.when_done(self._group, lambda: callback(self))
 
-    def already_confirmed(self) -> Ticket:
-        """A confirmed ticket for the same records: at level memory, buffered means confirmed."""
-        return confirmed_ticket(self._commit, self.first_index, self.count)
-
     def exception(self) -> Exception | None:
         """The error, or None."""
         return self._group.error
@@ -72,11 +69,6 @@ class Ticket:
         if group.error is not None:
             raise group.error
         return self.first_index
-
-
-def confirmed_ticket(commit: GroupCommit, first_index: int, count: int) -> Ticket:
-    """A ticket that is confirmed already."""
-    return Ticket(commit, _CONFIRMED, first_index, count)
 
 
 _NOBODY, _APPOINTED = 0, -1  # not thread idents
@@ -92,7 +84,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        lock: Mutex,
+        lock: RLock,
         write: Callable[[Group], None],
         poison: Callable[[BaseException], LogError],
     ) -> None:
@@ -107,7 +99,7 @@ class GroupCommit:
         self._thread: threading.Thread | None = None
         self._call = threading.Semaphore(0)
         self._called = False
-        self._armed = False
+        self.armed = False
         self._stopping = False
 
     def refuse_if_engaged(self) -> None:
@@ -138,7 +130,7 @@ class GroupCommit:
     def _lead_or_park(self, group: Group, me: int, timeout: float | None) -> None:
         parked = threading.Lock()
         parked.acquire()
-        with self._lock:
+        with not_reentrant(self._lock):
             if group.decided():
                 return
             leads = not self.leader
@@ -167,7 +159,7 @@ class GroupCommit:
             self._lead(group)
 
     def when_done(self, group: Group, callback: Callable[[], object]) -> None:
-        with self._lock:
+        with not_reentrant(self._lock):
             if not group.done:
                 group.callbacks.append(callback)
                 self._call_thread()
@@ -178,7 +170,7 @@ class GroupCommit:
         """A future of the running loop; one call_soon serves a whole group."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        with self._lock:
+        with not_reentrant(self._lock):
             if group.done:
                 future.set_result(None)
             else:
@@ -197,24 +189,19 @@ class GroupCommit:
 
     def arm(self) -> None:
         """Lock held: have the background thread write lazy records soon."""
-        if not self._armed:
-            self._armed = True
+        self.armed = True
+        self._call_thread()
+
+    def write_soon(self, group: Group) -> None:
+        """Lock held: have the background thread write a large group at once."""
+        if not group.callbacks:
+            group.callbacks.append(nothing)
             self._call_thread()
 
     @property
     def idle(self) -> bool:
         """Lock held: nothing is pending and nobody leads."""
         return not self.leader and not self.groups
-
-    def buffered(self, ticket: Ticket) -> None:
-        """Level memory: write the buffer soon, or now if it is large."""
-        with self._lock:
-            group = ticket._group
-            if group.payload_bytes > BUFFER_BYTES and not group.callbacks:
-                group.callbacks.append(nothing)
-                self._call_thread()
-            else:
-                self.arm()
 
     def take_unawaited(self, segment: SegmentWriter, cost: int) -> bool:
         """Lock held: take the pending group if nobody waits for it and it fits; else False."""
@@ -228,7 +215,7 @@ class GroupCommit:
 
     def end_lead(self) -> None:
         """End the lead of `Writer.write_now`."""
-        with self._lock:
+        with not_reentrant(self._lock):
             if self.under_way is None and not self.groups:
                 self.leader = _NOBODY
                 self.engaged.pop(get_ident(), None)
@@ -243,7 +230,7 @@ class GroupCommit:
     def _lead(self, target: Group | None) -> None:
         """Write groups in order until `target` (or all) are done, then hand over."""
         while True:
-            with self._lock:
+            with not_reentrant(self._lock):
                 group = self.under_way = self.groups[0]
                 self.groups.popleft()
             error: Exception | None = None
@@ -260,7 +247,7 @@ class GroupCommit:
         """Complete the current group, or fail all groups; hand over first if `release`."""
         decided: list[Group] = []
         try:
-            with self._lock:
+            with not_reentrant(self._lock):
                 if self.under_way is not None:
                     decided = [self.under_way]
                 if error is not None:
@@ -287,12 +274,12 @@ class GroupCommit:
 
     def newest(self) -> Group:
         """The last group that is not done; a confirmed one if all are."""
-        with self._lock:
+        with not_reentrant(self._lock):
             if self.groups:
                 return self.groups[-1]
             if self.leader and self.under_way is None:
                 self.under_way = Group(0, None)
-            return self.under_way or _CONFIRMED
+            return self.under_way or CONFIRMED
 
     def drain(self) -> None:
         """Return when everything submitted so far is done."""
@@ -310,13 +297,13 @@ class GroupCommit:
 
     def _run(self) -> None:
         while not self._stopping:
-            timeout = LAZY_SECONDS if self._armed else None
+            timeout = LAZY_SECONDS if self.armed else None
             self._call.acquire(timeout=timeout)
-            with self._lock:
+            with not_reentrant(self._lock):
                 called, self._called = self._called, False
-                due = not called and self._armed
+                due = not called and self.armed
                 if due:
-                    self._armed = False
+                    self.armed = False
                 wanted = any(group.wanted for group in self.groups)
                 lead = bool(self.groups) and not self.leader and (due or wanted)
                 if lead:

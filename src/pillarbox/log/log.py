@@ -12,11 +12,11 @@ import itertools
 import logging
 import os
 import secrets
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from threading import get_ident
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -26,7 +26,7 @@ from pillarbox.log.confirmed import ConfirmedWriter
 from pillarbox.log.disk import Disk, RealDisk, make_directory, opened, sync
 from pillarbox.log.disk_space import DiskSpace
 from pillarbox.log.errors import LogError, LogPoisonedError
-from pillarbox.log.group_commit import Ticket, confirmed_ticket
+from pillarbox.log.group_commit import CONFIRMED, Ticket
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.locking import take_lock
 from pillarbox.log.log_reader import LogReader
@@ -68,7 +68,7 @@ class Log(ReadableLog, Closing):
         self._lock_handle = lock_handle
         self._drop_lock = Mutex()
         self._closed = False
-        self._shared_word = ConfirmedWriter(disk, path)
+        self._shared_word = ConfirmedWriter(disk, path, self.watchers)
         self._new_id = secrets.token_bytes(16)
         self._writer = Writer(
             disk,
@@ -79,17 +79,18 @@ class Log(ReadableLog, Closing):
             durability=durability,
             segment_bytes=segment_bytes,
             prepare_ahead=prepare_ahead,
-            confirmed=self._on_confirmed,
+            confirmed=self._shared_word.set,
             rolled=self._on_rolled,
         )
         self.space = DiskSpace(self._writer)
         self._shared_word.set(self._writer.end_index)
         self.syncs = self._writer.syncs
-        # The hot path: writes one record now and returns its index, or None if another thread
-        # writes; then submit it. If the log `syncs`, call `sync` next: it confirms the record,
-        # and other writers wait until then. At level memory, records are always submitted.
+        # The hot path: writes (or buffers) one record now and returns its index, or None if another
+        # thread writes; then submit it. If the log `syncs`, call `sync` next: it confirms the
+        # record, and other writers wait until then.
         self.write_now: Callable[[bytes], int | None]
-        self.write_now = self._writer.write_one_now if durability != MEMORY else _never
+        writer = self._writer
+        self.write_now = writer.write_one_now if durability != MEMORY else writer.buffer_one
         self.sync = self._writer.sync
         _open_logs.add(self)
         self.halt = self._writer.halt
@@ -187,7 +188,7 @@ class Log(ReadableLog, Closing):
     def leave_to_parent(self) -> None:
         """In a forked child: disable this copy, as the log belongs to the parent."""
         self._foreign = True
-        self._writer.lock = Mutex()  # a thread of the parent may hold it
+        self._writer.lock = threading.RLock()  # a thread of the parent may hold it
         self._writer.stopped = LogError(
             f"the log {self.path} belongs to the process that forked this one, and only that"
             " process may write to it"
@@ -203,9 +204,7 @@ class Log(ReadableLog, Closing):
             return self._writer.next_index
         if self.durability != MEMORY:
             return self._writer.append(records)
-        ticket = self._writer.submit(records, lazy=False, urgent=False)
-        self._writer.commit.buffered(ticket)
-        return ticket.first_index
+        return self._writer.submit(records, lazy=False, urgent=False).first_index
 
     def submit(
         self, records: Sequence[bytes], *, lazy: bool = False, urgent: bool = False, leave: int = 0
@@ -220,12 +219,8 @@ class Log(ReadableLog, Closing):
             raise LogError("nothing to submit: give at least one record")
         if self.durability == OS:  # no sync to share with other writers
             first_index = self._writer.append(records, urgent=urgent, leave=leave)
-            return confirmed_ticket(self._writer.commit, first_index, len(records))
-        ticket = self._writer.submit(records, lazy=lazy, urgent=urgent, leave=leave)
-        if self.durability == MEMORY:
-            self._writer.commit.buffered(ticket)
-            return ticket.already_confirmed()
-        return ticket
+            return Ticket(self._writer.commit, CONFIRMED, first_index, len(records))
+        return self._writer.submit(records, lazy=lazy, urgent=urgent, leave=leave)
 
     def newest(self) -> Ticket:
         """A ticket for everything submitted so far."""
@@ -252,11 +247,6 @@ class Log(ReadableLog, Closing):
                 ):
                     sync(self._disk, handle)
 
-    def _on_confirmed(self, index: int) -> None:
-        self._shared_word.set(index)
-        if self.watchers.parked:
-            self.watchers.notify()
-
     @property
     def end_index(self) -> int:
         return self._writer.end_index
@@ -275,11 +265,6 @@ class Log(ReadableLog, Closing):
     def halted(self) -> LogError | None:
         """Why the log accepts no more records; None if it does."""
         return self._writer.stopped
-
-    @property
-    def owes_sync(self) -> bool:
-        """Whether this thread must `sync` what it wrote with `write_now`."""
-        return self._writer.commit.leader == get_ident()
 
     @property
     def busy_in_this_thread(self) -> bool:
@@ -372,10 +357,6 @@ class Log(ReadableLog, Closing):
         For batches too small for staged segments.
         """
         return append_committed(self._writer, records, meta)
-
-
-def _never(record: bytes) -> None:
-    """At level memory, records are always submitted."""
 
 
 _open_logs: weakref.WeakSet[Log] = weakref.WeakSet()

@@ -9,6 +9,7 @@ At level fsync, at most one frame is written but not yet synced at any time.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
@@ -27,12 +28,18 @@ from pillarbox.log.errors import (
 )
 from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.group import Group
-from pillarbox.log.group_commit import GROUP_BYTES_MAX, GroupCommit, Ticket
+from pillarbox.log.group_commit import (
+    BUFFER_BYTES,
+    CONFIRMED,
+    GROUP_BYTES_MAX,
+    GroupCommit,
+    Ticket,
+)
 from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
 from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, JOIN_BYTES_MAX, SegmentWriter, cost_of
 from pillarbox.log.segment_allocator import SegmentAllocator
-from pillarbox.mutex import Mutex
+from pillarbox.mutex import RLock, not_reentrant, reentrant_call
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
@@ -64,9 +71,9 @@ class Writer(SegmentAllocator):
             segment_bytes=segment_bytes,
             prepare_ahead=prepare_ahead,
         )
-        self.syncs = durability == FSYNC
+        self.syncs, self._buffers = durability == FSYNC, durability == MEMORY
         self._confirmed, self._rolled = confirmed, rolled
-        self.lock = Mutex()
+        self.lock: RLock = threading.RLock()
         self.commit = GroupCommit(self.lock, self._write, self.poison)
         self.end_index = self.next_index
         last = catalog.segments[-1] if catalog.segments else None
@@ -81,16 +88,19 @@ class Writer(SegmentAllocator):
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
             raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
-        with self.lock:
+        commit, buffers = self.commit, self._buffers
+        with not_reentrant(self.lock):
             segment = self._filling
             if self.stopped is not None or segment is None or not segment.fits(cost):
                 segment = self._allocate(cost, urgent=urgent, leave=leave)
-            if lazy:
-                self.commit.arm()
+            if (lazy or buffers) and not commit.armed:
+                commit.arm()
             first_index = self.next_index
             end_index = first_index + len(records)
-            group = self.commit.group_for(segment, first_index, cost)
-            ticket = Ticket(self.commit, group, first_index, len(records))
+            group = commit.group_for(segment, first_index, cost)
+            if buffers and group.payload_bytes + cost > BUFFER_BYTES:
+                commit.write_soon(group)
+            ticket = Ticket(commit, CONFIRMED if buffers else group, first_index, len(records))
             # No calls from here on: an interrupt must find all of this done, or none.
             segment.planned += cost
             group.payload_bytes += cost
@@ -118,9 +128,9 @@ class Writer(SegmentAllocator):
         """
         cost = cost_of(records)
         commit = self.commit
-        leads = False
+        leads, lock = False, not_reentrant(self.lock)
         try:
-            with self.lock:
+            with lock:
                 segment, groups = self._active, commit.groups
                 if (
                     commit.leader
@@ -150,17 +160,23 @@ class Writer(SegmentAllocator):
             raise
         return first_index
 
+    # The next two are the hot path. `with` would cost twice as much as these calls of the lock.
+    # A handler may raise after `acquire`, so that is within the `try`; `release` knows who has it.
+
     def write_one_now(self, record: bytes) -> int | None:
-        """`write_now` for one small record with nothing pending, on the hot path."""
-        cost = _SINGLE_BYTES + len(record)
-        commit, segment = self.commit, self._active
-        someone_leads = commit.leader  # checked again under the lock
+        """`write_now` for one small record with nothing pending."""
+        cost, index = _SINGLE_BYTES + len(record), -1
+        commit, segment, lock = self.commit, self._active, self.lock
+        someone_leads = commit.leader  # as seen without the lock; looked at again with it
         if someone_leads:
             return None
         if segment is None or cost > JOIN_BYTES_MAX:
             return self.write_now((record,))
+        if lock._is_owned():
+            raise reentrant_call()
         try:
-            with self.lock:
+            try:
+                lock.acquire()
                 if (
                     not commit.leader
                     and not commit.groups
@@ -168,32 +184,65 @@ class Writer(SegmentAllocator):
                     and self.stopped is None
                     and segment.planned + cost <= segment.plain_end
                 ):
-                    return self._write_single(segment, record, cost)
+                    me = commit.leader = get_ident()
+                    segment.planned += cost
+                    now = time.time_ns()
+                    if now < self.last_time_ns:
+                        now = self.last_time_ns
+                    end = segment.write_single(record, now, self.synced_index)
+                    self.last_time_ns = now
+                    self.next_index = end
+                    if self.syncs:
+                        commit.engaged[me] = None
+                    else:
+                        commit.leader = 0
+                        self.end_index = end
+                        self._confirmed(end)
+                    index = end - 1
+            except BaseException:
+                try:  # noqa: SIM105 - no call may come before it
+                    lock.release()
+                except RuntimeError:  # it was not acquired
+                    pass
+                raise
+            lock.release()
         except BaseException as error:
             commit.abandon(error)
             if isinstance(error, OSError) and self.poisoned is not None:
                 raise self.poisoned from error
             raise
-        return self.write_now((record,))
+        return index if index >= 0 else self.write_now((record,))
 
-    def _write_single(self, segment: SegmentWriter, record: bytes, cost: int) -> int:
-        """Lock held: write a record and return its index; lead until it is synced."""
-        commit = self.commit
-        me = commit.leader = get_ident()
-        segment.planned += cost
-        now = time.time_ns()
-        if now < self.last_time_ns:
-            now = self.last_time_ns
-        end = segment.write_single(record, now, self.synced_index)
-        self.last_time_ns = now
-        self.next_index = end
-        if self.syncs:
-            commit.engaged[me] = None
-        else:
-            commit.leader = 0
-            self.end_index = end
-            self._confirmed(end)
-        return end - 1
+    def buffer_one(self, record: bytes) -> int | None:
+        """Level memory: put one record into the buffer that fills, if there is one; its index."""
+        cost, index, lock = _SINGLE_BYTES + len(record), None, self.lock
+        if lock._is_owned():
+            raise reentrant_call()
+        try:
+            lock.acquire()
+            segment = self._filling
+            group = self.commit.groups[-1] if self.commit.groups else None
+            if (
+                group is not None
+                and segment is not None
+                and group.segment is segment
+                and group.payload_bytes + cost <= BUFFER_BYTES
+                and segment.planned + cost <= segment.plain_end
+                and self.stopped is None
+            ):
+                index = self.next_index
+                segment.planned += cost
+                group.payload_bytes += cost
+                group.records += (record,)
+                self.next_index = index + 1
+        except BaseException:
+            try:  # noqa: SIM105 - no call may come before it
+                lock.release()
+            except RuntimeError:  # it was not acquired
+                pass
+            raise
+        lock.release()
+        return index
 
     def sync(self) -> None:
         """Level fsync: sync and confirm what `write_now` wrote, and end the lead."""
@@ -366,7 +415,7 @@ class Writer(SegmentAllocator):
 
     def close(self) -> None:
         """Write what was submitted, seal and sync; if poisoned, only close the files."""
-        with self.lock:
+        with not_reentrant(self.lock):
             self.stopped = self.stopped or LogClosedError(self.directory)
         with contextlib.suppress(LogPoisonedError):
             self.commit.drain()

@@ -22,7 +22,7 @@ _ACKNOWLEDGE_BYTES = cost_of((bytes(journal.HEAD.size),)) * (_PARTS + 1) // _PAR
 _DIE_BYTES = _ACKNOWLEDGE_BYTES + 64  # with its reason
 _SNAPSHOT_BYTES = 24  # of a message that has no attributes
 _BASE_BYTES = FILE_BYTES_MIN  # the rest of a snapshot: a file of the reserve for itself
-_STEP = 128  # so many entries at least are written between two looks
+_STEP = 512  # so many entries at least are written between two looks
 
 
 class Budget:

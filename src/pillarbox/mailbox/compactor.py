@@ -53,9 +53,9 @@ class Compactor:
         self.budget = Budget(store)
         self.budget.hold_back(0)
         # What was replayed counts: a store that is killed again and again is bounded, too.
-        self._entries = store.log.next_index - snapshot_index
+        self._counted_from = snapshot_index
         self._enough = _enough_for(self.budget.messages)
-        self._look_at = 0
+        self.look_index = 0  # when the log has grown to this, `look` is due
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._wake = threading.Event()
@@ -63,11 +63,10 @@ class Compactor:
         self._passed = threading.Condition()
         self._busy = Mutex()
 
-    def grown(self, entries: int) -> None:
-        """The log has grown; see to it when it has by much. The caller has the store's lock."""
-        self._entries += entries
-        if self._entries >= self._look_at:
-            self.look(0)
+    @property
+    def _entries(self) -> int:
+        """How many entries were written since a compaction was last asked for."""
+        return self._store.log.next_index - self._counted_from
 
     def expect(self, entries: Sequence[bytes]) -> None:
         """Messages are about to be written."""
@@ -75,7 +74,8 @@ class Compactor:
         grown = largest > self.budget.largest_bytes
         if grown:
             self.budget.largest_bytes = largest
-        if (grown and largest > _LARGE) or self._entries + len(entries) >= self._look_at:
+        end_index = self._store.log.next_index + len(entries)
+        if (grown and largest > _LARGE) or end_index >= self.look_index:
             self.look(len(entries))
 
     def is_full(self, *, refused: bool = False) -> None:
@@ -96,11 +96,15 @@ class Compactor:
         """See that there is room to let go of every message, those expected included."""
         self._store.note_time()
         full = self.budget.hold_back(expected)
-        following = self._entries + self.budget.step(full=full)
-        self._look_at = following if full else min(following, self._enough)
-        if self._stopping or (self._entries < self._enough and not full):
+        index = self._store.log.next_index
+        worth = not self._stopping and (full or self._entries >= self._enough)
+        if worth:
+            self._counted_from = index
+        self.look_index = index + self.budget.step(full=full)
+        if not full:
+            self.look_index = min(self.look_index, self._counted_from + self._enough)
+        if not worth:
             return
-        self._entries, self._look_at = 0, self._look_at - self._entries
         self._asked = True
         self._wake.set()
         if self._thread is None:

@@ -7,6 +7,8 @@ same order, and tests hold them to it. A body stays in the log: a record has onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.core import apply, decide, journal
@@ -24,7 +26,7 @@ from pillarbox.core.events import (
 )
 from pillarbox.core.queue import Lease, Queue, Record
 from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.location import location
+from pillarbox.mailbox.location import INDEX_SHIFT, location
 from pillarbox.mailbox.locked import Written
 from pillarbox.mutex import reentrant_call
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 X = TypeVar("X")
 
+RECENT_BYTES_MAX = 4 << 20  # of the newest bodies are kept in memory
 _NEW = (Sent, Scheduled)
 _DEATHS = (Died, DiedInLine)
 _LETS_GO = (Acknowledged, Removed, Purged, *_DEATHS)  # room for these is held back
@@ -47,6 +50,10 @@ class DurableDesk(Desk):
     def __init__(self, store: DurableStore, queue: Queue, number: int) -> None:
         super().__init__(store, queue)
         self.number = number
+        self._writer = store.log._writer  # for the hot path
+        self.send_one = partial(self._lead, self._send_one)  # type: ignore[method-assign]
+        self.receive_one = partial(self._lead, self._receive_one)
+        self.acknowledge_one = partial(self._lead, self._acknowledge_one)
 
     def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
         return [self.store.body(record, wait=wait) for record in records]
@@ -86,7 +93,8 @@ class DurableDesk(Desk):
             ticket = store.write(entries, lazy=lazy, urgent=True, leave=leave)
             for event in events:
                 if isinstance(event, Acknowledged):
-                    store.forget(event.leases)
+                    for lease in event.leases:
+                        store.forget(lease.record)
         self.totals.count(events)
         return ticket
 
@@ -102,31 +110,31 @@ class DurableDesk(Desk):
     # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
     # not needed. Nobody else at work: what is written is not even put in a group.
 
-    def send_one(self, body: bytes) -> int:
-        return self._lead(self._send_one, body)
-
-    def receive_one(self, timeout: int) -> Lease | None:
-        """Lease the next message, if that needs no more than a look at the line."""
-        if self.dead is not None or self.queue.sources:
-            return None
-        if self.store.confirms_here:
-            raise reentrant_call()
-        return self._lock.run(self._receive_one, timeout)
-
-    def acknowledge_one(self, lease: Lease) -> bool:
-        return self._lead(self._acknowledge_one, lease)
-
     def _lead(self, step: Callable[[X], tuple[Written | None, R]], of: X) -> R:
         """Do a step that leads the log if it can, and confirm what it wrote."""
-        if self.store.confirms_here:
+        commit, lock = self._writer.commit, self._lock
+        if (commit.leader or commit.engaged) and commit.is_busy_here():
             raise reentrant_call()
         try:
             try:
-                written, answer = self._lock.run(step, of)
+                try:
+                    del lock.token[0]
+                except IndexError:
+                    written, answer = lock.run(step, of)
+                else:
+                    held = lock.token
+                    try:
+                        written, answer = step(of)
+                    finally:
+                        del held
+                        lock.give(None)
+                        if lock.line:
+                            lock.make_way()
             finally:  # whatever happened, others wait for a leader to do its part
-                self.store.sync_if_leading()
+                if commit.leader and commit.leader == get_ident():
+                    self.store.sync()
         except BaseException as error:
-            self.store.log.abandon(error)
+            commit.abandon(error)
             raise
         if written is not None:
             self.store.confirm(written)
@@ -142,11 +150,16 @@ class DurableDesk(Desk):
             key = store.last_key + 1
         store.last_key = key
         entry = journal.sent_entry(self.number, key, body)
-        before = store.begin()
+        if store.owed:
+            store.begin()
+        before = self._writer.next_index
         try:
             index, ticket = store.write_one(entry, urgent=False)
             self.totals.sent += 1
-            store.keep_one(index, body)
+            store._recent[index] = body
+            store._recent_bytes += len(body)
+            if store._recent_bytes > RECENT_BYTES_MAX:
+                store.forget_oldest()
             apply.lined_up(queue, (Record(key, location(index, len(entry))),), 0)
         except BaseException as error:
             store.halt_if_written(before, error)
@@ -155,25 +168,29 @@ class DurableDesk(Desk):
             self.serve(now)
         return ticket, key
 
-    def _receive_one(self, timeout: int) -> Lease | None:
+    def _receive_one(self, timeout: int) -> tuple[None, Lease | None]:
+        """Lease the next message, if that needs no more than a look at the line."""
         queue, store = self.queue, self.store
+        if self.dead is not None or queue.sources:
+            return None, None
         now = self._now()
         if now >= queue.wake_at:
             self.settle(now)
         if not queue.mask:
-            return None
+            return None, None
         leases = decide.receive(queue, 1, timeout, now)
         entry = journal.leased_entry(self.number, leases[0])
-        before = store.begin()
+        if store.owed:
+            store.begin()
+        before = self._writer.next_index
         try:
-            if store.syncs or store.lead(entry) is None:
-                store.write_if_room((entry,))
+            store.write_one(entry, urgent=True, lazy=True)
             self.totals.received += 1
             apply.leased(queue, leases)
         except BaseException as error:
             store.halt_if_written(before, error)
             raise
-        return leases[0]
+        return None, leases[0]
 
     def _acknowledge_one(self, lease: Lease) -> tuple[Written | None, bool]:
         queue, store = self.queue, self.store
@@ -183,10 +200,13 @@ class DurableDesk(Desk):
         if lease.deadline <= now:
             return None, False
         entry = journal.acknowledged_entry(self.number, lease)
-        before = store.begin()
+        if store.owed:
+            store.begin()
+        before = self._writer.next_index
         try:
             _, ticket = store.write_one(entry, urgent=True)
-            store.forget((lease,))
+            recent = store._recent.pop(lease.record.body >> INDEX_SHIFT, b"")
+            store._recent_bytes -= len(recent)
             self.totals.deleted += 1
             apply.acknowledged(queue, (lease,))
         except BaseException as error:

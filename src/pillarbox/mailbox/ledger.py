@@ -23,7 +23,7 @@ from pillarbox.core.errors import (
     MailboxFullError,
     MailboxStorageError,
 )
-from pillarbox.core.queue import NEVER, Lease, Queue, Record, Settings
+from pillarbox.core.queue import NEVER, Queue, Record, Settings
 from pillarbox.log import (
     Disk,
     Durability,
@@ -42,9 +42,9 @@ from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import Compactor, read_snapshot
 from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.durable_desk import DurableDesk
+from pillarbox.mailbox.durable_desk import RECENT_BYTES_MAX, DurableDesk
 from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
-from pillarbox.mailbox.location import index_of, locations
+from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
 from pillarbox.mailbox.replay import Replay, all_records
@@ -55,15 +55,12 @@ __all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
 
 R = TypeVar("R")
 
-_RECENT_BYTES_MAX = 4 << 20
-
 
 class DurableStore(Store):
     """All queues of one directory. One process at a time may have it open."""
 
     waits = True
     time: Timekeeper | None = None  # only of a store that has the machine's time
-    _foreign = False
 
     def __init__(
         self,
@@ -77,10 +74,10 @@ class DurableStore(Store):
     ) -> None:
         self.path = os.fspath(path)
         self.disk = disk if disk is not None else RealDisk()
-        self._opened_by = os.getpid()
+        self._opened_by, self._foreign = os.getpid(), False
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
-        self._owed: list[tuple[Sequence[bytes], bool]] = []
+        self.owed: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # of the queues, dropped ones too
         with translated(self.path):
             make_directory(self.disk, self.path)
@@ -105,7 +102,7 @@ class DurableStore(Store):
             raise
         self.syncs, self._lead = self.log.syncs, self.log.write_now
         self.writer = self.log._writer  # for the hot path, as is the next one
-        self._commit = self.writer.commit
+        self.commit = self.writer.commit
         self.compactor = Compactor(self, keeping.history, snapshot_index)
         self.compactor.look(0)
 
@@ -125,15 +122,17 @@ class DurableStore(Store):
         if not urgent:
             self.compactor.expect(entries)
         try:
-            self.pay()
+            if self.owed:
+                self.pay()
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
             if isinstance(error, LogFullError):
                 self.compactor.is_full(refused=not urgent)
             raise in_words_of_mailboxes(error, self.path) from error
-        if self.log.space.full:
+        if self.writer.full:
             self.compactor.is_full()
-        self.compactor.grown(len(entries))
+        if self.writer.next_index >= self.compactor.look_index:
+            self.compactor.look(0)
         return ticket
 
     def owe(self, entries: Sequence[bytes], *, needed: bool) -> None:
@@ -142,24 +141,23 @@ class DurableStore(Store):
         They say what time has done, which was noticed by someone who only looked. Should the
         process end before that, whoever opens the store notices it again.
         """
-        self._owed.append((entries, needed))
+        self.owed.append((entries, needed))
 
     def pay(self) -> None:
         """Put into the log what is owed to it; what nobody waits for, if there is room."""
-        while self._owed:
-            entries, needed = self._owed[0]
+        while self.owed:
+            entries, needed = self.owed[0]
             leave = 0 if needed else self.compactor.budget.comfortable
             try:
                 self.log.submit(entries, lazy=True, urgent=True, leave=leave)
-                self.compactor.grown(len(entries))
             except LogFullError:
                 if needed:
                     raise
-            del self._owed[0]
+            del self.owed[0]
 
     def begin(self) -> int:
         """Pay what is owed, and say at which index a step that writes begins. Needs the lock."""
-        if self._owed:
+        if self.owed:
             with translated(self.path):
                 self.pay()
         return self.writer.next_index
@@ -174,37 +172,36 @@ class DurableStore(Store):
         except MailboxFullError:
             logger.debug("a full disk has no room for what nobody waits for", store=self.path)
 
-    def lead(self, entry: bytes) -> int | None:
-        """`write`, with nobody else at work: its index, or None if somebody is. Needs the lock.
+    def write_one(
+        self, entry: bytes, *, urgent: bool, lazy: bool = False
+    ) -> tuple[int, Ticket | None]:
+        """`write` (if it is `lazy`, `write_if_room`) for one entry: its index, and a promise.
 
-        Where the store `syncs`, `sync_if_leading` must follow.
+        There is no promise if nobody else is at work: then this thread leads the log, and `sync`
+        must follow. Needs the lock.
         """
         if self._foreign:
             self._refuse_after_fork()
-        if self._held.promises is not None:  # a task must not be kept waiting: it needs a ticket
-            return None
-        if len(entry) > self.compactor.budget.largest_bytes:
-            self.compactor.expect((entry,))
-        try:
-            index = self._lead(entry)
-        except (LogError, OSError) as error:
-            raise in_words_of_mailboxes(error, self.path) from error
-        if index is not None:
-            self.compactor.grown(1)
-        return index
-
-    def write_one(self, entry: bytes, *, urgent: bool) -> tuple[int, Ticket | None]:
-        """`lead`, or else `write`: its index, and a promise if it is not led. Needs the lock."""
-        index = self.lead(entry)
-        if index is not None:
-            return index, None
+        compactor = self.compactor
+        if len(entry) > compactor.budget.largest_bytes:
+            compactor.expect((entry,))
+        if not ((self._promises and self.is_holding) or (lazy and self.syncs)):
+            try:
+                index = self._lead(entry)
+            except (LogError, OSError) as error:
+                raise in_words_of_mailboxes(error, self.path) from error
+            if index is not None:
+                if index >= compactor.look_index:
+                    compactor.look(0)
+                return index, None
+        if lazy:
+            self.write_if_room((entry,))
+            return -1, None
         ticket = self.write((entry,), lazy=False, urgent=urgent)
         return ticket.first_index, ticket
 
-    def sync_if_leading(self) -> None:
+    def sync(self) -> None:
         """Confirm what `write_one` wrote."""
-        if not self._commit.leader or not self.log.owes_sync:
-            return
         try:
             self.log.sync()
         except (LogError, OSError) as error:
@@ -212,7 +209,7 @@ class DurableStore(Store):
 
     def reclaim(self) -> bool:
         """Whether a disk that was full has room now; nobody is kept waiting who must not be."""
-        return self._held.promises is None and self.compactor.reclaim()
+        return not self.is_holding and self.compactor.reclaim()
 
     @property
     def full(self) -> bool:
@@ -271,16 +268,10 @@ class DurableStore(Store):
         places = locations(first_index, map(len, entries))
         for record, place in zip(records, places, strict=True):
             record.body = place
-        if self._recent_bytes > _RECENT_BYTES_MAX:
-            self._forget_oldest()
+        if self._recent_bytes > RECENT_BYTES_MAX:
+            self.forget_oldest()
 
-    def keep_one(self, index: int, body: bytes) -> None:
-        self._recent[index] = body
-        self._recent_bytes += len(body)
-        if self._recent_bytes > _RECENT_BYTES_MAX:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
+    def forget_oldest(self) -> None:
         """Some at a time: the way to the first entry of a dict is long if many were removed."""
         bodies, end = self._recent, self.log.end_index
         for index in list(islice(bodies, 1 + len(bodies) // 8)):
@@ -288,10 +279,9 @@ class DurableStore(Store):
                 break
             self._recent_bytes -= len(bodies.pop(index))
 
-    def forget(self, leases: Sequence[Lease]) -> None:
-        """The bodies of messages that are done need not be at hand any more. Needs the lock."""
-        for lease in leases:
-            self._recent_bytes -= len(self._recent.pop(index_of(lease.record.body), b""))
+    def forget(self, record: Record) -> None:
+        """The body of a message that is done need not be at hand any more. Needs the lock."""
+        self._recent_bytes -= len(self._recent.pop(index_of(record.body), b""))
 
     def body(self, record: Record, *, wait: bool = True) -> bytes | None:
         """The body of a message; None if it was lost to damage that was repaired since.
@@ -299,7 +289,7 @@ class DurableStore(Store):
         Unless it may `wait` for the disk: BlockingIOError if it had to.
         """
         place: int = record.body
-        recent = self._recent.get(index_of(place))
+        recent = self._recent.get(place >> INDEX_SHIFT)
         if recent is not None:
             return recent
         try:
@@ -365,7 +355,7 @@ class DurableStore(Store):
     @property
     def confirms_here(self) -> bool:  # type: ignore[override]
         """Whether this thread leads the log, or waits for it: a handler can't write meanwhile."""
-        commit = self._commit
+        commit = self.commit
         return bool(commit.leader or commit.engaged) and commit.is_busy_here()
 
     @property

@@ -244,7 +244,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
                     line.append(lease)
                     head.popleft()
-                    queue.strays.pop(record.key, None)
+                    if queue.strays:
+                        queue.strays.pop(record.key, None)
                     if head:
                         pass
                     elif head is not lane.tail:

@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import os
 import secrets
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
+from threading import get_ident
 from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
@@ -31,12 +31,6 @@ from pillarbox.turn import Turn
 R = TypeVar("R")
 
 
-class _Held(threading.local):
-    """The confirmations that this thread has asked to be given, if it has."""
-
-    promises: list[Written] | None = None
-
-
 class Store:
     """Queues in memory."""
 
@@ -49,7 +43,7 @@ class Store:
         self.clock: Clock = clock or SystemClock()
         self.lock = Turn()
         self.last_key = 0
-        self._held = _Held()
+        self._promises: dict[int, list[Written]] = {}  # of the threads that are `holding`
         self.desks: dict[str, Desk] = {}
         self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
@@ -139,7 +133,7 @@ class Store:
 
     def confirm(self, written: Written) -> None:
         """Wait for a confirmation, unless this thread has asked to be given it instead."""
-        held = self._held.promises
+        held = self._promises.get(get_ident())
         if held is None:
             written.wait()
         else:
@@ -148,13 +142,21 @@ class Store:
     @contextmanager
     def holding(self) -> Iterator[list[Written]]:
         """Within this, the thread's confirmations are listed and not waited for: for asyncio."""
-        outer = self._held.promises
-        held: list[Written] = []
-        self._held.promises = held
+        me, held = get_ident(), list[Written]()
+        outer = self._promises.get(me)
+        self._promises[me] = held
         try:
             yield held
         finally:
-            self._held.promises = outer  # whoever asked first, as a broker does, still holds
+            if outer is None:
+                self._promises.pop(me, None)
+            else:
+                self._promises[me] = outer  # whoever asked first, as a broker does, still holds
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether this thread may not be kept waiting for a confirmation."""
+        return get_ident() in self._promises
 
     def confirmed_once(self, verb: Callable[[], R]) -> R:
         """What a verb of many steps answers, once the last of them is confirmed."""
