@@ -77,7 +77,7 @@ def test_R116_without_a_key_the_answer_comes_before_the_body(
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert told in answer
     assert answer.count(b"HTTP/1.1") == 1
-    assert guarded.broker.site.buffers.total_bytes == 0
+    assert guarded.broker.http_server.buffers.total_bytes == 0
 
 
 def _send(url: str, body: bytes, **more: str) -> dict[str, str]:
@@ -107,7 +107,7 @@ def test_R116_a_signature_that_covers_the_digest_is_checked_before_the_body(
         assert _answer(link).split(b" ", 2)[1] in (b"400", b"403")
     with _connect(guarded) as link:  # the control: it is awaited, and then it is good
         link.sendall(_head("/", {**fields, "Connection": "close"}))
-        _until(lambda: guarded.broker.site.buffers.total_bytes > 0)
+        _until(lambda: guarded.broker.http_server.buffers.total_bytes > 0)
         link.sendall(BODY)
         assert _answer(link).startswith(b"HTTP/1.1 200 ")
 
@@ -133,7 +133,7 @@ def test_R116_whoever_sends_on_can_read_why_it_was_refused(
     guarded: RunningBroker, fields: dict[str, str], status: int
 ) -> None:
     """Closing at once would reset the connection, and the answer with it."""
-    connections = guarded.broker.site.connections
+    connections = guarded.broker.http_server.connections
     before = len(connections)
     with _connect(guarded) as link:
         link.sendall(_head("/", {**TARGET, **fields}))

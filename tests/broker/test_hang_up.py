@@ -62,7 +62,7 @@ def _reset_while_unread(url: RunningBroker, sqs: Client) -> str:
     gone.recv(1, socket.MSG_PEEK)  # the answer has come, and stays unread
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     gone.close()
-    while len(url.broker.site.connections) > 1:
+    while len(url.broker.http_server.connections) > 1:
         sqs("ListQueues")
     return queue
 
@@ -96,7 +96,7 @@ def test_R57_an_answer_that_was_read_is_not_given_back(url: RunningBroker) -> No
     sqs.send(queue, "a")
     assert b'"Body":"a"' in gone.recv(65_536)
     gone.close()
-    while len(url.broker.site.connections) > 1:
+    while len(url.broker.http_server.connections) > 1:
         sqs("ListQueues")
     assert sqs.receive(queue) == []
     assert sqs.counts(queue) == (0, 1, 0)

@@ -63,7 +63,7 @@ def _answers(raw: socket.socket, count: int) -> list[int]:
 
 
 def _known(url: RunningBroker, request: bytes) -> bool:
-    return request[: request.index(b"\r\n\r\n") + 4] in url.broker.site.heads
+    return request[: request.index(b"\r\n\r\n") + 4] in url.broker.http_server.heads
 
 
 Way = Callable[[socket.socket, bytes], None]
@@ -84,7 +84,7 @@ def _in_two(raw: socket.socket, data: bytes) -> None:
 def test_R35_a_known_head_is_answered_as_a_new_one(
     url: RunningBroker, sqs: Client, raw: socket.socket, way: Way
 ) -> None:
-    url.broker.site.heads.clear()
+    url.broker.http_server.heads.clear()
     raw.sendall(_send("first"))
     assert _answers(raw, 1) == [200]
     assert _known(url, _send("first"))

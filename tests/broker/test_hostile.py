@@ -246,12 +246,12 @@ def _send_for_ever(raw: socket.socket, data: bytes) -> None:
 def test_R59_more_connections_than_allowed_are_told_so() -> None:
     with running_broker(connections_max=3) as url:
         kept = [_connect(url) for _ in range(3)]
-        while len(url.broker.site.connections) < 3:
+        while len(url.broker.http_server.connections) < 3:
             time.sleep(0)
         assert _answer(url, b"").startswith(b"HTTP/1.1 503")
         for each in kept:
             each.close()
-        while url.broker.site.connections:
+        while url.broker.http_server.connections:
             time.sleep(0)
         with Client(url) as sqs:
             sqs("ListQueues")

@@ -179,7 +179,7 @@ UNFINISHED = {
 def test_R116_all_that_is_unfinished_counts_until_it_ends(part: str, hangs_up: bool) -> None:
     first, rest, least = UNFINISHED[part]
     with running_broker() as url, _connect(url) as link:
-        buffers = url.broker.site.buffers
+        buffers = url.broker.http_server.buffers
         link.sendall(first)
         _until(lambda: buffers.total_bytes >= least)
         if hangs_up:
@@ -197,7 +197,7 @@ def test_R116_over_TLS_the_copy_counts_too(tmp_path: Path) -> None:
         running_broker(tls_certificate=chain, tls_key=key) as url,
         _stall(url, part, trust) as link,
     ):
-        buffers = url.broker.site.buffers
+        buffers = url.broker.http_server.buffers
         _until(lambda: buffers.total_bytes >= 16_000)
         link.close()
         _until(lambda: buffers.total_bytes == 0)
@@ -213,9 +213,9 @@ def _gone(url: RunningBroker, open_: ExitStack, count: int) -> list[bool]:
     crowd = []
     for arrived in range(8_300_000, count * 8_300_000, 8_300_000):
         crowd.append(open_.enter_context(_stall(url, STALLED)))
-        _until(lambda least=arrived: url.broker.site.buffers.total_bytes > least)
+        _until(lambda least=arrived: url.broker.http_server.buffers.total_bytes > least)
     crowd.append(open_.enter_context(_stall(url, STALLED)))  # for which there is no room
-    _until(lambda: len(url.broker.site.connections) < count)
+    _until(lambda: len(url.broker.http_server.connections) < count)
     found = []
     for link in crowd:
         link.settimeout(0)
@@ -234,7 +234,7 @@ def test_R116_of_slow_requests_the_one_that_held_the_most_for_the_longest_goes(
     monkeypatch.setattr(limits, "SLOW_SECONDS", 0.0)
     with running_broker(request_buffer_bytes_max=BUDGET) as url, ExitStack() as open_:
         assert _gone(url, open_, 5) == [True, True, False, False, False]
-        assert url.broker.site.buffers.total_bytes <= BUDGET
+        assert url.broker.http_server.buffers.total_bytes <= BUDGET
 
 
 def test_R116_of_quick_requests_the_youngest_go_so_that_the_others_can_finish(

@@ -24,7 +24,7 @@ from pillarbox.broker.parsing import END, Head, Parser
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
-    from pillarbox.broker.site import Site
+    from pillarbox.broker.http_server import HttpServer
 
 NEVER: Final = float("inf")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,13 +35,13 @@ Callback = Callable[[], object]
 class Connection(asyncio.Protocol):
     """A connection, from accept to close."""
 
-    __slots__ = ("_backlog", "_clogged", "_closing", "_exchanges", "_handle", "_heads", "_held", "_lingers", "_out", "_parser", "_peer", "_reading", "_secure", "_site", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
+    __slots__ = ("_backlog", "_clogged", "_closing", "_exchanges", "_handle", "_heads", "_held", "_lingers", "_out", "_parser", "_peer", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._handle = site.handle
-        self._heads = site.heads
-        self._parser = Parser(site.heads, site.check, self._take, site.loop.time)
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._handle = server.handle
+        self._heads = server.heads
+        self._parser = Parser(server.heads, server.check, self._take, server.loop.time)
         self._held = 0  # bytes of a request that is still arriving
         self._exchanges: deque[Exchange] = deque()
         self._backlog: deque[tuple[Head, bytes, bool]] = deque()  # requests that have not begun
@@ -65,17 +65,17 @@ class Connection(asyncio.Protocol):
         self._secure = transport.get_extra_info("sslcontext") is not None
         if not self._secure:  # over TLS, uvloop pauses at such a limit and never resumes
             self._transport.set_write_buffer_limits(0)  # tell us of every byte that has to wait
-        if not self._site.admit(self):
+        if not self._server.admit(self):
             self.refuse(503, "ServiceUnavailable", "Too many connections.", linger=False)
             return
-        self.deadline = self._site.idle_until
+        self.deadline = self._server.idle_until
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever the client did not get goes back where it came from.
 
         A connection that was reset had bytes that nobody read: the last answer was among them.
         """
-        self._site.forget(self)
+        self._server.forget(self)
         self._closing = True
         self._backlog.clear()
         self._hold(0)
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._clogged = True
-        self.deadline = self._site.loop.time() + limits.WRITE_SECONDS_MAX
+        self.deadline = self._server.loop.time() + limits.WRITE_SECONDS_MAX
         self._read_on()
 
     def resume_writing(self) -> None:
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         # One whole request, and its head is known: so it goes mostly.
         self._take(head, data[end:], True)
         if self._out or (self._exchanges and self._exchanges[0].ready):  # a stream is ready at once
-            self._site.flush_soon(self)
+            self._server.flush_soon(self)
         if self._exchanges or self._clogged:
             self._rest()
             self._read_on()
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._parser.checked = True
         head = self._parser.head()
         request = Request(*head[:4], b"", self._peer, self._secure)
-        if self._exchanges or self._site.shows_key(request):
+        if self._exchanges or self._server.shows_key(request):
             return  # a client that waits for another answer has shown one
         self._lingers = True
         self._begin(head, b"", False)  # the handler refuses it, in the form of its protocol
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             answer = self._handle(request)
         except Exception:  # noqa: BLE001 - a fault of ours must not end the server
             logger.exception("a request failed", path=request.path)
-            answer = self._site.broken()
+            answer = self._server.broken()
         only_head = method == "HEAD"
         if isinstance(answer, Response):
             at_once = answer.after is None and not self._exchanges and not self._clogged
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
             error = done.exception()
             if error is not None:
                 logger.error("a request failed", exc_info=error)
-            response = done.result() if error is None else self._site.broken()
+            response = done.result() if error is None else self._server.broken()
             if self._closing and exchange not in self._exchanges:  # it has hung up
                 if response.unsent is not None:
                     response.unsent()
@@ -223,23 +223,23 @@ class Connection(asyncio.Protocol):
         exchange.response = response
         gate = response.after
         if gate is None or gate.is_open:
-            exchange.confirm(self._site.broken)
+            exchange.confirm(self._server.broken)
         else:
             gate.hold(partial(self._passed, exchange))
 
     def _passed(self, exchange: Exchange) -> None:
         """The gate that it waited at is open."""
-        exchange.confirm(self._site.broken)
+        exchange.confirm(self._server.broken)
         self.flush()
         if not self._reading:
             self._read_on()
 
     def _put(self, response: Response, keep_alive: bool, only_head: bool) -> None:
         body = response.body
-        site = self._site
-        if site.stopping:
+        server = self._server
+        if server.stopping:
             keep_alive = False
-        head = response.head(site.date, keep_alive, len(body))
+        head = response.head(server.date, keep_alive, len(body))
         self._out.append(head if only_head else head + body)
         if response.unsent is not None:
             self._unflushed.append(response.unsent)
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
             if self._streaming is None and (not exchanges or not exchanges[0].ready):
                 self._end()
         elif not exchanges and not self._parser.began and not self._clogged:
-            self.deadline = self._site.idle_until
+            self.deadline = self._server.idle_until
 
     def _put_ready(self) -> None:
         exchanges = self._exchanges
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
             exchange = exchanges.popleft()
             response = cast("Response", exchange.response)
             if isinstance(response, StreamingResponse):
-                self._streaming = self._site.loop.create_task(self._stream(response))
+                self._streaming = self._server.loop.create_task(self._stream(response))
                 return
             self._put(response, exchange.keep_alive, exchange.only_head)
             if self._closing:
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
     async def _stream(self, response: StreamingResponse) -> None:
         self._closing = True  # nothing follows a stream
         self.deadline = NEVER
-        self._write(response.head(self._site.date, False, None))
+        self._write(response.head(self._server.date, False, None))
         try:
             async for chunk in response.chunks:
                 if self._transport.is_closing() or self._clogged:
@@ -316,10 +316,10 @@ class Connection(asyncio.Protocol):
             return
         parser = self._parser
         if not parser.began:
-            self.deadline = self._site.idle_until
+            self.deadline = self._server.idle_until
         elif parser.in_body:
             grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
-            stalled = self._site.loop.time() + limits.BODY_STALL_SECONDS_MAX
+            stalled = self._server.loop.time() + limits.BODY_STALL_SECONDS_MAX
             self.deadline = min(parser.began + grace, stalled)
         else:
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
@@ -355,8 +355,8 @@ class Connection(asyncio.Protocol):
         self.flush()
         self._closing = True
         self._lingers = linger and not self._exchanges
-        response = self._site.refusal(status, code, message)
-        head = response.head(self._site.date, False, len(response.body))
+        response = self._server.refusal(status, code, message)
+        head = response.head(self._server.date, False, len(response.body))
         if not self._transport.is_closing():
             self._write(head + response.body)
             self._end()
@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self.deadline = self._site.loop.time() + limits.LINGER_SECONDS_MAX
+        self.deadline = self._server.loop.time() + limits.LINGER_SECONDS_MAX
         if self._secure:
             self._hold(limits.TLS_BUFFER_BYTES)  # until it is closed
 
@@ -379,7 +379,7 @@ class Connection(asyncio.Protocol):
                 count += min(count, limits.TLS_BUFFER_BYTES)
             self._held = count
             request = Unfinished(count, self._parser.began, self._parser.length)
-            self._site.buffers.hold(self, request)
+            self._server.buffers.hold(self, request)
 
     def _drop(self) -> None:
         """Free what has arrived of requests that nobody will answer."""

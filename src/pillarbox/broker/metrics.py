@@ -122,7 +122,7 @@ class Metrics:
         yield requests
         yield errors
         yield _gauge("pillarbox_parked_polls", "Receives that wait", self.parked)
-        connections = len(self._broker.site.connections)
+        connections = len(self._broker.http_server.connections)
         yield _gauge("pillarbox_connections", "Open connections", connections)
 
     async def _by_queue(self) -> bytes:

@@ -19,11 +19,11 @@ from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
-from pillarbox.broker.memory import Memory
+from pillarbox.broker.peek import PeekHandler
+from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import NATIVE
 from pillarbox.broker.translation import group_of
-from pillarbox.broker.window import Window
 from pillarbox.core import limits
 from pillarbox.core.errors import (
     InvalidParameterError,
@@ -60,15 +60,15 @@ class Native:
         self._store: Store = broker.store
         self._tokens = broker.tokens
         self._instance = secrets.token_hex(8)
-        self._memory = Memory(self._instance)
-        self._window = Window(broker)
+        self._recent_answers = RecentAnswers(self._instance)
+        self._peek_handler = PeekHandler(broker)
         self._history = History(broker.store)
         self.reply_queues = ReplyQueues(broker.store, broker.catalogue)
 
     def handle(self, request: Request) -> Answer:
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
         if version == "v1" and request.method == "GET":
-            return self._window.handle(request, name)
+            return self._peek_handler.handle(request, name)
         if request.method != "POST" or version != "v1":
             return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
         if request.headers.get("content-type") != "application/msgpack":
@@ -83,7 +83,7 @@ class Native:
             wrong = InvalidParameterError("request", f"{len(request.body):,} bytes", str(error))
             return _response([self._failed(wrong)])
         try:
-            last = self._memory.recall(asked)
+            last = self._recent_answers.recall(asked)
         except UnknownOutcomeError as error:
             return _response([self._failed(error)] * len(asked.commands))
         if last is None:
@@ -107,7 +107,7 @@ class Native:
         results = [self._outcome(command, name, principal) for command in asked.commands]
         response = self._broker.confirmed(_response(results))
         response.otherwise = self._unconfirmed
-        self._memory.keep(asked, response.body, response.after)
+        self._recent_answers.keep(asked, response.body, response.after)
         return response
 
     def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
@@ -132,7 +132,7 @@ class Native:
         except LogError as error:
             return self._unconfirmed(error)
         response = _response(results)
-        self._memory.keep(asked, response.body)
+        self._recent_answers.keep(asked, response.body)
         return response
 
     async def _long(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
@@ -285,11 +285,11 @@ class Native:
         if leases:
             self._broker.metrics.delivered(leases)
             response.unsent = lambda: self._unsent(asked, desk, leases)
-            self._memory.keep(asked, response.body)
+            self._recent_answers.keep(asked, response.body)
         return response
 
     def _unsent(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> None:
-        self._memory.forget(asked)
+        self._recent_answers.forget(asked)
         desk.release(leases[::-1], to_front=True)
 
     def _told(self, desk: Desk, lease: Lease, body: bytes | None) -> wire.Delivery:

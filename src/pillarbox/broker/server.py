@@ -24,11 +24,11 @@ from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
 from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
+from pillarbox.broker.http_server import HttpServer
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
 from pillarbox.broker.native import Native
 from pillarbox.broker.rights import Rights
-from pillarbox.broker.site import Site
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
@@ -87,7 +87,7 @@ class Broker:
         self._holding: AbstractContextManager[list[Written]] = self.store.holding()
         self.written = self._holding.__enter__()
         self._confirmations = Confirmations(self.loop, self.metrics)
-        self.site = Site(
+        self.http_server = HttpServer(
             self.routes.handle,
             refusal,
             CrossOriginProtection(
@@ -103,7 +103,7 @@ class Broker:
         self.moves.resume()
         self.written.clear()
         context = self.tls.context if self.tls is not None else None
-        self.port = await self.site.listen(self.config.host, self.config.port, context)
+        self.port = await self.http_server.listen(self.config.host, self.config.port, context)
         self.housekeeping.start()
         logger.info("the broker listens", url=self.url, data=self.config.data or "in memory")
         return self.url
@@ -160,12 +160,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer whoever is parked, finish what is under way, and close the store."""
-        self.closed = self.site.stopping = True
+        self.closed = self.http_server.stopping = True
         await self.housekeeping.stop()
         for desk in list(self.store.desks.values()):
             desk.wake_all(self)
         await self.moves.stop()
-        await self.site.close(self.config.stop_seconds)
+        await self.http_server.close(self.config.stop_seconds)
         self._holding.__exit__(None, None, None)
         if isinstance(self.store, DurableStore):
             await asyncio.to_thread(self.store.close)

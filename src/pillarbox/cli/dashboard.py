@@ -49,18 +49,18 @@ async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool)
         CrossOriginProtection,
     )
     from pillarbox.broker.http import Routes  # noqa: PLC0415 - behind an extra
-    from pillarbox.broker.site import Site  # noqa: PLC0415 - behind an extra
+    from pillarbox.broker.http_server import HttpServer  # noqa: PLC0415 - behind an extra
     from pillarbox.broker.sqs_json import refusal  # noqa: PLC0415 - behind an extra
     from pillarbox.dashboard import Dashboard  # noqa: PLC0415 - behind an extra
 
     routes = Routes(Dashboard(boxes, read_only=read_only).handle)
     protection = CrossOriginProtection("127.0.0.1")
-    site = Site(lambda request: routes.find(request)(request), refusal, protection)
+    server = HttpServer(lambda request: routes.find(request)(request), refusal, protection)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     try:
-        bound = await site.listen("127.0.0.1", port, None)
+        bound = await server.listen("127.0.0.1", port, None)
     except OSError as error:
         output.complain(f"can't listen on 127.0.0.1:{port}: {error}; try another --port")
         return FAILED
@@ -71,5 +71,5 @@ async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool)
         output.console().print(output.facts([("dashboard", url), ("shows", boxes.title)]))
     sys.stdout.flush()
     await stopping.wait()
-    await site.close(2)
+    await server.close(2)
     return OK

@@ -100,22 +100,22 @@ def test_R35_threads_share_a_few_connections(broker: RunningBroker) -> None:
         for thread in threads:
             thread.join()
     assert box.stats().ready == 80
-    assert len(broker.broker.site.connections) <= 4
+    assert len(broker.broker.http_server.connections) <= 4
     box.close()
-    until(lambda: not broker.broker.site.connections, "every connection is closed")
+    until(lambda: not broker.broker.http_server.connections, "every connection is closed")
 
 
 def test_R35_mailboxes_of_one_broker_share_their_connections(broker: RunningBroker) -> None:
     boxes = [open_mailbox(f"{broker}/queue-{number}", str) for number in range(10)]
     for box in boxes:
         box.send("a")
-    assert len(broker.broker.site.connections) == 1
+    assert len(broker.broker.http_server.connections) == 1
     for box in boxes[1:]:
         box.close()
     boxes[0].send("b")
-    assert len(broker.broker.site.connections) == 1
+    assert len(broker.broker.http_server.connections) == 1
     boxes[0].close()
-    until(lambda: not broker.broker.site.connections, "every connection is closed")
+    until(lambda: not broker.broker.http_server.connections, "every connection is closed")
 
 
 def test_R35_gathered_sends_travel_together(broker: RunningBroker) -> None:

@@ -192,7 +192,9 @@ def test_R24_a_closed_async_mailbox_refuses(broker: RunningBroker) -> None:
         assert await asyncio.gather(*polls) == [[]] * 20
         with pytest.raises(MailboxClosedError):
             await box.send("a")
-        await asyncio.to_thread(until, lambda: not broker.broker.site.connections, "all ended")
+        await asyncio.to_thread(
+            until, lambda: not broker.broker.http_server.connections, "all ended"
+        )
 
     run(case())
 

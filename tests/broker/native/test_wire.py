@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from pillarbox.broker import memory
+from pillarbox.broker import recent_answers
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.wire import Declare, Failed, Receive, Send, Tally
 from pillarbox.testing.broker import RunningBroker, running_broker
@@ -108,7 +108,7 @@ def test_R35_a_memory_that_is_full_says_that_it_does_not_know(
     broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (declared,) = client.ask("orders", 3, Declare())
-    monkeypatch.setattr(memory, "_CHANNELS_MAX", 2)
+    monkeypatch.setattr(recent_answers, "_CHANNELS_MAX", 2)
     for _ in range(3):
         with RawClient(broker) as other:
             other.ask("orders", 1, Send([b"x"]))

@@ -38,7 +38,7 @@ _JSON: Final = {
 _ASK: Final = {**_JSON, "WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
 
 
-class Window:
+class PeekHandler:
     """Shows what queues hold."""
 
     def __init__(self, broker: Broker) -> None:

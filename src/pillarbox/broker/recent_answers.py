@@ -18,7 +18,7 @@ _CHANNELS_MAX: Final = 100_000
 _BYTES_MAX: Final = 64 << 20
 
 
-class Last(NamedTuple):
+class RecentAnswer(NamedTuple):
     """The last request of a channel, and what it was answered."""
 
     number: int
@@ -27,16 +27,16 @@ class Last(NamedTuple):
     harmless: bool  # it may be done twice, so it may be forgotten
 
 
-class Memory:
+class RecentAnswers:
     """The last answers of the channels that were heard of lately."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._last: OrderedDict[bytes, Last] = OrderedDict()
+        self._last: OrderedDict[bytes, RecentAnswer] = OrderedDict()
         self._bytes = 0
         self._forgot = False  # a channel that is not here may have been
 
-    def recall(self, asked: wire.Request) -> Last | None:
+    def recall(self, asked: wire.Request) -> RecentAnswer | None:
         """The last answer, if this is no new request; None if it must be done."""
         last = self._last.get(asked.channel)
         if last is not None and asked.number <= last.number:
@@ -53,7 +53,7 @@ class Memory:
     def keep(self, asked: wire.Request, body: bytes, after: Gate | None = None) -> None:
         """This is the channel's last answer now."""
         self._drop(asked.channel)
-        self._last[asked.channel] = Last(asked.number, body, after, _harmless(asked))
+        self._last[asked.channel] = RecentAnswer(asked.number, body, after, _harmless(asked))
         self._bytes += len(body)
         while len(self._last) > _CHANNELS_MAX or self._bytes > _BYTES_MAX:
             oldest = next(iter(self._last))

@@ -28,7 +28,7 @@ _TLS_GOODBYE_SECONDS: Final = 1.0
 Refusal = Callable[[int, str, str], Response]
 
 
-class Site:
+class HttpServer:
     """Accepts connections and hands their requests to `handle`."""
 
     def __init__(
