@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Closed at the end of a `with` block."""
+    """Calls `close` at the end of a `with` block."""
 
     __slots__ = ()
 
@@ -22,12 +22,12 @@ class Closing(ABC):
 
 
 class AsyncClosing(ABC):
-    """Opened by an `async with` block, and closed at its end."""
+    """Calls `open` at the start of an `async with` block, and `close` at its end."""
 
     __slots__ = ()
 
     async def open(self) -> Self:
-        """Do what has to be awaited before it can be used; by default nothing."""
+        """Connect, or whatever must be awaited before use; by default nothing."""
         return self
 
     @abstractmethod

@@ -1,9 +1,9 @@
-"""Bodies to bytes and back: UTF-8 for `str`, themselves for `bytes`, JSON for all else; no pickle.
+"""Converts bodies to bytes and back: UTF-8 for `str`, JSON for typed bodies; never pickle.
 
-`decode` raises nothing but `SerializationError`, whatever the bytes. A body of the wrong type, and
-a value that JSON would change (NaN, bytes in an untyped body), is refused at send. Fields are not
-checked then, save what their type leaves open (`Any`): a wrong one is found by the receiver. An
-untyped tuple comes back as a list, an instance of a subclass as the body type.
+`decode` raises nothing but `SerializationError`, whatever the bytes. `encode` refuses a body of the
+wrong type, and values that JSON would change (NaN, bytes in an untyped body). It does not check the
+types of fields, except those of type `Any`: the receiver finds a wrong one. An untyped tuple comes
+back as a list, an instance of a subclass as the body type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pillarbox.core.errors import InvalidParameterError, SerializationError
 
 T = TypeVar("T")
 _Step = Callable[[Any], Any]
-DEPTH_MAX = 128  # levels of nesting; far below the stack limit, so that any receiver can decode it
+DEPTH_MAX = 128  # levels of nesting; well below the stack limit of any receiver
 EXCERPT_CHARS_MAX = 200
 SUPPORTED = (
     "str, bytes, a plain JSON type, datetime, UUID, Decimal, Enum, Literal, dataclass, TypedDict, "
@@ -33,7 +33,7 @@ SUPPORTED = (
 )
 _PLAIN = "untyped data is plain JSON types with str keys: pass body_type to send other types"
 _CLASSES: dict[Any, tuple[type, ...]] = {
-    Any: (object, dict, list, str, int),  # all, and the usual ones at a glance
+    Any: (object, dict, list, str, int),  # everything; the common ones are listed for speed
     None: (type(None),),
     float: (float, int),
     bytes: (bytes, bytearray, memoryview),
@@ -47,10 +47,10 @@ _encode_json = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """How one body type travels. Callers bind `encode` and `decode` once, for many messages.
+    """Encodes and decodes one body type.
 
-    The quick forms give the same results, but fail with any of `QUICK_ERRORS`: ask the
-    others why.
+    The quick functions return the same results but may raise any of `QUICK_ERRORS`; call the
+    others then for the proper error.
     """
 
     body_type: Any
@@ -62,11 +62,11 @@ class Codec(Generic[T]):
 
 
 def codec_for(body_type: type[T] | Any = Any) -> Codec[T]:
-    """The codec of a body type; InvalidParameterError if JSON can't carry it."""
+    """The codec of a body type; InvalidParameterError if JSON can't represent it."""
     hint: Any = body_type
     try:
         return _build(hint)
-    except TypeError:  # unhashable, as `Annotated[int, []]`
+    except TypeError:  # unhashable, such as `Annotated[int, []]`
         return _build.__wrapped__(hint)
 
 
@@ -79,7 +79,7 @@ def _build(body_type: Any) -> Codec[Any]:
         both = _encode_bytes, bytes
         return Codec(bytes, "application/octet-stream", *both, *both)
     try:
-        if _has_pydantic(body_type):  # msgspec refuses some of the unions that pydantic takes
+        if _has_pydantic(body_type):  # msgspec refuses some unions that pydantic accepts
             return _pydantic_codec(body_type)
         nodes = list(_walk(shapes.type_info(Any if body_type is object else body_type)))
         if any(_has_pydantic(getattr(node, "cls", None)) for node in nodes):
@@ -122,7 +122,7 @@ def _json_codec(body_type: Any, dump: _Step, load: _Step, to_builtins: _Step) ->
             _refuse_type(body_type, body)
         try:
             data: bytes = dump(body)
-            # NaN and infinity are written as null: then look closer. (`in` is twice as slow.)
+            # NaN and infinity are written as null: then check the value. (`in` is twice as slow.)
             deep = len(data) > DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX
             if deep or data.count(b"null"):
                 _check_value(to_builtins(body))
@@ -146,7 +146,7 @@ def _msgspec_codec(body_type: Any, nodes: list[Any]) -> Codec[Any]:
         if cls is msgspec.Struct or (custom and not _is_any(node)):
             raise TypeError(f"{_name(cls or msgspec.Raw)} has no JSON form")
         if any(field.name.startswith("_") for field in getattr(cls, "__attrs_attrs__", ())):
-            raise TypeError(f"{_name(cls)} has a private attrs field, which would be left out")
+            raise TypeError(f"{_name(cls)} has a private attrs field, which JSON would leave out")
 
     def dump_open(body: Any) -> bytes:
         _check_open(nodes[0], body)
@@ -178,7 +178,7 @@ def _has_pydantic(hint: Any) -> bool:
 
 
 def _walk(shape: Any) -> Iterator[Any]:
-    """The type and every part of it, each once, even if it refers to itself."""
+    """A type and all its parts, each once, even if it refers to itself."""
     seen: set[int] = set()
     todo = [shape]
     while todo:
@@ -196,7 +196,7 @@ def _is_any(node: Any) -> bool:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """The members of a union, however it is spelled; of anything else, itself."""
+    """The members of a union, however it is written; any other type itself."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         yield from _members(hint.__origin__)
@@ -210,7 +210,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def _acceptance(body_type: Any) -> tuple[frozenset[type], Callable[[Any], bool]]:
-    """The classes that are right at a glance, and the full test for the rest."""
+    """The classes that are accepted without further tests, and the test for all others."""
     classes: set[type] = set()
     literals: set[tuple[type, Any]] = set()
     for member in _members(body_type):
@@ -226,7 +226,7 @@ def _acceptance(body_type: Any) -> tuple[frozenset[type], Callable[[Any], bool]]
         kind = type(body)
         if kind in (str, int, bool, type(None)) and (kind, body) in literals:
             return True
-        # Python takes a bool for an int and a datetime for a date; a receiver would not.
+        # In Python a bool is an int and a datetime is a date; a receiver would refuse them.
         narrow = bool if kind is bool else datetime.datetime
         if isinstance(body, narrow) and not classes & {narrow, object}:
             return False
@@ -236,7 +236,7 @@ def _acceptance(body_type: Any) -> tuple[frozenset[type], Callable[[Any], bool]]
 
 
 def _check_open(shape: Any, value: Any) -> None:
-    """Hold what a type leaves open (`Any`, a bare `dict`) to plain JSON types."""
+    """Check that values of type `Any` (or in a bare `dict`) are plain JSON types."""
     parts: list[tuple[Any, Any]] = []
     if _is_any(shape):
         _check_value(value, plain=True)
@@ -246,7 +246,7 @@ def _check_open(shape: Any, value: Any) -> None:
         parts = list(zip(shape.item_types, value, strict=False))
     elif isinstance(shape, shapes.DictType) and isinstance(value, dict):
         parts = [(shape.value_type, item) for item in value.values()]
-        parts.append((shape.key_type, dict.fromkeys(value)))  # if open, the keys must be str
+        parts.append((shape.key_type, dict.fromkeys(value)))  # keys of type Any must be str
     elif hasattr(shape, "item_type") and isinstance(value, list | tuple | set | frozenset):
         parts = [(shape.item_type, item) for item in value]
     elif isinstance(shape, shapes.TypedDictType) and isinstance(value, dict):
@@ -258,7 +258,7 @@ def _check_open(shape: Any, value: Any) -> None:
 
 
 def _check_value(value: Any, plain: bool = False, depth: int = 0) -> None:
-    """Refuse non-finite floats, secrets and depth; if `plain`, all but plain JSON types as well."""
+    """Refuse non-finite floats, secrets and deep nesting; if `plain`, all but JSON types."""
     kind = type(value)
     items: Any = ()
     if kind is dict:
@@ -268,7 +268,9 @@ def _check_value(value: Any, plain: bool = False, depth: int = 0) -> None:
     elif kind is list or kind is tuple or (not plain and kind in (set, frozenset)):
         items = value
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"it holds {value}, which JSON can't carry; send None or a str instead")
+        raise ValueError(
+            f"it holds {value}, which JSON can't represent; send None or a str instead"
+        )
     elif plain and kind is not float and kind not in _SCALARS:
         raise TypeError(f"it holds a value of type {_name(kind)}; {_PLAIN}")
     elif kind is not float and hasattr(value, "get_secret_value"):

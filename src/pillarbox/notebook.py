@@ -1,4 +1,4 @@
-"""How our objects look in a notebook: small tables, everything in them escaped."""
+"""HTML tables for notebooks, with everything escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BODY_CHARS_MAX = 2_000
 
 
 def table(title: str, rows: Iterable[tuple[str, Any]]) -> str:
-    """Names and values, one below the other."""
+    """A table of names and values."""
     cells = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{_cell(value)}</td></tr>'
@@ -20,7 +20,7 @@ def table(title: str, rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def grid(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with a head."""
+    """A table with a header."""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows

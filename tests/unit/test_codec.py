@@ -335,7 +335,7 @@ def test_R38_lone_surrogates_are_refused(body_type: Any, body: str) -> None:
 def test_R38_non_finite_numbers_are_refused(
     body_type: Any, make: Callable[[float], Any], number: float
 ) -> None:
-    with pytest.raises(SerializationError, match="which JSON can't carry"):
+    with pytest.raises(SerializationError, match="which JSON can't represent"):
         codec_for(body_type).encode(make(number))
 
 

@@ -1,4 +1,4 @@
-"""`python -m pillarbox.demo`: run the shop, tell what comes out, and stay up until Ctrl-C."""
+"""`python -m pillarbox.demo`: run the shop, print the result, and serve until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 120
 
 @contextmanager
 def _broker(data: str) -> Iterator[str]:
-    """A broker in a process of its own, at its usual port if that is free."""
+    """Run a broker in a process of its own, on its default port if that is free."""
     command = [sys.executable, "-m", "pillarbox.cli", "serve", "--data", data, "--json"]
     command += ["--pipelines", f"{data}/pipelines", "--port"]
     for port in (_PORT, 0):
@@ -43,7 +43,7 @@ def _broker(data: str) -> Iterator[str]:
             break
         process.wait()
     else:
-        raise SystemExit("the broker does not start; try: pillarbox serve")
+        raise SystemExit("the broker did not start; try: pillarbox serve")
     try:
         yield json.loads(line)["url"]
     finally:
@@ -52,7 +52,7 @@ def _broker(data: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Whatever ends it, it leaves no process and no file behind."""
+    """Run the demo; leaves no process and no file behind, however it ends."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)
     try:
@@ -80,9 +80,9 @@ def _business(console: Console, data: str, url: str) -> bool:
     repeated = day.send(box)
     rate = ORDERS / (time.perf_counter() - started)
     console.print(
-        f"{ORDERS:,} orders sent, each confirmed on disk, {rate:,.0f} a second: "
+        f"{ORDERS:,} orders sent, each confirmed on disk, {rate:,.0f} per second: "
         f"{len(day.urgent)} urgent, {len(day.later)} for later, {day.late} late, {day.poison} "
-        f"poison, and {repeated} sent twice and taken once"
+        f"poison, and {repeated} duplicates, each stored once"
     )
     clerks = Clerks(box)
     outcome: list[Totals] = []
@@ -102,14 +102,14 @@ def _business(console: Console, data: str, url: str) -> bool:
     clerks.stop()
     if not outcome:
         said = Path(data, "pipeline.log").read_text(errors="replace").splitlines()
-        console.print("[red]the pipeline failed; it said last:[/]")
+        console.print("[red]the pipeline failed; the end of its log:[/]")
         console.print(*said[-20:], sep="\n", markup=False)
         return False
     exact = outcome[0] == day.totals and packed == ORDERS
     console.print(_table(day, clerks, outcome[0], dead))
     first = clerks.first_urgent[: len(day.urgent)]
     console.print(
-        f"{sum(first)} of the first {len(first)} orders packed were urgent ones; "
+        f"{sum(first)} of the first {len(first)} orders packed were urgent; "
         f"{packed:,} of {ORDERS:,} packed; totals {'exact' if exact else '[red]WRONG[/]'}."
     )
     return exact
@@ -138,7 +138,7 @@ def _add_up(console: Console, data: str, runs: list[subprocess.Popen[bytes]]) ->
 def _follow(
     console: Console, process: subprocess.Popen[bytes], pipeline: Pipeline, until: int | None = None
 ) -> int:
-    """Tell how far a run has come, until it has done so many steps or has ended."""
+    """Print the progress of a run until it has done `until` steps or has ended."""
     done, started = 0, time.monotonic()
     for step, rows in pipeline_of.steps(process, pipeline):
         if step > done:
@@ -153,13 +153,15 @@ def _follow(
 
 
 def _work_off(console: Console, clerks: Clerks, day: Day, url: str) -> int:
-    """Wait for the clerks; mend the dead letters and send them back. How many there were."""
+    """Wait for the clerks, then redrive the dead letters; returns their number."""
     _wait(lambda: clerks.packed >= ORDERS - day.poison)
     letters = open_mailbox(f"{url}/orders_dlq", Order)
     _wait(lambda: letters.stats().ready >= day.poison)
     clerks.mended = True
     moved = letters.redrive(where=is_order)
-    console.print(f"{moved} dead letters after 5 deliveries each; the scales are mended: redriven")
+    console.print(
+        f"{moved} dead letters after 5 deliveries each; now the scales work again: redriven"
+    )
     _wait(lambda: clerks.packed >= ORDERS)
     letters.close()
     return moved
@@ -175,7 +177,7 @@ def _wait(done: object) -> None:
 
 
 def _table(day: Day, clerks: Clerks, found: Totals, dead: int) -> Table:
-    table = Table(title="\nwhat was sent, and what the pipeline made of it", min_width=60)
+    table = Table(title="\norders sent, and the totals of the pipeline", min_width=60)
     for name in ("tea", "sent", "grams", "added up", "grams added up"):
         table.add_column(name, justify="left" if name == "tea" else "right")
     for tea, (orders, grams) in day.totals.items():

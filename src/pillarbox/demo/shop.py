@@ -1,4 +1,4 @@
-"""The workload: orders as customers send them, and the clerks who work them off."""
+"""The workload: orders of customers, and the clerks who handle them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from msgspec import Struct
 
 from pillarbox import Mailbox, MailboxClosedError, MailboxError, Message, Undecodable
 
-CLERKS = {"Ada": 0.001, "Brian": 0.008}  # seconds that an order takes each of them
+CLERKS = {"Ada": 0.001, "Brian": 0.008}  # seconds per order
 URGENT = 9
-MENDED_GRAMS = 100
 _TEAS = ("Assam", "Ceylon", "Darjeeling", "Keemun", "Lapsang")
 _OPENING = datetime.datetime(2026, 5, 1, 9, tzinfo=datetime.UTC)
 
 
 class Order(Struct, frozen=True):
-    """What a customer wants, and when that was."""
+    """An order of a customer."""
 
     number: int
     tea: str
@@ -34,7 +33,7 @@ Totals = dict[str, tuple[int, int]]  # by tea: orders and grams
 
 
 class Day:
-    """A day's orders, always the same ones, and what they add up to."""
+    """The orders of a day, always the same, and their totals."""
 
     def __init__(self, count: int, seed: int = 1840) -> None:
         chance = random.Random(seed)
@@ -55,7 +54,7 @@ class Day:
         return {tea: (orders[tea], grams[tea]) for tea in sorted(orders)}
 
     def send(self, box: Mailbox[Order]) -> int:
-        """Send them all; how many were sent twice, and taken once."""
+        """Send all orders; returns how many were sent twice and stored once."""
         repeated = 0
         for order in self.orders:
             options: dict[str, Any] = {"deduplication_id": f"order-{order.number}"}
@@ -64,21 +63,21 @@ class Day:
             elif order.number in self.later:
                 options["delay_seconds"] = 1
             first = box.send(order, **options)
-            if order.number in self.twice:  # a customer who is not sure that it went through
+            if order.number in self.twice:  # an impatient customer
                 repeated += box.send(order, **options) == first
         return repeated
 
 
 def _order(number: int, chance: random.Random) -> Order:
     at = _OPENING + datetime.timedelta(seconds=number * 0.4)
-    if chance.random() < 0.03:  # its clock was behind, or its network was
+    if chance.random() < 0.03:  # a late event
         at -= datetime.timedelta(minutes=chance.randrange(5, 50))
     grams = 0 if chance.random() < 0.02 else chance.randrange(50, 500)
     return Order(number, chance.choice(_TEAS), grams, at)
 
 
 class Clerks:
-    """They take orders until the mailbox is closed. What nobody can pack goes back."""
+    """Receive orders until the mailbox is closed; nack those that can't be packed."""
 
     def __init__(self, box: Mailbox[Order]) -> None:
         self._box = box
@@ -101,13 +100,13 @@ class Clerks:
                         self._pack(name, message)
                 except MailboxClosedError:
                     raise
-                except MailboxError:  # the broker is away for a moment
+                except MailboxError:  # the broker can't be reached
                     time.sleep(0.2)
 
     def _pack(self, name: str, message: Message[Order]) -> None:
         time.sleep(CLERKS[name])
         if message.body.grams == 0 and not self.mended:
-            message.nack()  # nobody can weigh nothing: after some deliveries it is a dead letter
+            message.nack()  # a poison message, which becomes a dead letter
         elif message.acknowledge():
             with self._lock:
                 self.done[name].add(message.body.number)

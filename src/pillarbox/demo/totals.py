@@ -1,6 +1,6 @@
 """The pipeline: the history of the mailbox `orders`, added up by tea, exactly once.
 
-`python -m pillarbox.demo.totals DATA ROWS` works off what is there and ends.
+`python -m pillarbox.demo.totals DATA ROWS` processes what is available and exits.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KILL_AFTER_STEPS = 2
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _QUIET_SECONDS = 5.0
 
 
 class Total(Struct, frozen=True):
-    """All orders of one tea so far."""
+    """The totals of one tea."""
 
     tea: str
     orders: int
@@ -37,7 +37,7 @@ class Total(Struct, frozen=True):
 
 
 def build(data: str) -> Pipeline:
-    """The pipeline over the store in `data`, which its broker goes on writing."""
+    """The pipeline over the store in `data`, to which its broker writes meanwhile."""
     pipeline = Pipeline("tea", path=f"{data}/pipelines/tea")
     orders = pipeline.log("orders", Order, url=f"file:{os.path.abspath(data)}/orders")
     totals = pipeline.log("totals", Total)
@@ -51,27 +51,27 @@ def build(data: str) -> Pipeline:
 
 
 def start(data: str, rows: int) -> subprocess.Popen[bytes]:
-    """Run the pipeline in a process of its own, so many rows a step."""
+    """Run the pipeline in a process of its own, with `rows` rows per step."""
     command = [sys.executable, "-m", "pillarbox.demo.totals", data, str(rows)]
     with open(f"{data}/pipeline.log", "ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - our own module
 
 
 def steps(process: subprocess.Popen[bytes], pipeline: Pipeline) -> Iterator[tuple[int, int]]:
-    """Steps and orders done, whenever there are more, and every few seconds until it ends."""
-    told, quiet_since = 0, time.monotonic()
+    """Steps and orders done: on each change, and every few seconds, until the run ends."""
+    reported, quiet_since = 0, time.monotonic()
     while process.poll() is None:
         done, rows = _progress(process.pid, pipeline)
-        if done > told or time.monotonic() - quiet_since > _QUIET_SECONDS:
-            told, quiet_since = done, time.monotonic()
+        if done > reported or time.monotonic() - quiet_since > _QUIET_SECONDS:
+            reported, quiet_since = done, time.monotonic()
             yield done, rows
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _progress(pid: int, pipeline: Pipeline) -> tuple[int, int]:
     try:
         status = read_status(pipeline.places.status)
-    except PipelineError:  # it has said nothing yet
+    except PipelineError:  # no status yet
         return 0, 0
     known = status.processors["add_up"]
     return (known.steps, known.rows) if status.pid == pid else (0, 0)

@@ -1,6 +1,6 @@
-"""What workers do, for those who watch: OpenTelemetry traces and Prometheus metrics.
+"""OpenTelemetry traces and Prometheus metrics of workers. Needs `pillarbox[telemetry]`.
 
-Both only subscribe to a dispatcher, so neither can harm a worker. Needs `pillarbox[telemetry]`.
+Both subscribe to a dispatcher, so an error in them does not affect a worker.
 """
 
 from pillarbox.telemetry.metrics import measure

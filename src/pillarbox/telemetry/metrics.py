@@ -1,4 +1,4 @@
-"""Prometheus metrics of workers, counted from what they tell their dispatcher."""
+"""Prometheus metrics of workers, counted from the events of their dispatcher."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800)
 
 
 def measure(dispatcher: Dispatcher, *, registry: Any = None) -> Callable[[], None]:
-    """Count what this dispatcher's workers do; the answer ends this and forgets the figures."""
-    figures = _Figures(registry or REGISTRY)
-    ends = [
-        dispatcher.subscribe(TaskStarted, figures.start),
-        dispatcher.subscribe(TaskEnded, figures.end),
-        dispatcher.subscribe(LeaseLost, figures.lose),
-        dispatcher.subscribe(ReceiveFailed, figures.fail),
+    """Count the events of a dispatcher; returns a function that stops and unregisters."""
+    metrics = _Metrics(registry or REGISTRY)
+    unsubscribes = [
+        dispatcher.subscribe(TaskStarted, metrics.start),
+        dispatcher.subscribe(TaskEnded, metrics.end),
+        dispatcher.subscribe(LeaseLost, metrics.lose),
+        dispatcher.subscribe(ReceiveFailed, metrics.fail),
     ]
 
     def stop() -> None:
-        for end in ends:
-            end()
-        figures.unregister()
+        for unsubscribe in unsubscribes:
+            unsubscribe()
+        metrics.unregister()
 
     return stop
 
 
-class _Figures:
+class _Metrics:
     def __init__(self, registry: Any) -> None:
         self._registry = registry
 
@@ -43,15 +43,15 @@ class _Figures:
                 f"pillarbox_worker_{name}", what, ("queue", *labels), registry=registry, **options
             )
 
-        self._tasks = make(Counter, "tasks", "Messages handled, by what became of them", "outcome")
-        self._running = make(Gauge, "tasks_running", "Handlers that run now")
-        self._lost = make(Counter, "leases_lost", "Leases that ended while a handler ran")
-        self._failed = make(Counter, "receive_failures", "Receives that the mailbox did not answer")
+        self._tasks = make(Counter, "tasks", "Messages handled, by outcome", "outcome")
+        self._running = make(Gauge, "tasks_running", "Handlers running now")
+        self._lost = make(Counter, "leases_lost", "Leases lost while a handler ran")
+        self._failed = make(Counter, "receive_failures", "Failed receives")
         self._duration = make(
-            Histogram, "task_duration_seconds", "How long handlers ran", buckets=_SECONDS
+            Histogram, "task_duration_seconds", "Duration of handlers", buckets=_SECONDS
         )
         self._wait = make(
-            Histogram, "task_wait_seconds", "From the send to the handler", buckets=_SECONDS
+            Histogram, "task_wait_seconds", "Time from send to handler", buckets=_SECONDS
         )
         self._all = (
             self._tasks,

@@ -42,7 +42,7 @@ def _attributes(operation: str, kind: str, queue: str) -> dict[str, Any]:
 def sending(
     queue: str, attributes: Mapping[str, str] | None = None, *, provider: Any = None
 ) -> Iterator[dict[str, str]]:
-    """A producer span; the attributes to send with the message.
+    """A producer span; yields the attributes to send with the message.
 
     Examples:
         >>> from pillarbox import InMemoryMailbox
@@ -59,34 +59,34 @@ def sending(
 
 
 def trace(dispatcher: Dispatcher, *, provider: Any = None) -> Callable[[], None]:
-    """Make a span for each message that is handled; the answer ends this."""
+    """Start a span for each message that is handled; returns a function that stops this."""
     spans = _Spans(_tracer(provider))
-    ends = [
+    unsubscribes = [
         dispatcher.subscribe(TaskStarted, spans.begin),
         dispatcher.subscribe(TaskEnded, spans.end),
         dispatcher.subscribe(LeaseLost, spans.lose),
     ]
 
     def stop() -> None:
-        for end in ends:
-            end()
+        for unsubscribe in unsubscribes:
+            unsubscribe()
 
     return stop
 
 
 class _Spans:
-    """The spans of the messages at work. A job's events come from one thread or task."""
+    """The spans of running handlers. The events of a job come from one thread or task."""
 
     def __init__(self, tracer: Any) -> None:
         self._tracer = tracer
-        self._open: dict[int, tuple[Any, Any]] = {}  # by job: its span, and what it replaced
+        self._open: dict[int, tuple[Any, Any]] = {}  # by job: its span and context token
 
     def begin(self, event: TaskStarted) -> None:
         job: Job[Any] = event.job
         sender = api.get_current_span(_w3c.extract(job.attributes)).get_span_context()
         span = self._tracer.start_span(
             f"process {job.queue}",
-            context=otel.Context(),  # not a child: many things may lead to one message
+            context=otel.Context(),  # a link instead of a parent, as the conventions say
             kind=api.SpanKind.CONSUMER,
             links=[api.Link(sender)] if sender.is_valid else [],
             attributes=_attributes("process", "process", job.queue)
