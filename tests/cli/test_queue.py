@@ -227,4 +227,4 @@ def test_R88_top_is_a_live_table_on_a_terminal(broker: RunningBroker) -> None:
         box.send("a")
     shown = on_a_terminal("top", broker, "--once")
     assert "orders" in shown
-    assert "1 queues, 1 messages" in shown
+    assert "1 queue, 1 message" in shown

@@ -63,7 +63,7 @@ def run(tokens: Sequence[str]) -> int:
             result_action="return_value",
         )
     except (CycloptsError, UsageError) as error:
-        complain(f"{error} See 'pillarbox --help'.")
+        complain(f"{str(error).rstrip('.')}. See 'pillarbox --help'.")
         return USAGE
     except BrokenPipeError:
         # The reader of our output has closed it; the interpreter must not fail on its last flush.

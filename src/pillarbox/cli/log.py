@@ -125,7 +125,7 @@ def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
         ("in use", f"by process {pid}" if pid else "no"),
         ("records", f"{known['first_index']} up to {known['end_index']}"),
         ("written", f"{known['from'] or '-'} to {known['to'] or '-'}"),
-        ("size", f"{output.size(known['bytes'])} in {known['segments']} segments"),
+        ("size", f"{output.size(known['bytes'])} in {output.count(known['segments'], 'segment')}"),
         ("durability", known["durability"]),
     ]
     if known["store"]:

@@ -150,7 +150,7 @@ def redrive(
     if json:
         output.print_json({"redriven": count})
     else:
-        output.success(f"{count:,} messages redriven")
+        output.success(f"{output.count(count, 'message')} redriven")
     return OK
 
 

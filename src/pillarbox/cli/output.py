@@ -123,6 +123,11 @@ def brief_time(time_ns: int) -> str:
     return iso(time_ns)[:19].replace("T", " ") if time_ns else "-"
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things for people: 1 message, 2,000 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """A number of bytes for people."""
     amount = float(count)

@@ -210,9 +210,11 @@ def purge(urls: Urls, /, *, yes: Yes = False, json: Json = False) -> int:
 
 def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> None:
     """Ask before anything is deleted; where nobody can answer, require --yes."""
-    names = ", ".join(f"{each.name} ({each.stats.total:,} messages)" for each in found)
+    names = ", ".join(
+        f"{each.name} ({output.count(each.stats.total, 'message')})" for each in found
+    )
     question = f"{verb.capitalize()} {names}?"
-    refusal = f"{verb} asks before it deletes anything; give --yes."
+    refusal = f"confirm with --yes that you want to {verb} {names}."
     if not yes and not confirmed(question, json=json, refusal=refusal):
         raise UsageError("nothing was changed.")
 
@@ -222,5 +224,5 @@ def _print_counts(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:
         output.print_json({verb: [{"name": name, "messages": count} for name, count in done]})
     else:
         for name, count in done:
-            output.success(f"{name} was {verb}: {count:,} messages")
+            output.success(f"{name} was {verb}: {output.count(count, 'message')}")
     return OK

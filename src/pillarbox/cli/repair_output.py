@@ -32,8 +32,9 @@ def show(place: Place, checked: Checked) -> None:
         console.print(Text(f"{place.store}/{fault.file} {fault.what}", style="red"))
     verdict = "intact" if checked.healthy else "damaged"
     console.print(
-        f"{place.name} is {verdict}: {report.records} records in {report.frames} frames,"
-        f" {report.segments} segments, {output.size(report.bytes)}",
+        f"{place.name} is {verdict}: {output.count(report.records, 'record')} in"
+        f" {output.count(report.frames, 'frame')}, {output.count(report.segments, 'segment')},"
+        f" {output.size(report.bytes)}",
         style="green" if checked.healthy else "bold red",
     )
 
@@ -46,7 +47,7 @@ def _show_damage(report: Report) -> None:
             text.append(f"  bytes {each.first_byte} to {each.end_byte}")
         text.append(f": {each.what}; ")
         count = each.end_index - each.first_index
-        lost = f"{count} records lost: {each.first_index} up to {each.end_index}"
+        lost = f"{output.count(count, 'record')} lost: {each.first_index} up to {each.end_index}"
         text.append(lost if count else "no records lost", style="bold")
         console.print(text)
     for first, end in report.lost_before:

@@ -140,9 +140,9 @@ def _announce(broker: Broker, *, json: bool) -> None:
         output.print_json(known)
     else:
         where = f"{config.data} ({config.durability})" if config.data else "in memory only"
-        who = f"{len(config.keys)} keys" if config.keys else "anyone who can connect"
+        who = output.count(len(config.keys), "key") if config.keys else "anyone who can connect"
         rows = [
-            ("on_signals", broker.url),
+            ("listening", broker.url),
             ("data", where),
             ("dashboard", str(known["dashboard"])),
             ("open to", who),

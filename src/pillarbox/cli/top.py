@@ -105,7 +105,7 @@ class _Watch:
     def table(self, lines: int | None) -> Table:
         table = queue_table(self.found[:lines], "rate", self._rate_text)
         held = sum(each.stats.total for each in self.found)
-        table.caption = f"{len(self.found):,} queues, {held:,} messages"
+        table.caption = f"{output.count(len(self.found), 'queue')}, {output.count(held, 'message')}"
         table.caption_justify = "left"
         return table
 
