@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
         SerializationError,
     )
     from pillarbox.log import Log, LogReader, Retention
+    from pillarbox.mailbox.async_request import AsyncRequestClient
     from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
     from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
     from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
@@ -55,6 +56,7 @@ __all__ = [
     "AsyncMailbox",
     "AsyncMessage",
     "AsyncRedisMailbox",
+    "AsyncRequestClient",
     "AsyncSQSMailbox",
     "BrokerMailbox",
     "DeadLetter",
@@ -101,6 +103,7 @@ _HOMES = {
     "AsyncMailbox": "pillarbox.mailbox.protocol",
     "AsyncMessage": "pillarbox.mailbox.message",
     "AsyncRedisMailbox": "pillarbox.mailbox.redis",
+    "AsyncRequestClient": "pillarbox.mailbox.async_request",
     "AsyncSQSMailbox": "pillarbox.mailbox.sqs",
     "BrokerMailbox": "pillarbox.mailbox.broker",
     "DeadLetter": "pillarbox.mailbox.message",

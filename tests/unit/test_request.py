@@ -182,7 +182,7 @@ def test_R21_one_receives_for_all_and_each_has_its_own_time(office: Office) -> N
     office.clock.advance(2)
     with pytest.raises(TimeoutError):
         others[3].result()
-    assert office.client._asks == {}
+    assert office.client._matching.asks == {}
     assert office.client._leader == 0
 
 
@@ -305,7 +305,7 @@ def test_R21_an_answer_may_overtake_the_return_of_send() -> None:
     assert logs == []
     slow.reply("at last")
     assert leader.result() == "at last"
-    assert client._early == {}
+    assert client._matching._early == {}
     assert office.replies.approximate_count() == 0
 
 
@@ -321,14 +321,14 @@ def test_R21_an_answer_that_no_send_was_for_does_not_stay(shared: bool) -> None:
     def send(*arguments: Any, **options: Any) -> Any:
         office.requests._desk.send = real  # type: ignore[method-assign]
         other.reply("for another")  # received while this send is on its way
-        while not office.client._early:
+        while not office.client._matching._early:
             assert threading.active_count() > 1
         return real(*arguments, **options)
 
     office.requests._desk.send = send  # type: ignore[method-assign]
     with pytest.raises(TimeoutError):
         office.client.ask("mine", timeout=0)
-    assert office.client._early == {}
+    assert office.client._matching._early == {}
     office.clock.advance(5)
     with pytest.raises(TimeoutError):
         leader.result()
@@ -419,6 +419,6 @@ def test_R22_a_bad_timeout_is_refused_and_nothing_is_sent(office: Office, timeou
 def test_R22_a_request_that_can_t_be_sent_leaves_the_client_as_it_was(office: Office) -> None:
     with pytest.raises(InvalidParameterError):
         office.client.ask("a", timeout=1, priority=256)
-    assert (office.client._asks, office.client._sending) == ({}, {})
+    assert (office.client._matching.asks, office.client._matching._sending) == ({}, {})
     with pytest.raises(InvalidParameterError, match="reply_to"):
         office.make_client(reply_to="")

@@ -238,6 +238,12 @@ class AsyncLocalMailbox(AsyncIteration[T], AsyncClosing, Generic[T]):
     async def _reject(self, lease: Lease, reason: str) -> bool:
         return await self._confirmed(lambda box: box._reject(lease, reason))
 
+    async def _keep_for_answers(self) -> None:
+        await self._confirmed(lambda box: box._keep_for_answers())
+
+    async def _end_with_client(self) -> None:
+        await self._confirmed(lambda box: box._end_with_client())
+
     async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str:
         return await self._confirmed(lambda box: box._reply(to, in_reply_to, body))
 

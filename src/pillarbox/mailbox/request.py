@@ -8,9 +8,7 @@ and the client has no thread of its own.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from itertools import count
 from threading import get_ident
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +19,7 @@ from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownO
 from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, new_reply_queue
+from pillarbox.mailbox.matching import Matching
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
@@ -30,12 +29,24 @@ from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
 
-_KEEP_NS = IDLE_SECONDS_MAX * limits.SECOND_NS // 24
-_BATCH = 10  # what every backend can receive at a time
-_POLL_SECONDS_MAX = 20  # what every backend can wait at a time
-_IDS_REMEMBERED_MAX = 10_000
-_PAUSE_NS = 1_000_000  # for an answer that came twice and is another client's; then doubled
-_PAUSE_DOUBLINGS_MAX = 10
+KEEP_NS = IDLE_SECONDS_MAX * limits.SECOND_NS // 24
+BATCH = 10  # what every backend can receive at a time
+POLL_SECONDS_MAX = 20  # what every backend can wait at a time
+
+
+def reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The URL of a client's own mailbox for answers, and the options to open it with."""
+    before, _, after = url.rpartition(requests)
+    own_url = f"{before}{new_reply_queue(requests)}{after}"
+    return own_url, options | {"dead_letters": None, "create": True}
+
+
+def no_answer(request_id: str, requests: str, reply_to: str, seconds: float) -> TimeoutError:
+    return TimeoutError(
+        f"request {request_id} to mailbox {requests!r} had no answer in {reply_to!r} after "
+        f"{seconds:g} seconds: check that a worker receives the requests and calls reply(), or "
+        "allow more time; the request may still be done"
+    )
 
 
 class _Ask:
@@ -87,18 +98,10 @@ class RequestClient(Closing, Generic[Req, Rep]):
         self._requests = requests
         self._replies = replies
         self._reply_to = replies.name if reply_to is None else limits.text("reply_to", reply_to)
-        self._shared = shared
         self._clock: Clock = clock or SystemClock()
         self._lock = Mutex()
-        self._asks: dict[str, _Ask] = {}  # by the id of the request
+        self._matching: Matching[_Ask] = Matching(shared=shared)
         self._leader = 0  # the thread that receives for all, or the one that was told to
-        self._tickets = count()
-        self._sending: dict[int, None] = {}  # tickets of sends that have not answered yet
-        # Answers that came before `send` told the id of their request, and the first ticket
-        # that is too late to be theirs.
-        self._early: dict[str, tuple[int, Message[Rep]]] = {}
-        self._own: OrderedDict[str, int] = OrderedDict()  # the requests of this client
-        self._foreign: OrderedDict[str, int] = OrderedDict()  # how often another's answer came
         self._opened: tuple[Mailbox[Any], ...] = ()
         self._keep_at = 0
 
@@ -112,9 +115,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         with the client: `close` deletes it.
         """
         requests = open_mailbox(url, request_type, **options)
-        before, _, after = url.rpartition(requests.name)
-        own_url = f"{before}{new_reply_queue(requests.name)}{after}"
-        own = options | {"dead_letters": None} | ({"create": True} if url.startswith("sqs") else {})
+        own_url, own = reply_mailbox(url, requests.name, options)
         try:
             replies: Any = open_mailbox(own_url, reply_type, **own)
         except BaseException:
@@ -146,7 +147,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         replies: Any = self._replies
         if self._opened and self._clock.now() >= self._keep_at:
             replies._keep_for_answers()
-            self._keep_at = self._clock.now() + _KEEP_NS
+            self._keep_at = self._clock.now() + KEEP_NS
 
     def ask(
         self,
@@ -180,11 +181,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         finally:
             self._leave(request_id, ask)
         if ask.answer is None:
-            raise TimeoutError(
-                f"request {request_id} to mailbox {self._requests.name!r} had no answer in "
-                f"{self._reply_to!r} after {timeout:g} seconds: see that a worker receives the "
-                "requests and calls reply(), or allow more time; the request may still be done"
-            )
+            raise no_answer(request_id, self._requests.name, self._reply_to, timeout)
         if not ask.acknowledged:
             self._acknowledge([ask])
         answer: Message[Rep] = ask.answer
@@ -192,30 +189,19 @@ class RequestClient(Closing, Generic[Req, Rep]):
 
     def _send(self, ask: _Ask, body: Req, **options: Any) -> str:
         with self._lock:
-            ticket = next(self._tickets)
-            self._sending[ticket] = None
+            ticket = self._matching.begin()
         request_id: str | None = None
         try:
             request_id = self._requests.send(body, reply_to=self._reply_to, **options)
             return request_id
         finally:
             with self._lock:
-                del self._sending[ticket]
-                if request_id is not None:
-                    self._enter(request_id, ask)
-                strays = self._strays()
+                strays = self._matching.end(ticket, request_id, ask)
+                if request_id is not None and ask.answer is None and not self._leader:
+                    self._leader, ask.leads = get_ident(), True
             again = self._put_away(strays)
             if again:
                 self._replies.release_many(again)
-
-    def _enter(self, request_id: str, ask: _Ask) -> None:
-        """From now on an answer to this request finds its asker. Needs the lock."""
-        self._asks[request_id] = ask
-        _note(self._own, request_id)
-        if request_id in self._early:
-            _, ask.answer = self._early.pop(request_id)
-        elif not self._leader:
-            self._leader, ask.leads = get_ident(), True
 
     def _wait(self, ask: _Ask, until: int) -> None:
         while ask.answer is None:
@@ -229,10 +215,10 @@ class RequestClient(Closing, Generic[Req, Rep]):
     def _leave(self, request_id: str, ask: _Ask) -> None:
         """This one waits no more; if it received for all, another must."""
         with self._lock:
-            del self._asks[request_id]
+            del self._matching.asks[request_id]
             if not ask.leads:
                 return
-            for other in self._asks.values():
+            for other in self._matching.asks.values():
                 if other.answer is None:
                     self._leader, other.leads = other.thread, True
                     open_gate(other.gate)
@@ -247,8 +233,8 @@ class RequestClient(Closing, Generic[Req, Rep]):
             while True:
                 left_ns = max(0, min(until, give_back_at) - self._clock.now())
                 messages = self._replies.receive(
-                    max_messages=_BATCH,
-                    wait_time_seconds=min(left_ns / limits.SECOND_NS, _POLL_SECONDS_MAX),
+                    max_messages=BATCH,
+                    wait_time_seconds=min(left_ns / limits.SECOND_NS, POLL_SECONDS_MAX),
                 )
                 again = self._hand_out(messages)
                 now = self._clock.now()
@@ -267,18 +253,8 @@ class RequestClient(Closing, Generic[Req, Rep]):
 
     def _hand_out(self, messages: Sequence[Message[Rep]]) -> list[Message[Rep]]:
         """Each answer to its asker. Those of other clients that keep coming are left over."""
-        strays, answered = [], []
         with self._lock:
-            for message in messages:
-                request_id = message.in_reply_to or ""
-                ask = self._asks.get(request_id)
-                if ask is not None and ask.answer is None:
-                    ask.answer = message
-                    answered.append(ask)
-                elif ask is None and self._sending and request_id not in self._early:
-                    self._early[request_id] = next(self._tickets), message
-                else:
-                    strays.append(message)
+            answered, strays = self._matching.take(messages)
         self._acknowledge(answered)
         for ask in answered:
             open_gate(ask.gate)
@@ -298,54 +274,18 @@ class RequestClient(Closing, Generic[Req, Rep]):
         ) as error:  # they come again, and are dropped then
             logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
 
-    def _strays(self) -> list[Message[Rep]]:
-        """Early answers that no send can be waiting for any more. Needs the lock."""
-        oldest = next(iter(self._sending), None)
-        strays = []
-        while self._early:
-            request_id, (ticket, message) = next(iter(self._early.items()))
-            if oldest is not None and oldest < ticket:
-                break
-            del self._early[request_id]
-            strays.append(message)
-        return strays
-
     def _put_away(self, strays: list[Message[Rep]]) -> list[Message[Rep]]:
         """Drop what is ours and give back what may be another's, but what came before."""
         if not strays:
             return []
-        ours = strays
-        theirs: list[Message[Rep]] = []
-        again: list[Message[Rep]] = []
-        if self._shared:
-            with self._lock:
-                ours = [m for m in strays if m.in_reply_to in self._own]
-                for message in strays:
-                    if message.in_reply_to not in self._own:
-                        known = _note(self._foreign, message.id)
-                        (again if known > 1 else theirs).append(message)
-        for message in ours:
-            logger.warning(
-                "answer dropped: nobody waits for it",
-                mailbox=self._replies.name,
-                message_id=message.id,
-                in_reply_to=message.in_reply_to,
-            )
-        if ours:
-            self._replies.acknowledge_many(ours)
-        if theirs:
-            self._replies.release_many(theirs)
-        return again
+        with self._lock:
+            found = self._matching.sort(strays, self._replies.name)
+        if found.ours:
+            self._replies.acknowledge_many(found.ours)
+        if found.theirs:
+            self._replies.release_many(found.theirs)
+        return found.again
 
     def _pause(self, message: Message[Rep]) -> int:
-        """How long to keep another's answer, so that its client can't be passed over for ever."""
         with self._lock:
-            return _PAUSE_NS << min(self._foreign.get(message.id, 1), _PAUSE_DOUBLINGS_MAX)
-
-
-def _note(ids: OrderedDict[str, int], message_id: str) -> int:
-    """Count this id, and forget the one that was not seen for longest; how often it came."""
-    ids[message_id] = ids.pop(message_id, 0) + 1
-    if len(ids) > _IDS_REMEMBERED_MAX:
-        ids.popitem(last=False)
-    return ids[message_id]
+            return self._matching.pause_ns(message)
