@@ -117,6 +117,10 @@ async def async_is_the_same_with_await() -> None:
 async def urls_open_typed_mailboxes() -> None:
     assert_type(open_mailbox("memory:orders", Order), Mailbox[Order])
     assert_type(open_mailbox("memory:orders"), Mailbox[Any])
+    open_mailbox("memory:orders", Order, create=False, dead_letters=DeadLetterPolicy(3))
+    open_mailbox("redis://host/orders", Order, journal=True)
+    open_mailbox("memory:orders", Order, capacity="many")  # type: ignore[call-overload]
+    open_mailbox("memory:orders", Order, max_deliverys=3)  # type: ignore[call-overload]
     assert_type(open_async_mailbox("memory:orders", Order), AsyncMailbox[Order])
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pillarbox import InvalidParameterError, open_async_mailbox, open_mailbox
+from pillarbox.mailbox import url as url_module
 from pillarbox.mailbox.url import opener_of
 
 SCHEMES = {
@@ -64,3 +66,27 @@ def test_R36_an_absent_extra_is_named_with_its_pip_command(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert f"pip install 'pillarbox[{extra}]'" in done.stdout, done.stderr
+
+
+def test_R121_a_package_from_elsewhere_registers_its_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "attic-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attic\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[pillarbox.backends]\nattic = attic_mailboxes\n")
+    (tmp_path / "attic_mailboxes.py").write_text(
+        "from pillarbox import AsyncInMemoryMailbox, InMemoryMailbox\n"
+        "def open_url(url, body_type, **options):\n"
+        "    return InMemoryMailbox(url.rpartition('/')[2], body_type, **options)\n"
+        "def open_async_url(url, body_type, **options):\n"
+        "    return AsyncInMemoryMailbox(url.rpartition('/')[2], body_type, **options)\n"
+    )
+    with pytest.raises(InvalidParameterError):  # the control: it is not installed yet
+        open_mailbox("attic://roof/orders", str)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(url_module, "_SCHEMES", dict(url_module._SCHEMES))
+    box = open_mailbox("attic://roof/orders", str, capacity=1)
+    box.send("tea")
+    assert (box.name, [message.body for message in box.receive()]) == ("orders", ["tea"])
+    assert open_async_mailbox("attic://roof/orders", str).name == "orders"

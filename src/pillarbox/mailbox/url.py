@@ -1,21 +1,66 @@
-"""open_mailbox(url, body_type): one word for every backend.
+"""`open_mailbox(url, body_type)` opens a mailbox of any backend.
 
-A scheme names a module, which is imported when a URL first asks for it and has two functions,
-`open_url(url, body_type, **options)` and `open_async_url`. Nothing else is needed to plug in.
+A URL's scheme names a module, which is imported when first needed and has two functions,
+`open_url(url, body_type, **options)` and `open_async_url`. A package from elsewhere adds a scheme
+by an entry point of the group `pillarbox.backends`: its name is the scheme, its value the module.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox, shared_store
-from pillarbox.mailbox.protocol import AsyncMailbox, Mailbox
+from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Redelivery
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from pillarbox.clock import Clock
+    from pillarbox.log import Disk, Retention
 
 T = TypeVar("T")
+
+ENTRY_POINTS = "pillarbox.backends"
+
+
+class MailboxOptions(TypedDict, total=False):
+    """What `open_mailbox` takes beside the URL and the type.
+
+    The first five are for every backend (on SQS no `capacity` and no `max_body_bytes`). With
+    `create=False` the queue must exist; it is opened as it is. SQS creates a queue only with
+    `create=True`, the others unless you say `create=False`. `dead_letters` is for a new queue and
+    for one that exists. The others are for one backend each.
+    """
+
+    create: bool
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+    # file: and redis:
+    durability: Literal["fsync", "os", "memory", "master", "replicated"]
+    # file:
+    segment_bytes: int
+    history: Retention | None
+    disk: Disk | None
+    # memory:, file: and sqs:
+    clock: Clock | None
+    # http:
+    patience_seconds: float
+    tls: SSLContext | None
+    # redis:
+    replicas: int
+    replica_seconds: float
+    journal: bool
+    retry_seconds: float
+    # sqs:
+    region: str | None
+    endpoint: str | None
+    session: Any
 
 
 class _Backend(NamedTuple):
@@ -30,11 +75,11 @@ class _Memory:
 
     @staticmethod
     def open_url(url: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        return InMemoryMailbox(_place(url), body_type, store=shared_store, **options)
+        return InMemoryMailbox(_after_scheme(url), body_type, store=shared_store, **options)
 
     @staticmethod
     def open_async_url(url: str, body_type: Any, **options: Any) -> AsyncMailbox[Any]:
-        return AsyncInMemoryMailbox(_place(url), body_type, store=shared_store, **options)
+        return AsyncInMemoryMailbox(_after_scheme(url), body_type, store=shared_store, **options)
 
 
 class _File:
@@ -73,11 +118,13 @@ _SCHEMES = {
 
 
 @overload
-def open_mailbox(url: str, body_type: type[T], **options: Any) -> Mailbox[T]: ...
+def open_mailbox(url: str, body_type: type[T], **options: Unpack[MailboxOptions]) -> Mailbox[T]: ...
 @overload
-def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]: ...
-def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]:
-    """Open the mailbox that a URL names; options are those of its class.
+def open_mailbox(
+    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
+) -> Mailbox[Any]: ...
+def open_mailbox(url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]) -> Mailbox[Any]:
+    """Open the mailbox that a URL names; options are those of its class (see `MailboxOptions`).
 
     Examples:
         >>> box = open_mailbox("memory:greetings", str)
@@ -90,10 +137,16 @@ def open_mailbox(url: str, body_type: Any = Any, **options: Any) -> Mailbox[Any]
 
 
 @overload
-def open_async_mailbox(url: str, body_type: type[T], **options: Any) -> AsyncMailbox[T]: ...
+def open_async_mailbox(
+    url: str, body_type: type[T], **options: Unpack[MailboxOptions]
+) -> AsyncMailbox[T]: ...
 @overload
-def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]: ...
-def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncMailbox[Any]:
+def open_async_mailbox(
+    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
+) -> AsyncMailbox[Any]: ...
+def open_async_mailbox(
+    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
+) -> AsyncMailbox[Any]:
     """`open_mailbox` for asyncio. It returns at once: see `AsyncMailbox` for what opens it."""
     mailbox: AsyncMailbox[Any] = opener_of(url).open_async_url(url, body_type, **options)
     return mailbox
@@ -102,7 +155,7 @@ def open_async_mailbox(url: str, body_type: Any = Any, **options: Any) -> AsyncM
 def opener_of(url: str) -> Any:
     """The module that opens a URL's mailboxes; some tell of their queues as well."""
     scheme, colon, _ = limits.text("url", url).partition(":")
-    backend = _SCHEMES.get(scheme)
+    backend = _SCHEMES.get(scheme) or _from_elsewhere(scheme)
     if backend is None or not colon:
         forms = ", ".join(each.form for each in dict.fromkeys(_SCHEMES.values()))
         raise InvalidParameterError("url", url, f"of the form {forms}")
@@ -111,10 +164,20 @@ def opener_of(url: str) -> Any:
     return import_module(backend.opener)
 
 
-def _place(url: str) -> str:
+def _from_elsewhere(scheme: str) -> _Backend | None:
+    """A backend that an installed package registers for this scheme."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes long to import
+
+    for found in entry_points(group=ENTRY_POINTS, name=scheme):
+        _SCHEMES[scheme] = backend = _Backend(found.load(), f"{scheme}:...")
+        return backend
+    return None
+
+
+def _after_scheme(url: str) -> str:
     return url.partition(":")[2]
 
 
 def _in_directory(url: str) -> tuple[str, str]:
-    path, slash, name = _place(url).removeprefix("//").rpartition("/")
+    path, slash, name = _after_scheme(url).removeprefix("//").rpartition("/")
     return (path or "/" if slash else "."), name

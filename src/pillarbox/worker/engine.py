@@ -17,7 +17,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mailbox.url import MailboxOptions, open_mailbox
 from pillarbox.worker.acknowledger import Acknowledger
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import (
@@ -266,7 +266,7 @@ def open_for(mailbox: Mailbox[Any] | str | None, handler: Handler, retry: RetryP
     """Open the mailbox of a handler with its body type and retries; an object is only checked."""
     policy = retry.dead_letters
     if isinstance(mailbox, str):
-        options = {} if policy is None else {"dead_letters": policy}
+        options: MailboxOptions = {} if policy is None else {"dead_letters": policy}
         return open_mailbox(mailbox, handler.body_type, **options)
     if mailbox is None or inspect.iscoroutinefunction(getattr(mailbox, "receive", None)):
         raise InvalidParameterError(
