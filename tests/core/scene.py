@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pillarbox.core import apply, decide
-from pillarbox.core import commands as c
+from pillarbox.core import apply
 from pillarbox.core import events as e
 from pillarbox.core.queue import Extra, Lease, Queue, Record, Settings, in_order, waiting
+from tests.core import commands as c
 
 START = 1_000_000_000_000
 S = 1_000_000_000
@@ -42,7 +42,7 @@ class Scene:
     def do(self, command: c.Command, *, to: Queue | None = None) -> list[Any]:
         queue = to or self.queue
         apply.settle(queue, self.now)
-        events = decide.decide(queue, command, self.now)
+        events = command(queue, self.now)
         for event in events:
             apply.apply(queue, event)
         return events
@@ -50,11 +50,11 @@ class Scene:
     def send(self, *names: str, delay: int = 0, **options: Any) -> list[str]:
         """The bodies of the messages that were accepted."""
         records = [self.record(name, **options) for name in names]
-        events = self.do(c.Send(records, delay))
+        events = self.do(c.send(records, delay))
         return [record.body for event in events for record in event.records]
 
     def receive(self, count: int = 1, timeout: int = 30 * S, *, dead: bool = False) -> list[Lease]:
-        events = self.do(c.Receive(count, timeout), to=self.dead if dead else None)
+        events = self.do(c.receive(count, timeout), to=self.dead if dead else None)
         return [lease for x in events if isinstance(x, e.Leased) for lease in x.leases]
 
     def take(self, count: int = 1, timeout: int = 30 * S) -> list[str]:

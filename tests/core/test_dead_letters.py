@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pillarbox.core import apply
-from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import (
@@ -13,6 +12,7 @@ from pillarbox.core.queue import (
     Death,
     Queue,
 )
+from tests.core import commands as c
 from tests.core.scene import START, S, Scene
 
 
@@ -21,7 +21,7 @@ def test_R39_a_message_dies_at_its_last_failed_delivery_with_reason_and_history(
     scene.send("a")
     (first,) = scene.receive()
     scene.now += S
-    scene.do(c.Nack([first]))
+    scene.do(c.nack([first]))
     scene.now += S
     scene.receive(timeout=4 * S)
 
@@ -45,7 +45,7 @@ def test_R39_without_a_dead_letter_queue_nothing_dies() -> None:
     scene.send("a")
     (lease,) = scene.receive()
 
-    scene.do(c.Nack([lease]))
+    scene.do(c.nack([lease]))
 
     assert scene.line == ["a"]
     extra = scene.records["a"].extra
@@ -59,7 +59,7 @@ def test_R39_without_max_deliveries_nothing_dies_and_no_history_is_kept() -> Non
     for number in range(1, 6):
         (lease,) = scene.receive()
         assert lease.number == number
-        scene.do(c.Nack([lease]))
+        scene.do(c.nack([lease]))
     assert scene.graves == []
     assert scene.records["a"].extra is None
 
@@ -68,7 +68,7 @@ def test_R55_as_sqs_does_it_the_first_receive_is_remembered_where_nothing_dies()
     scene = Scene(dead_letters=True, dead_on_receive=True)
     scene.send("a")
     for _ in range(3):
-        scene.do(c.Nack(scene.receive()))
+        scene.do(c.nack(scene.receive()))
     assert scene.graves == []
     extra = scene.records["a"].extra
     assert extra is not None
@@ -84,7 +84,7 @@ def test_R39_dead_letters_can_be_kept_again() -> None:
     assert scene.queue.dead_letters is None
     assert target.sources == []
     scene.send("a")
-    scene.do(c.Nack(scene.receive()))
+    scene.do(c.nack(scene.receive()))
     assert scene.line == ["a"]
 
 
@@ -92,7 +92,7 @@ def test_R39_as_sqs_does_it_a_message_dies_when_it_would_be_delivered_once_more(
     scene = Scene(dead_letters=True, max_deliveries=1, dead_on_receive=True)
     scene.send("a", "b", "c")
     leases = scene.receive(2)
-    scene.do(c.Nack(leases))
+    scene.do(c.nack(leases))
     assert scene.line == ["c", "a", "b"]
 
     assert scene.take(1) == ["c"]
@@ -109,7 +109,7 @@ def test_R39_as_sqs_does_it_a_message_dies_when_it_would_be_delivered_once_more(
 def test_R39_as_sqs_does_it_without_a_dead_letter_queue_it_is_delivered() -> None:
     scene = Scene(max_deliveries=1, dead_on_receive=True)
     scene.send("a")
-    scene.do(c.Nack(scene.receive()))
+    scene.do(c.nack(scene.receive()))
 
     assert scene.take() == ["a"]
 
@@ -119,7 +119,7 @@ def test_R39_a_rejected_message_dies_at_once_with_the_reason_given() -> None:
     scene.send("a")
     (lease,) = scene.receive()
 
-    scene.do(c.Reject([lease], "can't be read"))
+    scene.do(c.reject([lease], "can't be read"))
 
     extra = scene.records["a"].extra
     assert extra is not None
@@ -133,7 +133,7 @@ def test_R39_a_rejected_message_goes_back_where_there_is_no_dead_letter_queue() 
     scene = Scene()
     scene.send("a")
 
-    scene.do(c.Reject(scene.receive(), "can't be read"))
+    scene.do(c.reject(scene.receive(), "can't be read"))
 
     assert scene.line == ["a"]
 
@@ -143,7 +143,7 @@ def test_R39_a_history_has_an_end() -> None:
     scene.send("a")
     for _ in range(102):
         scene.now += 1
-        scene.do(c.Nack(scene.receive()))
+        scene.do(c.nack(scene.receive()))
 
     extra = scene.records["a"].extra
     assert extra is not None
@@ -153,11 +153,11 @@ def test_R39_a_history_has_an_end() -> None:
 def test_R39_redriven_messages_are_as_new_in_their_queue() -> None:
     scene = Scene(dead_letters=True, max_deliveries=1)
     scene.send("a", "b", "c")
-    scene.do(c.Nack(scene.receive(3)))
+    scene.do(c.nack(scene.receive(3)))
     assert scene.graves == ["a", "b", "c"]
     scene.now += S
 
-    (event,) = scene.do(c.Redrive(scene.keys("a", "c"), scene.queue), to=scene.dead)
+    (event,) = scene.do(c.redrive(scene.keys("a", "c"), scene.queue), to=scene.dead)
 
     assert [record.body for record in event.records] == ["a", "c"]
     assert event.at == scene.now
@@ -173,12 +173,12 @@ def test_R39_redriven_messages_are_as_new_in_their_queue() -> None:
 def test_R39_a_redriven_message_stands_behind_those_that_were_there() -> None:
     scene = Scene(dead_letters=True, max_deliveries=1, redelivery="original")
     scene.send("old")
-    scene.do(c.Nack(scene.receive()))
+    scene.do(c.nack(scene.receive()))
     scene.send("new")
     scene.now += S
-    scene.do(c.Redrive(scene.keys("old"), scene.queue), to=scene.dead)
+    scene.do(c.redrive(scene.keys("old"), scene.queue), to=scene.dead)
 
-    scene.do(c.Release(scene.receive(2)))
+    scene.do(c.release(scene.receive(2)))
 
     assert scene.line == ["new", "old"]
 
@@ -187,7 +187,7 @@ def test_R39_a_redrive_to_the_same_queue_is_refused() -> None:
     scene = Scene()
 
     with pytest.raises(InvalidParameterError, match=r"^to must be another queue; got 'jobs'$"):
-        scene.do(c.Redrive(frozenset(), scene.queue))
+        scene.do(c.redrive(frozenset(), scene.queue))
 
 
 def test_R39_a_dead_letter_queue_has_none_of_its_own() -> None:
@@ -228,7 +228,7 @@ def test_R39_messages_are_removed_by_key_in_every_state() -> None:
     assert lease.record.body == "in flight"
 
     names = ("in flight", "ready", "scheduled", "grouped")
-    (event,) = scene.do(c.Remove(scene.keys(*names) | {1}))
+    (event,) = scene.do(c.remove(scene.keys(*names) | {1}))
 
     assert event.keys == sorted(scene.keys(*names))
     assert scene.counts == (1, 0, 0)
@@ -241,11 +241,11 @@ def test_R39_messages_are_removed_by_key_in_every_state() -> None:
 def test_R39_messages_that_took_their_place_again_are_removed_too() -> None:
     scene = Scene(redelivery="original")
     scene.send("a", "b")
-    scene.do(c.Nack(scene.receive(2)))
+    scene.do(c.nack(scene.receive(2)))
 
-    scene.do(c.Remove(scene.keys("a")))
+    scene.do(c.remove(scene.keys("a")))
     assert scene.line == ["b"]
-    scene.do(c.Remove(scene.keys("b")))
+    scene.do(c.remove(scene.keys("b")))
     assert (scene.queue.mask, scene.queue.returned, scene.counts) == (0, {}, (0, 0, 0))
 
 
@@ -258,7 +258,7 @@ def test_R50_groups_freed_by_a_removal_line_up_by_the_age_of_what_was_removed() 
     for _ in names:
         scene.receive()
 
-    scene.do(c.Remove(scene.keys(*(f"{name} first" for name in names))))
+    scene.do(c.remove(scene.keys(*(f"{name} first" for name in names))))
 
     assert scene.line == [f"{name} second" for name in names]
 
@@ -280,7 +280,7 @@ def test_R39_a_rejected_message_goes_back_where_nothing_can_die() -> None:
     scene.send("a")
     (lease,) = scene.receive()
 
-    assert scene.do(c.Reject([lease], "why")) == [e.Returned(lease, START, "rejected")]
+    assert scene.do(c.reject([lease], "why")) == [e.Returned(lease, START, "rejected")]
     assert (scene.line, lease.record.deliveries) == (["a"], 1)
 
 
@@ -288,7 +288,7 @@ def test_R40_every_release_is_counted_apart() -> None:
     scene = Scene()
     scene.send("a")
     for count in range(1, 4):
-        scene.do(c.Release(scene.receive()))
+        scene.do(c.release(scene.receive()))
         extra = scene.records["a"].extra
         assert extra is not None
         assert (extra.releases, scene.records["a"].deliveries) == (count, 0)
@@ -298,10 +298,10 @@ def test_R15_after_a_redrive_its_handles_differ_from_all_before() -> None:
     scene = Scene()
     target = Queue("elsewhere")
     scene.send("a", "b")
-    scene.do(c.Release(scene.receive()))
-    scene.do(c.Nack(scene.receive(2)))  # "a" was released once and has failed once
+    scene.do(c.release(scene.receive()))
+    scene.do(c.nack(scene.receive(2)))  # "a" was released once and has failed once
 
-    scene.do(c.Redrive(scene.keys("a", "b"), target))
+    scene.do(c.redrive(scene.keys("a", "b"), target))
 
     assert [(r.body, r.deliveries, r.extra.releases) for r in target.lanes[0]] == [  # type: ignore[union-attr]
         ("b", 0, 1),
@@ -312,7 +312,7 @@ def test_R15_after_a_redrive_its_handles_differ_from_all_before() -> None:
 def test_R39_a_death_in_line_does_not_hold_up_its_group() -> None:
     scene = Scene(dead_letters=True, max_deliveries=1, dead_on_receive=True)
     scene.send("a", "b", group="g")
-    scene.do(c.Nack(scene.receive(1)))
+    scene.do(c.nack(scene.receive(1)))
 
     assert scene.take(1) == ["b"]
     assert scene.graves == ["a"]

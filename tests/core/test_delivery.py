@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pillarbox.core import commands as c
 from pillarbox.core import decide
 from pillarbox.core import events as e
 from pillarbox.core.errors import MailboxFullError
@@ -13,6 +12,7 @@ from pillarbox.core.queue import (
     Settings,
     next_deadline,
 )
+from tests.core import commands as c
 from tests.core.scene import S, Scene
 
 
@@ -30,7 +30,7 @@ def test_R1_a_delayed_message_is_not_received_before_its_time() -> None:
 
 
 def test_R2_a_receive_from_an_empty_queue_is_no_event() -> None:
-    assert Scene().do(c.Receive(10, S)) == []
+    assert Scene().do(c.receive(10, S)) == []
 
 
 def test_R2_a_receive_takes_at_most_as_many_as_asked() -> None:
@@ -50,7 +50,7 @@ def test_R3_a_purge_removes_everything_in_every_state() -> None:
     scene.send("scheduled", delay=S)
     (lease,) = scene.receive()
 
-    assert scene.do(c.Purge()) == [e.Purged()]
+    assert scene.do(c.purge()) == [e.Purged()]
 
     assert scene.counts == (0, 0, 0)
     assert lease.deadline == 0
@@ -65,7 +65,7 @@ def test_R6_an_acknowledged_message_is_gone_from_every_index() -> None:
     scene.send("a")
     (lease,) = scene.receive()
 
-    assert scene.do(c.Acknowledge([lease])) == [e.Acknowledged([lease])]
+    assert scene.do(c.acknowledge([lease])) == [e.Acknowledged([lease])]
 
     assert scene.counts == (0, 0, 0)
     assert scene.queue.leases.find(lease.record.key) is None
@@ -77,10 +77,10 @@ def test_R6_a_second_acknowledge_does_nothing() -> None:
     scene = Scene()
     scene.send("a", "b")
     leases = scene.receive(2)
-    scene.do(c.Acknowledge(leases[:1]))
+    scene.do(c.acknowledge(leases[:1]))
 
-    assert scene.do(c.Acknowledge(leases[:1])) == []
-    assert scene.do(c.Acknowledge([])) == []
+    assert scene.do(c.acknowledge(leases[:1])) == []
+    assert scene.do(c.acknowledge([])) == []
     assert scene.counts == (0, 0, 1)
 
 
@@ -89,8 +89,8 @@ def test_R7_a_nack_makes_it_visible_now_or_after_a_delay() -> None:
     scene.send("now", "later")
     now, later = scene.receive(2)
 
-    scene.do(c.Nack([now]))
-    scene.do(c.Nack([later], delay=3 * S))
+    scene.do(c.nack([now]))
+    scene.do(c.nack([later], delay=3 * S))
 
     assert scene.counts == (1, 1, 0)
     assert scene.queue.wake_at == scene.now + 3 * S
@@ -103,7 +103,7 @@ def test_R7_after_a_nack_the_old_receipt_is_dead() -> None:
     scene = Scene()
     scene.send("a")
     (old,) = scene.receive()
-    scene.do(c.Nack([old], delay=S))
+    scene.do(c.nack([old], delay=S))
 
     assert decide.live([old], scene.now) == [False]
     scene.now += S
@@ -117,12 +117,12 @@ def test_R8_an_extension_counts_from_now_and_may_shorten() -> None:
     (lease,) = scene.receive(timeout=30 * S)
 
     scene.now += 10 * S
-    scene.do(c.Extend([lease], 5 * S))
+    scene.do(c.extend([lease], 5 * S))
     assert lease.deadline == scene.now + 5 * S
     assert scene.queue.wake_at == lease.deadline
     assert next_deadline(scene.queue) == lease.deadline
 
-    scene.do(c.Extend([lease], 60 * S))
+    scene.do(c.extend([lease], 60 * S))
     scene.now += 60 * S - 1
     assert scene.counts == (0, 0, 1)
     assert scene.take() == []
@@ -137,7 +137,7 @@ def test_R8_an_extension_never_revives() -> None:
 
     scene.now += S
 
-    assert scene.do(c.Extend([lease], 60 * S)) == []
+    assert scene.do(c.extend([lease], 60 * S)) == []
     assert scene.take() == ["a"]
 
 
@@ -159,7 +159,7 @@ def test_R15_a_stale_and_a_live_receipt_of_one_message_in_one_batch() -> None:
 
     assert decide.live([stale, live], scene.now) == [False, True]
     assert decide.live([live, stale], scene.now) == [True, False]
-    scene.do(c.Acknowledge([stale, live]))
+    scene.do(c.acknowledge([stale, live]))
     assert scene.counts == (0, 0, 0)
 
 
@@ -170,7 +170,7 @@ def test_R15_a_receipt_named_twice_in_a_batch_counts_once() -> None:
 
     assert decide.live([a, b, a, a], scene.now) == [True, True, False, False]
     assert decide.live([], scene.now) == []
-    scene.do(c.Acknowledge([a, a]))
+    scene.do(c.acknowledge([a, a]))
     assert scene.counts == (0, 0, 1)
 
 
@@ -189,7 +189,7 @@ def test_R16_a_redelivered_message_goes_to_the_tail() -> None:
     scene.send("a", "b", "c")
     leases = scene.receive(2)
 
-    scene.do(c.Nack(leases))
+    scene.do(c.nack(leases))
 
     assert scene.line == ["c", "a", "b"]
 
@@ -199,8 +199,8 @@ def test_R16_original_redelivery_keeps_the_place() -> None:
     scene.send("a", "b", "c", "d")
     a, b, _ = scene.receive(3)
 
-    scene.do(c.Nack([b]))
-    scene.do(c.Nack([a]))
+    scene.do(c.nack([b]))
+    scene.do(c.nack([a]))
 
     assert scene.line == ["a", "b", "d"]
     assert scene.counts == (3, 0, 1)
@@ -217,7 +217,7 @@ def test_R16_the_place_of_a_delayed_message_is_when_it_came_due() -> None:
     assert scene.line == ["first", "delayed", "last"]
 
     leases = scene.receive(3)
-    scene.do(c.Nack(list(reversed(leases))))
+    scene.do(c.nack(list(reversed(leases))))
 
     assert scene.line == ["first", "delayed", "last"]
 
@@ -227,7 +227,7 @@ def test_R16_a_message_given_back_with_a_delay_keeps_its_place_too() -> None:
     scene.send("a", "b")
     (a,) = scene.receive()
 
-    scene.do(c.Nack([a], delay=S))
+    scene.do(c.nack([a], delay=S))
     scene.now += S
 
     assert scene.take(2) == ["a", "b"]
@@ -250,7 +250,7 @@ def test_R18_deliveries_are_counted_from_one() -> None:
     for number in (1, 2, 3):
         (lease,) = scene.receive()
         assert lease.number == number
-        scene.do(c.Nack([lease]))
+        scene.do(c.nack([lease]))
 
 
 def test_R40_a_release_counts_nothing_and_goes_to_the_tail_or_to_the_front() -> None:
@@ -258,11 +258,11 @@ def test_R40_a_release_counts_nothing_and_goes_to_the_tail_or_to_the_front() -> 
     scene.send("a", "b")
     (a,) = scene.receive()
 
-    scene.do(c.Release([a]))
+    scene.do(c.release([a]))
     assert scene.line == ["b", "a"]
 
     (b,) = scene.receive()
-    scene.do(c.Release([b], to_front=True))
+    scene.do(c.release([b], to_front=True))
     assert scene.line == ["b", "a"]
     extra = scene.records["b"].extra
     assert extra is not None

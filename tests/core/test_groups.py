@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pillarbox.core import apply, decide
-from pillarbox.core import commands as c
 from pillarbox.core.queue import (
     oldest_key,
 )
+from tests.core import commands as c
 from tests.core.scene import S, Scene, bodies
 
 
@@ -19,9 +19,9 @@ def test_R55_a_group_is_blocked_while_one_of_its_messages_is_in_flight() -> None
 
     assert scene.take(5) == ["b1"]
     assert scene.waiting == ["a3"]
-    scene.do(c.Acknowledge([first]))
+    scene.do(c.acknowledge([first]))
     assert scene.take(5) == []
-    scene.do(c.Acknowledge([second]))
+    scene.do(c.acknowledge([second]))
     assert scene.take(5) == ["a3"]
     assert scene.counts == (0, 0, 2)
 
@@ -31,9 +31,9 @@ def test_R55_a_group_keeps_its_order_through_failures() -> None:
     scene.send("a1", "a2", "a3", group="a")
     a1, a2 = scene.receive(2)
 
-    scene.do(c.Nack([a2]))
+    scene.do(c.nack([a2]))
     assert scene.line == []
-    scene.do(c.Nack([a1]))
+    scene.do(c.nack([a1]))
 
     assert scene.line == ["a1", "a2", "a3"]
 
@@ -41,7 +41,7 @@ def test_R55_a_group_keeps_its_order_through_failures() -> None:
 def test_R55_a_group_waits_for_a_message_given_back_with_a_delay() -> None:
     scene = Scene()
     scene.send("a1", "a2", group="a")
-    scene.do(c.Nack(scene.receive(), delay=S))
+    scene.do(c.nack(scene.receive(), delay=S))
 
     assert scene.take() == []
     scene.now += S
@@ -51,9 +51,9 @@ def test_R55_a_group_waits_for_a_message_given_back_with_a_delay() -> None:
 def test_R55_a_removed_message_no_longer_blocks_its_group() -> None:
     scene = Scene()
     scene.send("a1", "a2", group="a")
-    scene.do(c.Nack(scene.receive(), delay=S))
+    scene.do(c.nack(scene.receive(), delay=S))
 
-    scene.do(c.Remove(scene.keys("a1")))
+    scene.do(c.remove(scene.keys("a1")))
 
     assert scene.take() == ["a2"]
 
@@ -67,7 +67,7 @@ def test_R55_a_delayed_message_of_a_group_has_the_place_at_which_it_came_due() -
     apply.settle(scene.queue, scene.now)
     assert scene.line == ["a1", "a2", "delayed"]
 
-    scene.do(c.Nack(scene.receive()))
+    scene.do(c.nack(scene.receive()))
 
     assert scene.line == ["a1", "a2", "delayed"]
 
@@ -77,7 +77,7 @@ def test_R55_groups_take_turns() -> None:
     scene.send("a1", "a2", group="a")
     scene.send("b1", "b2", group="b")
 
-    scene.do(c.Acknowledge(scene.receive()))
+    scene.do(c.acknowledge(scene.receive()))
 
     assert scene.line == ["b1", "b2", "a2"]
 
@@ -95,7 +95,7 @@ def test_R55_the_oldest_may_be_behind_a_held_group() -> None:
 def test_R55_a_repetition_within_five_minutes_is_left_out_even_after_the_first_is_gone() -> None:
     scene = Scene()
     assert scene.send("first", deduplication="x") == ["first"]
-    scene.do(c.Acknowledge(scene.receive()))
+    scene.do(c.acknowledge(scene.receive()))
 
     scene.now += 300 * S - 1
     assert scene.send("again", deduplication="x") == []
@@ -157,7 +157,7 @@ def test_R55_the_keys_of_a_large_batch_run_ahead_and_still_no_id_is_forgotten_ea
     records = [scene.record(f"r{i}", deduplication=f"r{i}") for i in range(20)]
     again = scene.record("x again", deduplication="x")
 
-    scene.do(c.Send([*records, again]))
+    scene.do(c.send([*records, again]))
 
     assert decide.original(scene.queue, again, scene.now) == scene.records["x"].key
     assert scene.counts == (21, 0, 0)

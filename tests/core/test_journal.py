@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pillarbox.core import apply, journal
-from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core.queue import Attempt, Death, Extra, Lease, Queue, Record
+from tests.core import commands as c
 from tests.core.scene import START, S, Scene
 
 RECORD = Record(77, b"body", 9, 0, {"b": "2", "a": "1"}, Extra("g", "d"))
@@ -134,7 +134,7 @@ def _replayed(scene: Scene, *commands: c.Command) -> Queue:
 def test_R50_a_replayed_message_has_all_it_had() -> None:
     record = Record(77, b"body", 9, 0, {"a": "1"}, Extra("g", "d"))
 
-    copy = _replayed(Scene(), c.Send([record, Record(78, b"plain")]))
+    copy = _replayed(Scene(), c.send([record, Record(78, b"plain")]))
 
     again, plain = (next(iter(copy.groups["g"].waiting)), copy.lanes[0].head[0])
     assert (again.key, again.body, again.priority, again.deliveries) == (77, b"body", 9, 0)
@@ -145,7 +145,7 @@ def test_R50_a_replayed_message_has_all_it_had() -> None:
 
 
 def test_R50_a_replayed_lease_has_all_it_had() -> None:
-    copy = _replayed(Scene(), c.Send([Record(78, b"plain")]), c.Receive(1, 5 * S))
+    copy = _replayed(Scene(), c.send([Record(78, b"plain")]), c.receive(1, 5 * S))
 
     (lease,) = copy.leases
     assert (lease.number, lease.leased_at, lease.deadline, lease.timeout) == (
@@ -176,7 +176,7 @@ def test_R50_a_replayed_extension_has_its_deadline() -> None:
 def test_R50_a_replayed_lease_keeps_what_it_saw() -> None:
     record = Record(78, b"x", 0, 0, None, Extra("g"))
 
-    copy = _replayed(Scene(), c.Send([record]), c.Receive(1, 5 * S))
+    copy = _replayed(Scene(), c.send([record]), c.receive(1, 5 * S))
 
     (lease,) = copy.leases
     assert lease.extra == Extra("g")
@@ -184,7 +184,7 @@ def test_R50_a_replayed_lease_keeps_what_it_saw() -> None:
 
 
 def test_R50_attributes_alone_make_no_extra() -> None:
-    copy = _replayed(Scene(), c.Send([Record(78, b"plain", 0, 0, {"a": "1"})]))
+    copy = _replayed(Scene(), c.send([Record(78, b"plain", 0, 0, {"a": "1"})]))
 
     record = copy.lanes[0].head[0]
     assert isinstance(record, Record)
@@ -218,7 +218,7 @@ def test_R50_a_message_at_the_head_of_any_line_is_found_for_its_lease() -> None:
     records = [Record(80 + i, b"", priority) for i, priority in enumerate((0, 5, 0))]
     grouped = [Record(90 + i, b"", 0, 0, None, Extra("g")) for i in range(3)]
     copy = _replayed(
-        scene, c.Send(records), c.Send(grouped), c.Receive(1, S), c.Receive(4, 2 * S), c.Tick()
+        scene, c.send(records), c.send(grouped), c.receive(1, S), c.receive(4, 2 * S), c.tick()
     )
 
     assert sorted(lease.record.key for lease in copy.leases) == [80, 81, 82, 90, 91]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pillarbox.core import apply, decide, lines
-from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core import queue as queue_module
 from pillarbox.core.lane import Lane
 from pillarbox.core.queue import Group, Queue, Record, waiting
+from tests.core import commands as c
 from tests.core.scene import S, Scene
 
 
@@ -48,7 +48,7 @@ def test_R51_of_leases_that_end_together_the_oldest_messages_come_back_first() -
     scene = Scene()
     scene.send("a", "b", "c", "d")
     first = scene.receive(2)
-    scene.do(c.Release(first))  # the line is now c, d, a, b
+    scene.do(c.release(first))  # the line is now c, d, a, b
     scene.receive(2)
     scene.receive(2)  # a and b, at the same time
     due = decide.tick(scene.queue, scene.now + 3_600 * S, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pillarbox.core import apply
-from pillarbox.core import commands as c
+from tests.core import commands as c
 from tests.core.scene import Scene
 
 
@@ -20,7 +20,7 @@ def _keys(scene: Scene, bodies: str) -> frozenset[int]:
 def test_R39_a_message_is_removed_wherever_it_stands(gone: str, left: str) -> None:
     scene = Scene()
     scene.send(*"abcde")
-    scene.do(c.Remove(_keys(scene, gone)))
+    scene.do(c.remove(_keys(scene, gone)))
     assert scene.line == list(left)
 
 
@@ -29,7 +29,7 @@ def test_R39_many_messages_are_removed_as_few_are() -> None:
     names = [f"m{number}" for number in range(400)]
     scene.send(*names)
     gone = set(names[1:-1:2])
-    scene.do(c.Remove(frozenset(scene.records[name].key for name in gone)))
+    scene.do(c.remove(frozenset(scene.records[name].key for name in gone)))
     assert scene.line == [name for name in names if name not in gone]
 
 
@@ -37,7 +37,7 @@ def test_R39_messages_are_removed_from_several_lanes_at_once() -> None:
     scene = Scene()
     scene.send(*"ab", priority=3)
     scene.send(*"cde")
-    scene.do(c.Remove(_keys(scene, "bd")))
+    scene.do(c.remove(_keys(scene, "bd")))
     assert scene.line == ["a", "c", "e"]
 
 
@@ -46,21 +46,21 @@ def test_R39_a_group_between_plain_messages_stays_when_these_are_removed() -> No
     scene.send("a")
     scene.send(*"bc", group="g")
     scene.send(*"de")
-    scene.do(c.Remove(_keys(scene, "ad")))
+    scene.do(c.remove(_keys(scene, "ad")))
     assert scene.line == ["b", "c", "e"]
-    scene.do(c.Remove(_keys(scene, "b")))
+    scene.do(c.remove(_keys(scene, "b")))
     assert scene.line == ["c", "e"]
-    scene.do(c.Remove(_keys(scene, "c")))
+    scene.do(c.remove(_keys(scene, "c")))
     assert scene.line == ["e"]
 
 
 def test_R39_a_redrive_takes_those_it_names_and_no_others() -> None:
     scene = Scene(dead_letters=True, max_deliveries=1)
     scene.send(*"abc")
-    scene.do(c.Nack(scene.receive(3)))
+    scene.do(c.nack(scene.receive(3)))
     grave = scene.queue.dead_letters
     assert grave is not None
-    scene.do(c.Redrive(_keys(scene, "b"), scene.queue), to=grave)
+    scene.do(c.redrive(_keys(scene, "b"), scene.queue), to=grave)
     assert scene.line == ["b"]
     assert scene.graves == ["a", "c"]
 
@@ -71,7 +71,7 @@ def test_R39_a_message_is_looked_for_in_groups_held_and_free() -> None:
     scene.send("free", group="b")
     scene.take(1)
 
-    (removed,) = scene.do(c.Remove(scene.keys("behind", "free") | {5}))
+    (removed,) = scene.do(c.remove(scene.keys("behind", "free") | {5}))
 
     assert removed.keys == sorted(scene.keys("behind", "free"))
     assert (scene.waiting, scene.counts) == ([], (0, 0, 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pillarbox.core import apply, decide
-from pillarbox.core import commands as c
 from pillarbox.core import events as e
 from pillarbox.core.queue import (
     NEVER,
@@ -13,6 +12,7 @@ from pillarbox.core.queue import (
     Record,
     next_deadline,
 )
+from tests.core import commands as c
 from tests.core.scene import START, S, Scene
 
 
@@ -34,7 +34,7 @@ def test_R53_what_is_due_happens_in_the_order_of_the_times_then_of_sending() -> 
 
     assert scene.line == ["due after 1s", "lease of 2s", "due after 2s", "lease of 3s"]
     assert scene.queue.wake_at == NEVER
-    assert scene.do(c.Tick()) == []
+    assert scene.do(c.tick()) == []
 
 
 def test_R53_the_next_deadline_is_the_earliest_of_all() -> None:
@@ -80,7 +80,7 @@ def test_R50_only_the_head_of_a_line_can_be_taken(
     scene = Scene(redelivery=redelivery)
     scene.send("a", "b", "c", "d", group=group)
     if redelivery == "original":
-        scene.do(c.Nack(scene.receive()))
+        scene.do(c.nack(scene.receive()))
 
     with pytest.raises(AssertionError) as caught:
         apply.leased(scene.queue, [Lease(scene.records["c"], 1, 0, S, S)])
@@ -115,12 +115,12 @@ def test_R93_a_scheduled_message_can_be_given_another_time() -> None:
     scene = Scene()
     scene.send("a", "b", delay=5 * S)
     (key,) = scene.keys("a")
-    assert [type(x) for x in scene.do(c.Reschedule(key, scene.now + 2 * S))] == [e.Rescheduled]
+    assert [type(x) for x in scene.do(c.reschedule(key, scene.now + 2 * S))] == [e.Rescheduled]
     assert (scene.queue.wake_at, scene.counts) == (scene.now + 2 * S, (0, 2, 0))
 
     scene.now += 2 * S
     assert scene.take(9) == ["a"]
-    assert scene.do(c.Reschedule(key, scene.now + S)) == [], "it is no longer scheduled"
+    assert scene.do(c.reschedule(key, scene.now + S)) == [], "it is no longer scheduled"
 
     scene.now += 3 * S
     assert scene.take(9) == ["b"]
@@ -130,9 +130,9 @@ def test_R93_a_later_time_is_not_cut_short_by_the_old_one() -> None:
     scene = Scene()
     scene.send("a", delay=S)
     (key,) = scene.keys("a")
-    scene.do(c.Reschedule(key, scene.now + 9 * S))
-    scene.do(c.Reschedule(key, scene.now + S))
-    scene.do(c.Reschedule(key, scene.now + 3 * S))
+    scene.do(c.reschedule(key, scene.now + 9 * S))
+    scene.do(c.reschedule(key, scene.now + S))
+    scene.do(c.reschedule(key, scene.now + 3 * S))
 
     scene.now += 3 * S - 1
     assert scene.take() == []
@@ -146,10 +146,10 @@ def test_R93_forcing_puts_what_is_scheduled_into_the_line_in_the_order_of_its_ti
     scene.send("first", delay=S)
     scene.send("second, sent later", delay=S)
 
-    assert len(scene.do(c.Force())) == 3
+    assert len(scene.do(c.force())) == 3
 
     assert scene.line == ["first", "second, sent later", "last"]
-    assert scene.do(c.Force()) == []
+    assert scene.do(c.force()) == []
 
 
 def test_R93_what_is_forced_comes_due_now() -> None:
@@ -158,5 +158,5 @@ def test_R93_what_is_forced_comes_due_now() -> None:
     scene.now += S
 
     a, b = scene.records["a"], scene.records["b"]
-    assert scene.do(c.Force()) == [e.CameDue(a, START + S), e.CameDue(b, START + S)]
+    assert scene.do(c.force()) == [e.CameDue(a, START + S), e.CameDue(b, START + S)]
     assert (scene.line, scene.counts) == (["a", "b"], (2, 0, 0))

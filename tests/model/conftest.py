@@ -1,12 +1,49 @@
-"""Lanes of very few messages a part, so that the short queues of a model have several parts."""
+"""What every run of the model has in common."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from itertools import count
+from typing import Any
+
 import pytest
 
-from pillarbox.core import lane
+from pillarbox.core import decide, lane
+from pillarbox.core.queue import Queue
+from pillarbox.mailbox import desk
+from tests.model.sameness import snapshot
+
+_DECISIONS = (
+    *("send", "deliver", "receive", "nack", "reject", "tick"),
+    *("reschedule", "force", "redrive", "remove"),
+)
+_LOOKED_AT = 16  # one decision in so many is looked at
 
 
 @pytest.fixture(autouse=True)
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes of very few messages a part, so that the short queues of a model have several."""
     monkeypatch.setattr(lane, "PART_MAX", 3)
+    monkeypatch.setattr(desk, "SLICE", desk.SLICE)  # a world sets its own
+
+
+@pytest.fixture(autouse=True)
+def _decisions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count()
+
+    def pure(decision: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(decision)
+        def decided(queue: Queue, *args: Any) -> Any:
+            if next(calls) % _LOOKED_AT:
+                return decision(queue, *args)
+            watched = [queue] if queue.dead_letters is None else [queue, queue.dead_letters]
+            before = [snapshot(each) for each in watched]
+            answer = decision(queue, *args)
+            assert [snapshot(each) for each in watched] == before, "a decision changed the queue"
+            return answer
+
+        return decided
+
+    for name in _DECISIONS:
+        monkeypatch.setattr(decide, name, pure(getattr(decide, name)))

@@ -47,7 +47,7 @@ SOAK_STEPS = 5_000_000
 CALLS = (
     "send receive acknowledge nack release extend reject remove reschedule force redrive purge tick"
 )
-WAYS = "lined-up"
+WAITING = "park leave beat served"
 EVENTS = (
     "Sent Scheduled CameDue Leased Acknowledged Returned Released Extended Died DiedInLine "
     "Rescheduled Redriven Removed Purged"
@@ -79,21 +79,20 @@ class QueueMachine(RuleBasedStateMachine):
     def start(self, seed: int) -> None:
         self.world = World(seed)
 
-    @rule(jump=jumps, at=queues, specs=batches, delay=st.sampled_from(DELAYS), quick=st.booleans())
-    def send(self, jump: int, at: int, specs: list[MessageSpec], delay: int, quick: bool) -> None:
+    @rule(jump=jumps, at=queues, specs=batches, delay=st.sampled_from(DELAYS))
+    def send(self, jump: int, at: int, specs: list[MessageSpec], delay: int) -> None:
         self.world.jump(jump)
-        self.world.send(at, specs, delay, quick=quick)
+        self.world.send(at, specs, delay)
 
     @rule(
         jump=jumps,
         at=queues,
         count=st.sampled_from((1, 1, 2, 3, 10)),
         timeout=st.sampled_from(TIMEOUTS),
-        quick=st.booleans(),
     )
-    def receive(self, jump: int, at: int, count: int, timeout: int, quick: bool) -> None:
+    def receive(self, jump: int, at: int, count: int, timeout: int) -> None:
         self.world.jump(jump)
-        self.world.receive(at, count, timeout, quick=quick)
+        self.world.receive(at, count, timeout)
 
     @rule(
         jump=jumps,
@@ -101,49 +100,44 @@ class QueueMachine(RuleBasedStateMachine):
         verb=st.sampled_from(VERBS),
         picks=picks,
         option=st.integers(0, 35),
-        quick=st.booleans(),
     )
-    def end(
-        self, *, jump: int, at: int, verb: str, picks: list[int], option: int, quick: bool
-    ) -> None:
+    def end(self, *, jump: int, at: int, verb: str, picks: list[int], option: int) -> None:
         self.world.jump(jump)
-        self.world.end(at, verb, picks, option, quick=quick)
+        self.world.end(at, verb, picks, option)
 
-    @rule(jump=jumps, at=queues, keys=keys, quick=st.booleans())
-    def remove(self, jump: int, at: int, keys: list[int], quick: bool) -> None:
+    @rule(jump=jumps, at=queues, keys=keys)
+    def remove(self, jump: int, at: int, keys: list[int]) -> None:
         self.world.jump(jump)
-        self.world.remove(at, keys, quick=quick)
+        self.world.remove(at, keys)
 
     @rule(
         jump=jumps,
         at=queues,
         key=st.integers(-1, 20),
         delay=st.sampled_from(DELAYS),
-        quick=st.booleans(),
     )
-    def reschedule(self, jump: int, at: int, key: int, delay: int, quick: bool) -> None:
+    def reschedule(self, jump: int, at: int, key: int, delay: int) -> None:
         self.world.jump(jump)
-        self.world.reschedule(at, key, delay, quick=quick)
+        self.world.reschedule(at, key, delay)
 
-    @rule(jump=jumps, at=queues, quick=st.booleans())
-    def force(self, jump: int, at: int, quick: bool) -> None:
+    @rule(jump=jumps, at=queues)
+    def force(self, jump: int, at: int) -> None:
         self.world.jump(jump)
-        self.world.force(at, quick=quick)
+        self.world.force(at)
 
     @rule(
         jump=jumps,
         way=st.sampled_from(((DEAD, MAIN), (DEAD, OTHER), (MAIN, OTHER), (MAIN, MAIN))),
         keys=keys,
-        quick=st.booleans(),
     )
-    def redrive(self, jump: int, way: tuple[int, int], keys: list[int], quick: bool) -> None:
+    def redrive(self, jump: int, way: tuple[int, int], keys: list[int]) -> None:
         self.world.jump(jump)
-        self.world.redrive(*way, keys, quick=quick)
+        self.world.redrive(*way, keys)
 
-    @rule(at=queues, quick=st.booleans(), really=st.integers(0, 9))
-    def purge(self, at: int, quick: bool, really: int) -> None:
+    @rule(at=queues, really=st.integers(0, 9))
+    def purge(self, at: int, really: int) -> None:
         if really == 7:  # not often, or no queue would ever grow
-            self.world.purge(at, quick=quick)
+            self.world.purge(at)
         else:
             self.world.tick(at)
 
@@ -151,6 +145,17 @@ class QueueMachine(RuleBasedStateMachine):
     def tick(self, jump: int, at: int) -> None:
         self.world.jump(jump)
         self.world.tick(at)
+
+    @rule(jump=jumps, at=queues, count=st.integers(1, 3), timeout=st.sampled_from(TIMEOUTS[1:]))
+    def park(self, jump: int, at: int, count: int, timeout: int) -> None:
+        self.world.jump(jump)
+        if self.world.waits:
+            self.world.park(at, count, timeout, gone=False)
+
+    @rule(jump=jumps)
+    def beat(self, jump: int) -> None:
+        self.world.jump(jump)
+        self.world.beat()
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -215,6 +220,6 @@ def test_R50_soak_five_million_steps_with_a_new_seed_find_no_difference() -> Non
 
 
 def _assert_everything_was_seen(seen: Counter[str], steps: int) -> None:
-    everything = f"{CALLS} {WAYS} {EVENTS} {ERRORS}".split()
+    everything = f"{CALLS} {WAITING} {EVENTS} {ERRORS}".split()
     too_rare = {what: seen[what] for what in everything if seen[what] < steps / 1_000}
     assert not too_rare

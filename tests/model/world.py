@@ -1,8 +1,9 @@
-"""The state machine and the naive model side by side: each step is asked of both.
+"""A store's queues and the naive model side by side: each step is asked of both.
 
-A world has a main queue, another one and the dead-letter queue of both. A step is a jump of
-the clock and one call. Afterwards everything that can be seen of the queues must be equal,
-and what must always hold inside a queue is checked. A difference is an AssertionError.
+A world has a main queue, another one and the dead-letter queue of both, behind the locks,
+timers and parked receivers of a real store. A step is a jump of the clock and one call.
+Afterwards everything that can be seen of the queues must be equal, and what must always hold
+inside a queue is checked. A difference is an AssertionError.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from itertools import compress
 from typing import Any
 
-from pillarbox.core import apply, decide, journal
-from pillarbox.core import commands as c
+from pillarbox.clock import SystemClock
+from pillarbox.core import decide, journal
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.queue import (
@@ -22,11 +22,14 @@ from pillarbox.core.queue import (
     Extra,
     Lease,
     Queue,
-    Record,
     Settings,
     in_order,
     next_deadline,
 )
+from pillarbox.mailbox import desk as desk_module
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.locked import Written
+from pillarbox.mailbox.store import Store
 from tests.model import naive
 from tests.model.sameness import check_inside, compare, snapshot
 
@@ -50,6 +53,7 @@ GROUPS = (None, "a", "b", "c", "d")
 DEDUPLICATIONS = (None, "x", "y", "z")
 VERBS = ("acknowledge", "nack", "release", "extend", "reject")
 
+NAMES = ("main", "other", "dead")
 MAIN, OTHER, DEAD = 0, 1, 2
 _PAIRS_KEPT_MAX = 80  # receipts that a world remembers, live and stale
 
@@ -66,24 +70,73 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
     }
 
 
-TICK_MOST = 2  # so that what is due needs several slices
+SLICE = 2  # so that what is due needs several slices
+
+
+class Parked:
+    """A receive that is parked; if its task is `gone`, nobody is left to be woken."""
+
+    closed = False  # it is its own mailbox, too
+
+    def __init__(self, count: int, timeout: int, *, gone: bool) -> None:
+        self.owner, self.count, self.timeout, self.gone = self, count, timeout, gone
+        self.leases: list[Lease] | None = None
+        self.served: list[Lease] = []
+        self.seen: list[tuple[int, ...]] = []
+
+    def wake(self) -> bool:
+        self.served = self.leases or []
+        self.seen = _seen(self.served)
+        return not self.gone
+
+
+class NoPulse:
+    """A world calls `beat` itself."""
+
+    def arm(self, at: int) -> None: ...
+    def rearm(self, at: int) -> None: ...
+
+
+class RecordedDesk(Desk):
+    """Tells its world what happens."""
+
+    store: RecordedStore
+
+    def _write(self, events: Sequence[e.Event], *, lazy: bool = False) -> Written | None:
+        self.store.world.record(self.queue, events)
+        return super()._write(events, lazy=lazy)
+
+
+class RecordedStore(Store):
+    """A store in the time of a world."""
+
+    def __init__(self, world: World) -> None:
+        clock = SystemClock()
+        clock.now = lambda: world.now
+        super().__init__(clock)
+        self.world = world
+        self.pulse = NoPulse()  # type: ignore[assignment]
+
+    def _new_desk(self, queue: Queue) -> Desk:
+        return RecordedDesk(self, queue)
 
 
 class World:
-    """Three queues of the core, three of the model, one clock."""
+    """Three queues of a store, three of the model, one clock."""
 
-    def __init__(self, seed: int, *, snapshot_every: int = 16) -> None:
+    def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.now = START + rng.randrange(2)
-        self.last_key = 0
         self.steps = 0
         self.seen: Counter[str] = Counter()
         self.journal: list[bytes] | None = None
+        self.happened = 0
         self._touched: set[int] = set()
-        self._snapshot_every = snapshot_every
         self.haste = rng.choice((0.1, 0.4, 1.0))  # how often the clock makes a large jump
         self.plain = rng.random() < 0.25  # no groups, no priorities
         self.patient = not self.plain and rng.random() < 0.25  # many leases of many timeouts
+        self.waits = rng.random() < 0.4  # receivers are parked; then a slice is all there is
+        desk_module.SLICE = 10_000 if self.waits else SLICE
         self.settings = [random_settings(rng) for _ in range(3)]
         if self.patient:
             self.haste = 0.04
@@ -91,17 +144,25 @@ class World:
         if self.plain:
             self.settings[MAIN] |= {"capacity": None, "redelivery": "tail"}
             self.settings[MAIN] |= {"dead_on_receive": False, "max_deliveries": rng.choice((0, 2))}
-        self.queues, self.models = fresh_queues(self.settings), fresh_models(self.settings)
+        self.store = RecordedStore(self)
+        self.desks = [
+            self.store.desk(name, Settings(**each))
+            for name, each in zip(NAMES, self.settings, strict=True)
+        ]
+        self.queues = [desk.queue for desk in self.desks]
+        self.models = fresh_models(self.settings)
         if rng.random() < 0.85:
             self._bury(MAIN)
         if rng.random() < 0.5:
             self._bury(OTHER)
+        self.parked: list[list[Parked]] = [[], [], []]
         self.pairs: list[deque[tuple[Lease, naive.Lease]]] = [
             deque(maxlen=_PAIRS_KEPT_MAX) for _ in range(3)
         ]
 
     def _bury(self, source: int) -> None:
-        self.queues[source].send_dead_letters_to(self.queues[DEAD])
+        deliveries = self.settings[source]["max_deliveries"]
+        self.store.bury_at(self.desks[source], self.desks[DEAD], deliveries)
         self.models[source].dead_letters = self.models[DEAD]
 
     # The steps
@@ -119,93 +180,104 @@ class World:
             target -= 1
         self.now = max(self.now, target)
 
-    def send(self, at: int, specs: Sequence[MessageSpec], delay: int, *, quick: bool) -> None:
-        queue, model = self._begin(at, "send", quick=quick)
-        key = max(self.now >> 1, self.last_key + 1)
-        records, messages = [], []
-        for i, (priority, group, deduplication) in enumerate(specs):
-            extra = None if group is None and deduplication is None else Extra(group, deduplication)
-            body = b"%d" % (key + i)
-            records.append(Record(key + i, body, priority, 0, None, extra))
-            messages.append(naive.Message(key + i, body, priority, group, deduplication))
-        expected: list[int] | None = None
+    def send(self, at: int, specs: Sequence[MessageSpec], delay: int) -> None:
+        """Those that differ in nothing are one batch."""
+        desk, model = self._begin(at, "send")
+        while True:
+            spec = specs[0] if specs else (0, None, None)
+            alike = next((i for i, each in enumerate(specs) if each != spec), len(specs))
+            self._send(desk, model, spec, alike, delay)
+            self._serve(at)
+            specs = specs[alike:]
+            if not specs:
+                break
+        self._end(at)
+
+    def _send(
+        self, desk: Desk, model: naive.NaiveQueue, spec: MessageSpec, count: int, delay: int
+    ) -> None:
+        priority, group, deduplication = spec
+        key = max(self.now >> 1, self.store.last_key + 1)
+        bodies = [b"%d" % (key + i) for i in range(count)]
+        messages = [
+            naive.Message(key + i, body, priority, group, deduplication)
+            for i, body in enumerate(bodies)
+        ]
+        plain = group is None and deduplication is None
+        extra = None if plain else lambda: Extra(group, deduplication)
+
+        def send() -> Sequence[int]:
+            return desk.send(bodies, priority, delay, extra=extra)
+
         try:
             expected = model.send(messages, delay, self.now)
         except naive.Full:
-            with_error = self._raises(
-                MailboxFullError, queue, lambda: decide.send(queue, records, self.now)
-            )
-            assert f"{queue.size:,} of {model.capacity:,} messages" in with_error
+            error = self._raises(MailboxFullError, desk.queue, send)
+            assert f"{desk.queue.size:,} of {model.capacity:,} messages" in error
         else:
-            self.last_key = key + len(records)
-            if quick:
-                self._hot_send(queue, records, delay)
-            else:
-                self._decide(queue, c.Send(records, delay))
-            got = [decide.original(queue, record, self.now) for record in records]
+            got = list(send())
             assert got == expected, f"keys of a send: {got}, expected {expected}"
+
+    def receive(self, at: int, count: int, timeout: int) -> None:
+        desk, model = self._begin(at, "receive")
+        expected = model.receive(count, timeout, self.now)
+        leases = desk.receive(Parked(1, 1, gone=False), count, timeout, 0)
+        self._received(at, leases, _seen(leases), expected)
         self._end(at)
 
-    def receive(self, at: int, count: int, timeout: int, *, quick: bool) -> None:
-        queue, model = self._begin(at, "receive", quick=quick)
-        expected = model.receive(count, timeout, self.now)
-        if quick and not queue.settings.dead_on_receive:
-            leases = self._hot_receive(queue, count, timeout)
-        else:
-            events = self._decide(queue, c.Receive(count, timeout))
-            leases = [lease for x in events if isinstance(x, e.Leased) for lease in x.leases]
-        got = [(x.record.key, x.number, x.leased_at, x.deadline) for x in leases]
+    def _received(
+        self,
+        at: int,
+        leases: list[Lease],
+        got: list[tuple[int, ...]],
+        expected: list[naive.Lease],
+    ) -> None:
         wanted = [(x.message.key, x.number, x.leased_at, x.deadline) for x in expected]
         assert got == wanted, f"received {got}, expected {wanted}"
-        assert all(x.extra is x.record.extra for x in leases), "a lease keeps what it saw"
         self.pairs[at].extend(zip(leases, expected, strict=True))
+
+    def park(self, at: int, count: int, timeout: int, *, gone: bool) -> None:
+        """A receive that waits until there is something for it, which it has for some time."""
+        desk, _ = self._begin(at, "park")
+        waiter = Parked(count, timeout, gone=gone)
+        self.parked[at].append(waiter)
+        desk.enter(waiter)
         self._end(at)
 
-    def _hot_send(self, queue: Queue, records: list[Record], delay: int) -> None:
-        """As a mailbox does it: plain messages of one priority have a way of their own."""
-        fresh = self._pure(queue, lambda: decide.send(queue, records, self.now))
-        self._record(queue, [e.Scheduled(fresh, self.now + delay) if delay else e.Sent(fresh)])
-        if delay:
-            apply.scheduled(queue, fresh, self.now + delay)
-        elif len({(record.extra, record.priority) for record in fresh} | {(None, 0)}) == 1:
-            self.seen["lined-up"] += 1
-            apply.lined_up(queue, fresh, 0)
-        else:
-            apply.sent(queue, fresh)
+    def leave(self, at: int, pick: int, *, interrupted: bool) -> None:
+        """The time of one that waits is up, or it is interrupted: there was nothing for it."""
+        desk, _ = self._begin(at, "leave")
+        if self.parked[at]:
+            waiter = self.parked[at].pop(pick % len(self.parked[at]))
+            if interrupted:
+                desk.give_up(waiter)
+            else:
+                assert desk.leave(waiter) == []
+        self._end(at)
 
-    def _hot_receive(self, queue: Queue, count: int, timeout: int) -> list[Lease]:
-        if not queue.mask:
-            return []
-        leases = self._pure(queue, lambda: decide.receive(queue, count, timeout, self.now))
-        self._record(queue, [e.Leased(leases)])
-        apply.leased(queue, leases)
-        return leases  # type: ignore[no-any-return]
+    def beat(self) -> None:
+        """The pulse: it settles the queues that somebody watches."""
+        self.steps += 1
+        self.seen["beat"] += 1
+        alarms = sorted(self.store._alarms, key=lambda alarm: alarm[:2])
+        due = [self.desks.index(each) for at, _, each in alarms if at == each.alarm_at <= self.now]
+        due = [at for at in due if self.queues[at].wake_at <= self.now]
+        self.store.beat()
+        for at in due:
+            self.models[at].settle(self.now)
+            self._serve(at)
+        self._end(*range(3))
 
-    def _hot_acknowledge(self, queue: Queue, leases: list[Lease]) -> None:
-        if not leases:
-            return
-        self._record(queue, [e.Acknowledged(leases)])
-        apply.acknowledged(queue, leases)
-
-    def end(self, at: int, verb: str, picks: Sequence[int], option: int, *, quick: bool) -> None:
+    def end(self, at: int, verb: str, picks: Sequence[int], option: int) -> None:
         """Acknowledge, nack, release, extend or reject what some receipts name."""
         pairs = self.pairs[at]
         chosen = [pairs[pick % len(pairs)] for pick in picks] if pairs else []
-        lazy = quick and verb == "acknowledge"  # mailboxes acknowledge before what is due
-        queue, model = self._begin(at, verb, quick=quick, settle=not lazy)
-        ours, theirs = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
-        expected = self._model_end(model, verb, theirs, option)
-        answers = decide.live(ours, self.now)
+        for ours, theirs in chosen:  # also of what is due, and has not happened yet
+            assert decide.live([ours], self.now) == [theirs.is_live(self.now)], "a lease's end"
+        desk, model = self._begin(at, verb)
+        expected = self._model_end(model, verb, [pair[1] for pair in chosen], option)
+        answers = _end_leases(desk, verb, [pair[0] for pair in chosen], option)
         assert answers == expected, f"{verb}: {answers}, expected {expected}"
-        if not quick:
-            self._decide(queue, _command(verb, ours, option))
-        elif verb == "acknowledge":
-            self._hot_acknowledge(queue, list(compress(ours, answers)))
-        else:
-            living = list(compress(ours, answers))
-            self._apply(
-                queue, self._pure(queue, lambda: self._hot_end(queue, verb, living, option))
-            )
         self._end(at)
 
     def _model_end(
@@ -221,154 +293,105 @@ class World:
             return model.extend(leases, TIMEOUTS[option % len(TIMEOUTS)], self.now)
         return model.reject(leases, f"reason {option}", self.now)
 
-    def _hot_end(self, queue: Queue, verb: str, leases: list[Lease], option: int) -> list[e.Event]:
-        if verb == "nack":
-            return decide.nack(queue, iter(leases), DELAYS[option % len(DELAYS)], self.now)
-        if verb == "release":
-            return [e.Released(lease, bool(option % 2)) for lease in leases]
-        if verb == "extend":
-            timeout = TIMEOUTS[option % len(TIMEOUTS)]
-            return [e.Extended(lease, self.now + timeout, timeout) for lease in leases]
-        return decide.reject(queue, iter(leases), f"reason {option}", self.now)
-
-    def purge(self, at: int, *, quick: bool) -> None:
-        queue, model = self._begin(at, "purge", quick=quick)
-        size = queue.size
-        assert size == model.purge()
-        if quick:
-            self._record(queue, [e.Purged()])
-            apply.purged(queue)
-        else:
-            self._decide(queue, c.Purge())
+    def purge(self, at: int) -> None:
+        desk, model = self._begin(at, "purge")
+        assert desk.purge() == model.purge()
         self._end(at)
 
-    def remove(self, at: int, picks: Sequence[int], *, quick: bool) -> None:
-        queue, model = self._begin(at, "remove", quick=quick)
+    def remove(self, at: int, picks: Sequence[int]) -> None:
+        desk, model = self._begin(at, "remove")
         keys = self._keys(at, picks)
-        expected = model.remove(keys)
-        if quick:
-            event = self._pure(queue, lambda: decide.remove(queue, keys))
-            self._apply(queue, [event])
-        else:
-            (event,) = self._decide(queue, c.Remove(keys))
-        assert len(event.keys) == expected
+        assert desk.remove(keys) == model.remove(keys)
         self._end(at)
 
-    def reschedule(self, at: int, pick: int, delay: int, *, quick: bool) -> None:
-        queue, model = self._begin(at, "reschedule", quick=quick)
+    def reschedule(self, at: int, pick: int, delay: int) -> None:
+        desk, model = self._begin(at, "reschedule")
         timed = sorted(m.key for m in model.messages if m.state == naive.SCHEDULED)
         (key,) = {timed[pick % len(timed)]} if timed and pick % 2 else self._keys(at, [pick])
         due = self.now + delay
-        if quick:
-            events = self._pure(queue, lambda: decide.reschedule(queue, key, due))
-            self._apply(queue, events)
-        else:
-            events = self._decide(queue, c.Reschedule(key, due))
+        events = desk.step(lambda queue, _: decide.reschedule(queue, key, due))
         assert bool(events) == model.reschedule(key, due)
         self._end(at)
 
-    def force(self, at: int, *, quick: bool) -> None:
-        queue, model = self._begin(at, "force", quick=quick)
-        if quick:
-            events = self._pure(queue, lambda: decide.force(queue, self.now))
-            self._apply(queue, events)
-        else:
-            events = self._decide(queue, c.Force())
-        assert len(events) == model.force(self.now)
+    def force(self, at: int) -> None:
+        desk, model = self._begin(at, "force")
+        assert len(desk.step(decide.force)) == model.force(self.now)
         self._end(at)
 
-    def redrive(self, at: int, to: int, picks: Sequence[int], *, quick: bool) -> None:
-        queue, model = self._begin(at, "redrive", quick=quick)
-        keys, target = self._keys(at, picks), self.queues[to]
+    def redrive(self, at: int, to: int, picks: Sequence[int]) -> None:
+        desk, model = self._begin(at, "redrive")
+        keys, target = self._keys(at, picks), self.desks[to]
         if to == at:
-            self._raises(
-                InvalidParameterError,
-                queue,
-                lambda: decide.decide(queue, c.Redrive(keys, target), self.now),
-            )
+            self._raises(InvalidParameterError, desk.queue, lambda: desk.redrive(keys, target))
             return
         expected = model.redrive(keys, self.models[to], self.now)
-        if quick:
-            event = self._pure(queue, lambda: decide.redrive(queue, keys, target, self.now))
-            self._apply(queue, [event])
-        else:
-            (event,) = self._decide(queue, c.Redrive(keys, target))
-        assert len(event.records) == expected
+        assert desk.redrive(keys, target) == expected
         self._end(at, to)
 
     def tick(self, at: int) -> None:
-        """The pulse: what is due happens, with nothing asked."""
-        self.steps += 1
-        self.seen["tick"] += 1
+        """What is due happens, with nothing asked."""
+        self._begin(at, "tick")
         queue = self.queues[at]
-        self.models[at].settle(self.now)
-        while due := self._pure(queue, lambda: decide.tick(queue, self.now, TICK_MOST)):
-            self._apply(queue, due)
-        apply.settle(queue, self.now)
-        assert queue.wake_at == (next_deadline(queue) or NEVER)
-        assert queue.wake_at > self.now
+        assert self.now < queue.wake_at <= (next_deadline(queue) or NEVER)
         self._end(at)
 
     # How a step goes
 
-    def _begin(
-        self, at: int, verb: str, *, quick: bool, settle: bool = True
-    ) -> tuple[Queue, naive.NaiveQueue]:
+    def _begin(self, at: int, verb: str) -> tuple[Desk, naive.NaiveQueue]:
         self.steps += 1
         self.seen[verb] += 1
-        if settle:
-            for other in ((MAIN, OTHER) if at == DEAD else ()) + (at,):
-                self._settle(other, quick=quick)
-        return self.queues[at], self.models[at]
+        for other in ((MAIN, OTHER) if at == DEAD else ()) + (at,):
+            self._settle(other)
+        return self.desks[at], self.models[at]
 
-    def _settle(self, at: int, *, quick: bool) -> None:
-        queue = self.queues[at]
+    def _settle(self, at: int) -> None:
+        desk, queue = self.desks[at], self.queues[at]
         if at != DEAD or self.now >= queue.wake_at:
             self._touched.add(at)
+        while self.now >= queue.wake_at:
+            before = self.happened
+            with self.store.lock:
+                desk.settle(self.now)
+            assert self.happened > before or self.now < queue.wake_at, "what is due never happens"
         self.models[at].settle(self.now)
-        if self.journal is not None:
-            self._apply(queue, decide.tick(queue, self.now))
-        if not quick or self.now >= queue.wake_at:  # mailboxes trust `wake_at`
-            for event in apply.settle(queue, self.now):
-                self._see(event)
+        self._serve(at)
 
-    def _decide(self, queue: Queue, command: c.Command) -> list[Any]:
-        events = self._pure(queue, lambda: decide.decide(queue, command, self.now))
-        self._apply(queue, events)
-        return events
+    def _serve(self, at: int) -> None:
+        """Let the model serve those who wait, as the store has done; and then those it killed."""
+        model = self.models[at]
+        while self.parked[at] and model.line():
+            waiter = self.parked[at][0]
+            expected = model.receive(waiter.count, waiter.timeout, self.now)
+            if model.dead_letters is not None:
+                self._serve(DEAD)
+            if not expected:
+                continue
+            del self.parked[at][0]
+            self.seen["served"] += 1
+            self._received(at, waiter.served, waiter.seen, expected)
+            if waiter.gone:
+                assert waiter.leases == [], "what nobody sees goes back"
+                model.release(expected[::-1], True, self.now)
+        if model.dead_letters is not None and at != DEAD:
+            self._serve(DEAD)
 
-    def _apply(self, queue: Queue, events: Sequence[Any]) -> None:
+    def record(self, queue: Queue, events: Sequence[e.Event]) -> None:
+        """What is about to happen to a queue."""
+        self.happened += len(events)
         for event in events:
-            self._record(queue, [event])
-            apply.apply(queue, event)
-
-    def _record(self, queue: Queue, events: Sequence[e.Event]) -> None:
-        for event in events:
-            self._see(event)
+            self.seen[type(event).__name__] += 1
+            if isinstance(event, e.Died | e.DiedInLine):
+                self._touched.add(DEAD)
             if self.journal is not None:
-                self.journal.extend(journal.encode(event, self.queues.index(queue)))
-
-    def _see(self, event: e.Event) -> None:
-        self.seen[type(event).__name__] += 1
-        if isinstance(event, e.Died | e.DiedInLine):
-            self._touched.add(DEAD)
-
-    def _pure(self, queue: Queue, what: Callable[[], Any]) -> Any:
-        """The answer of a decision, which must have changed nothing."""
-        if not self._snapshot_every or self.steps % self._snapshot_every:
-            return what()
-        watched = [queue] if queue.dead_letters is None else [queue, queue.dead_letters]
-        before = [snapshot(each) for each in watched]
-        answer = what()
-        assert [snapshot(each) for each in watched] == before, "decide changed the queue"
-        return answer
+                number = NAMES.index(queue.name)
+                self.journal.extend(journal.encode(event, number))
 
     def _raises(self, kind: type[Exception], queue: Queue, what: Callable[[], Any]) -> str:
         before = snapshot(queue)
         try:
             what()
         except kind as error:
-            assert snapshot(queue) == before, "a refused command changed the queue"
+            assert snapshot(queue) == before, "a refused call changed the queue"
             self.seen[kind.__name__] += 1
             return str(error)
         raise AssertionError(f"expected {kind.__name__}")
@@ -378,11 +401,16 @@ class World:
         return frozenset(known[pick % len(known)] if known and pick >= 0 else 1 for pick in picks)
 
     def _end(self, *touched: int) -> None:
+        for at in touched:
+            self._serve(at)
         for at in range(3) if self.steps % 16 == 0 else sorted(self._touched.union(touched)):
             compare(self.queues[at], self.models[at])
             for ours, theirs in self.pairs[at]:
                 assert ours.deadline == (0 if theirs.over else theirs.deadline), "a lease's end"
             check_inside(self.queues[at], self.models[at])
+            desk = self.desks[at]
+            assert list(desk.waiters) == self.parked[at], "who waits"
+            assert not desk.waiters or desk.alarm_at <= desk.queue.wake_at, "nobody will wake them"
         self._touched.clear()
         if self.steps % 8 == 0:
             line = [message.key for message in self.models[touched[0]].line()]
@@ -390,22 +418,25 @@ class World:
 
 
 def fresh_queues(settings: list[dict[str, Any]]) -> list[Queue]:
-    names = ("main", "other", "dead")
-    return [Queue(name, Settings(**each)) for name, each in zip(names, settings, strict=True)]
+    return [Queue(name, Settings(**each)) for name, each in zip(NAMES, settings, strict=True)]
 
 
 def fresh_models(settings: list[dict[str, Any]]) -> list[naive.NaiveQueue]:
-    names = ("main", "other", "dead")
-    return [naive.NaiveQueue(name, **each) for name, each in zip(names, settings, strict=True)]
+    return [naive.NaiveQueue(name, **each) for name, each in zip(NAMES, settings, strict=True)]
 
 
-def _command(verb: str, leases: list[Lease], option: int) -> c.Command:
+def _seen(leases: list[Lease]) -> list[tuple[int, ...]]:
+    assert all(x.extra is x.record.extra for x in leases), "a lease keeps what it saw"
+    return [(x.record.key, x.number, x.leased_at, x.deadline) for x in leases]
+
+
+def _end_leases(desk: Desk, verb: str, leases: list[Lease], option: int) -> list[bool]:
     if verb == "acknowledge":
-        return c.Acknowledge(leases)
+        return desk.acknowledge(leases)
     if verb == "nack":
-        return c.Nack(leases, DELAYS[option % len(DELAYS)])
+        return desk.nack(leases, DELAYS[option % len(DELAYS)])
     if verb == "release":
-        return c.Release(leases, to_front=bool(option % 2))
+        return desk.release(leases, to_front=bool(option % 2))
     if verb == "extend":
-        return c.Extend(leases, TIMEOUTS[option % len(TIMEOUTS)])
-    return c.Reject(leases, f"reason {option}")
+        return desk.extend(leases, TIMEOUTS[option % len(TIMEOUTS)])
+    return desk.reject(leases, f"reason {option}")

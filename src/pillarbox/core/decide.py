@@ -1,35 +1,26 @@
-"""decide(queue, command, now) -> events: every rule of a queue, and no change to it.
+"""Every rule of a queue: what happens if something is asked of it now, and no change to it.
 
-Whatever is due by `now` must have been applied first (`settle` does both). The functions for
-single commands are what mailboxes call on the hot path; `decide` takes a command as data.
+Whatever is due by `now` must have been applied first (`settle` does both).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from itertools import compress, repeat
-from typing import Any
+from itertools import repeat
 
-from pillarbox.core import commands as c
 from pillarbox.core import lines
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.events import (
-    Acknowledged,
     CameDue,
     Died,
     DiedInLine,
     Event,
-    Extended,
     Leased,
-    Purged,
     Redriven,
-    Released,
     Removed,
     Rescheduled,
     Returned,
-    Scheduled,
-    Sent,
 )
 from pillarbox.core.queue import (
     Lease,
@@ -79,6 +70,15 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
         ]
     terms = repeat(1), repeat(now), repeat(deadline), repeat(timeout)
     return list(map(Lease, records, *terms))  # in C: a batch of new messages is no loop
+
+
+def deliver(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
+    """What a receive comes to, with the deaths that a queue may have on receive."""
+    settings = queue.settings
+    if settings.dead_on_receive and settings.max_deliveries and queue.dead_letters is not None:
+        return receive_or_bury(queue, count, timeout, now)
+    leases = receive(queue, count, timeout, now)
+    return [Leased(leases)] if leases else []
 
 
 def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
@@ -164,40 +164,6 @@ def remove(queue: Queue, keys: Collection[int]) -> Removed:
     )
 
 
-def decide(queue: Queue, command: c.Command, now: int) -> list[Event]:
-    """What happens if this is asked now. Raises, and changes nothing, if it may not be."""
-    return _DECIDE[type(command)](queue, command, now)
-
-
-def _send(queue: Queue, command: c.Send, now: int) -> list[Event]:
-    records = send(queue, command.records, now)
-    if not records:
-        return []
-    return [Scheduled(records, now + command.delay) if command.delay else Sent(records)]
-
-
-def _receive(queue: Queue, command: c.Receive, now: int) -> list[Event]:
-    settings = queue.settings
-    if settings.dead_on_receive and settings.max_deliveries and queue.dead_letters is not None:
-        return receive_or_bury(queue, command.count, command.timeout, now)
-    leases = receive(queue, command.count, command.timeout, now)
-    return [Leased(leases)] if leases else []
-
-
-def _acknowledge(queue: Queue, command: c.Acknowledge, now: int) -> list[Event]:
-    leases = _living(command.leases, now)
-    return [Acknowledged(leases)] if leases else []
-
-
-def _extend(queue: Queue, command: c.Extend, now: int) -> list[Event]:
-    deadline = now + command.timeout
-    return [Extended(lease, deadline, command.timeout) for lease in _living(command.leases, now)]
-
-
-def _living(leases: Sequence[Lease], now: int) -> list[Lease]:
-    return list(compress(leases, live(leases, now)))
-
-
 def _fail(queue: Queue, lease: Lease, at: int, outcome: Outcome, due: int) -> Event:
     """What a failed delivery comes to: another try, or the dead-letter queue."""
     settings = queue.settings
@@ -218,20 +184,3 @@ def _without_duplicates(queue: Queue, records: list[Record], now: int) -> list[R
             seen.add(name)
         fresh.append(record)
     return fresh
-
-
-_DECIDE: dict[type[c.Command], Callable[[Queue, Any, int], list[Event]]] = {
-    c.Send: _send,
-    c.Reschedule: lambda q, m, now: reschedule(q, m.key, m.due),
-    c.Force: lambda q, m, now: force(q, now),
-    c.Receive: _receive,
-    c.Acknowledge: _acknowledge,
-    c.Nack: lambda q, m, now: nack(q, _living(m.leases, now), m.delay, now),
-    c.Release: lambda q, m, now: [Released(x, m.to_front) for x in _living(m.leases, now)],
-    c.Extend: _extend,
-    c.Reject: lambda q, m, now: reject(q, _living(m.leases, now), m.reason, now),
-    c.Redrive: lambda q, m, now: [redrive(q, m.keys, m.target, now)],
-    c.Remove: lambda q, m, now: [remove(q, m.keys)],
-    c.Purge: lambda q, m, now: [Purged()],
-    c.Tick: lambda q, m, now: tick(q, now),
-}

@@ -163,22 +163,13 @@ class Desk:
 
     def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
         """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
-        settings = self.queue.settings
-        if self.dead is None or not settings.dead_on_receive or not settings.max_deliveries:
-            return self._take(now, count, timeout)
-        events = decide.receive_or_bury(self.queue, count, timeout, now)
+        events = decide.deliver(self.queue, count, timeout, now)
         self._happen(events, lazy=True)
-        self._announce(events, now)
+        if self.dead is not None:
+            self._announce(events, now)
+            if self.dead.waiters:
+                self.store.wake(self, self.queue.wake_at)
         return [lease for event in events if type(event) is Leased for lease in event.leases]
-
-    def _take(self, now: int, count: int, timeout: int) -> list[Lease]:
-        """Lease from the head of the line."""
-        queue = self.queue
-        leases = decide.receive(queue, count, timeout, now)
-        self._happen([Leased(leases)], lazy=True)
-        if self.dead is not None and self.dead.waiters:
-            self.store.wake(self, queue.wake_at)
-        return leases
 
     @locked
     def enter(self, waiter: Waiter) -> tuple[None, None]:
