@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import dis
 import gc
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
+_CALLS = re.compile("CALL(?!_INTRINSIC)|RESUME")  # intrinsics, since 3.12, are no calls
 LAST: list[object] = []  # where the last one was raised, for those who look for a fault
 
 
@@ -36,7 +40,7 @@ def _points(code: CodeType) -> frozenset[int]:
     found = set()
     previous = None
     for instruction in dis.get_instructions(code):
-        after = previous is not None and previous.opname.startswith(("CALL", "RESUME"))
+        after = previous is not None and _CALLS.match(previous.opname)
         if after and handler(previous.offset) == handler(instruction.offset):
             found.add(instruction.offset)
         if "JUMP_BACKWARD" in instruction.opname:
@@ -51,27 +55,75 @@ def interrupted(
     """Do the work and raise `Interrupt` at this point of it; False if it has fewer points."""
     left = at
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
+    def count(frame: FrameType, offset: int) -> None:
         nonlocal left
-        if not frame.f_globals.get("__name__", "").startswith(where):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if event == "opcode" and frame.f_lasti in _points(frame.f_code):
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                LAST[:] = [frame.f_code.co_qualname, frame.f_lineno]
-                raise Interrupt
-        return trace
+        left -= offset in _points(frame.f_code)
+        if left < 0:
+            left = sys.maxsize  # once is enough
+            LAST[:] = [frame.f_code.co_qualname, frame.f_lineno]
+            raise Interrupt
 
-    before = sys.gettrace()
     gc.disable()  # or it would interrupt the finalizers of another test
-    sys.settrace(trace)
     try:
-        work()
+        with _instructions(where, count):
+            work()
     except Interrupt:
         return True
     finally:
-        sys.settrace(before)
         gc.enable()
     return False
+
+
+def _is_in(frame: FrameType, where: str | tuple[str, ...]) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(where)
+
+
+if sys.version_info >= (3, 12):  # whose tracers miss instructions
+
+    @contextmanager
+    def _instructions(
+        where: str | tuple[str, ...], tell: Callable[[FrameType, int], None]
+    ) -> Iterator[None]:
+        """Tell of every instruction that is about to run in these modules, in this thread."""
+        events, tool, thread = sys.monitoring, sys.monitoring.DEBUGGER_ID, get_ident()
+
+        def instruction(code: CodeType, offset: int) -> object:
+            frame = sys._getframe(1)
+            if offset not in _points(code) or not _is_in(frame, where):
+                return events.DISABLE
+            if get_ident() == thread:
+                tell(frame, offset)
+            return None
+
+        events.use_tool_id(tool, "interrupts")
+        events.register_callback(tool, events.events.INSTRUCTION, instruction)
+        events.set_events(tool, events.events.INSTRUCTION)
+        events.restart_events()
+        try:
+            yield
+        finally:
+            events.set_events(tool, 0)
+            events.free_tool_id(tool)
+
+else:
+
+    @contextmanager
+    def _instructions(
+        where: str | tuple[str, ...], tell: Callable[[FrameType, int], None]
+    ) -> Iterator[None]:
+        """Tell of every instruction that is about to run in these modules, in this thread."""
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if not _is_in(frame, where):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            if event == "opcode":
+                tell(frame, frame.f_lasti)
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(before)

@@ -33,26 +33,25 @@ def test_R22_the_script_says_the_same_as_the_module(bare: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "extra", "package"),
+    ("words", "extra"),
     [
-        (["serve"], "broker", "uvloop"),
-        (["dashboard", "file:./data"], "broker", "prometheus_client"),
-        (["send", "redis://127.0.0.1/orders", "1"], "redis", "redis"),
-        (["receive", "redis+cluster://127.0.0.1/orders"], "redis", "redis"),
-        (["send", "sqs://eu-west-1/orders", "1"], "sqs", "aiobotocore"),
-        (["mcp", "file:./data/orders"], "mcp", "mcp"),
-        (["pipeline", "run", "shop:pipeline", "--now"], "spark", "pyspark"),
-        (["report", "file:./data/orders"], "spark", "pyspark"),
+        (["serve"], "broker"),
+        (["dashboard", "file:./data"], "broker"),
+        (["send", "redis://127.0.0.1/orders", "1"], "redis"),
+        (["receive", "redis+cluster://127.0.0.1/orders"], "redis"),
+        (["send", "sqs://eu-west-1/orders", "1"], "sqs"),
+        (["mcp", "file:./data/orders"], "mcp"),
+        (["pipeline", "run", "shop:pipeline", "--now"], "spark"),
+        (["report", "file:./data/orders"], "spark"),
     ],
     ids=str,
 )
 def test_R22_a_command_names_the_extra_that_it_needs(
-    with_cli: Path, tmp_path: Path, words: list[str], extra: str, package: str
+    with_cli: Path, tmp_path: Path, words: list[str], extra: str
 ) -> None:
     (tmp_path / "shop.py").write_text(PIPELINE)
     code, out, err = run(with_cli, "-m", "pillarbox", *words, cwd=tmp_path)
     assert (code in (1, 2), out) == (True, "")
-    assert f"needs {package}" in err
     assert advice(extra) in err
     assert len(err.splitlines()) == 1
 
