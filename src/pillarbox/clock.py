@@ -1,8 +1,8 @@
-"""Time as mailboxes see it: nanoseconds that never go back, and how to wait for them.
+"""Clocks: nanoseconds that never go back, and how to wait for them.
 
-`SystemClock` counts monotonic time, so that a corrected wall clock neither cuts a delay short
-nor ends every lease at once; `epoch_ns` turns it into the time of day for people. Waiting is
-part of the seam: a fake clock wakes those whose time has come.
+`SystemClock` counts monotonic time, so that setting the wall clock neither shortens a delay nor
+expires leases; adding `epoch_ns` gives the time of day. Waiting is part of the interface, so that
+a fake clock can wake waiters.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from msgspec import Struct
 
 
 class Clock(Protocol):
-    """What a mailbox needs to know of time."""
+    """What a mailbox needs of a clock."""
 
     epoch_ns: int  # now() + epoch_ns is the time since the epoch
 
     @property
     def now(self) -> Callable[[], int]:
-        """now() is in nanoseconds, and never less than before."""
+        """now() returns nanoseconds, never less than before."""
 
     def wait(self, gate: threading.Lock, until: int) -> None:
-        """Block until the locked `gate` is released or `until` has come."""
+        """Block until the locked `gate` is released or the time `until` is reached."""
 
     def call_at(
         self, until: int, callback: Callable[[], object], loop: asyncio.AbstractEventLoop
     ) -> Callable[[], object]:
-        """Have `loop` call back at `until`; the answer cancels it."""
+        """Have `loop` call `callback` at `until`; returns a function that cancels it."""
 
 
 class SystemClock:
-    """The machine's monotonic time, anchored to the time of day when the clock was made."""
+    """The monotonic time of the machine, with `epoch_ns` as of the creation of the clock."""
 
     def __init__(self) -> None:
         self.now: Callable[[], int] = time.monotonic_ns  # no Python frame: this is the hot path
         self.epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def wait(self, gate: threading.Lock, until: int) -> None:
-        # Time left is rounded up to the next millisecond: waking early would mean waiting twice.
+        # Round up to milliseconds: waking too early would mean waiting twice.
         left_ms = -((self.now() - until) // 1_000_000)
         gate.acquire(timeout=min(max(left_ms, 0) / 1_000, threading.TIMEOUT_MAX))
 
@@ -55,19 +55,19 @@ class SystemClock:
 
 
 class Anchor(Struct, frozen=True):
-    """Where the time of a store stood against two other clocks, when that was last noted."""
+    """The difference between the time of a store and two other clocks, saved with the store."""
 
-    boot_id: str  # of the start of the machine that the first difference belongs to
-    since_boot_ns: int  # the store's time less the time since that start
-    since_epoch_ns: int  # the store's time less the time of day
+    boot_id: str  # of the boot that the next field belongs to
+    since_boot_ns: int  # store time minus time since that boot
+    since_epoch_ns: int  # store time minus time of day
 
 
 class WallClock(SystemClock):
-    """Time of a store on disk: it goes on from what it was, whatever is done to the time of day.
+    """The time of a store on disk, which continues even if the time of day is set.
 
-    It begins as the time of day. From then on it counts the time since the machine was started,
-    across every restart of the process. Only after a restart of the machine the time of day
-    tells how long that took. `epoch_ns` is how far the two have come apart, for people.
+    It starts as the time of day. Then it counts the time since boot, across restarts of the
+    process. Only after a reboot, the time of day tells how much time has passed. `epoch_ns` is
+    the difference from the time of day.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class WallClock(SystemClock):
         self.now = lambda: since_boot_ns() + self._offset
 
     def go_on_from(self, time_ns: int, anchor: Anchor | None = None) -> None:
-        """Go on from where it was anchored, if it was; never read less than `time_ns`."""
+        """Continue from an anchor, if given; never return less than `time_ns`."""
         elapsed = since_boot_ns()
         if anchor is not None and anchor.boot_id and anchor.boot_id == boot_id():
             self._offset = anchor.since_boot_ns
@@ -86,12 +86,12 @@ class WallClock(SystemClock):
         self._compare()
 
     def anchor(self) -> Anchor:
-        """What to note, so that the time can go on from here."""
+        """What to save, so that the time can continue from here."""
         self._compare()
         return Anchor(boot_id(), self._offset, -self.epoch_ns)
 
     def _compare(self) -> None:
-        """See how far it is from the time of day; a little is none, so that times stay alike."""
+        """Update `epoch_ns`, unless the difference is small."""
         apart = time.time_ns() - self.now()
         if abs(apart - self.epoch_ns) > _APART_NS:
             self.epoch_ns = apart
@@ -99,14 +99,14 @@ class WallClock(SystemClock):
 
 @functools.cache
 def boot_id() -> str:
-    """Another one each time that the machine is started; empty where the system has none."""
+    """A random id of the current boot; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
 
-#: How long the machine runs, the time that it slept included where the system knows that.
+#: Nanoseconds since boot, including time asleep where the system supports it.
 since_boot_ns: Callable[[], int] = (
     functools.partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")

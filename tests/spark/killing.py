@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.segment import SegmentWriter
-from pillarbox.log.writer import Writer
 from pillarbox.spark import publish as publishing
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.sink import LogStreamWriter
@@ -148,7 +148,7 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
         return make
 
     patch(publishing, "make_durable", after("after the offsets are durable"))
-    patch(Writer, "write_commit", ahead("before the commit frame"))
+    patch(CommitWriter, "write_commit", ahead("before the commit frame"))
     patch(SegmentWriter, "write_frame", lambda original: _tearing(trap, original))
     patch(publishing, "_keep", ahead("before the pin"))
     return before

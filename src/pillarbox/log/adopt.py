@@ -17,13 +17,13 @@ from typing import Any
 
 from pillarbox.log.catalog import Segment, read_footer, read_header
 from pillarbox.log.commit_frames import Commit, encode_commit
+from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.disk import Disk, RealDisk, opened, write_all
 from pillarbox.log.errors import LogCorruptError, LogError, RecordTooLargeError
 from pillarbox.log.frame import DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.layout import PENDING_SUFFIX, STAGED, Footer, SegmentHeader, segment_name
 from pillarbox.log.scan import scan
 from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, SegmentWriter, cost_of, new_epoch
-from pillarbox.log.writer import Writer
 
 STAGED_BYTES_MAX = 1 << 30
 
@@ -102,7 +102,7 @@ def check_staged(
 
 
 @contextlib.contextmanager
-def _exclusively(writer: Writer) -> Iterator[None]:
+def _exclusively(writer: CommitWriter) -> Iterator[None]:
     """Drain the writer and lock it, so that the caller may write."""
     while True:
         writer.commit.drain()
@@ -119,7 +119,7 @@ def _exclusively(writer: Writer) -> Iterator[None]:
 
 
 def adopt(
-    writer: Writer,
+    writer: CommitWriter,
     paths: Sequence[str],
     meta: bytes,
     checked: Sequence[tuple[SegmentHeader, Footer, int]],
@@ -145,7 +145,7 @@ def adopt(
     return first
 
 
-def append_committed(writer: Writer, records: Sequence[bytes], meta: bytes) -> int:
+def append_committed(writer: CommitWriter, records: Sequence[bytes], meta: bytes) -> int:
     """Append the records and the commit in one frame; returns the first index."""
     cost = cost_of(records)
     with _exclusively(writer):
@@ -163,7 +163,7 @@ def _cost_of(commit: Commit) -> int:
     return len(encode_commit(commit)) + 16 + FRAME_OVERHEAD_BYTES
 
 
-def _link(writer: Writer, paths: Sequence[str], names: Sequence[str]) -> None:
+def _link(writer: CommitWriter, paths: Sequence[str], names: Sequence[str]) -> None:
     """Link all files, or none, into the log under pending names."""
     disk, directory = writer.disk, writer.directory
     linked: list[str] = []

@@ -22,6 +22,7 @@ from typing import Literal, overload
 from pillarbox.closing import Closing
 from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.confirmed import ConfirmedWriter
 from pillarbox.log.disk import Disk, RealDisk, make_directory, opened, sync
 from pillarbox.log.disk_space import DiskSpace
@@ -33,7 +34,7 @@ from pillarbox.log.log_reader import LogReader
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
 from pillarbox.log.retention import Retention, first_to_keep
-from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
+from pillarbox.log.writer import FSYNC, MEMORY, OS
 from pillarbox.mutex import Mutex
 
 _logger = logging.getLogger("pillarbox.log")
@@ -70,7 +71,7 @@ class Log(ReadableLog, Closing):
         self._closed = False
         self._shared_word = ConfirmedWriter(disk, path, self.watchers)
         self._new_id = secrets.token_bytes(16)
-        self._writer = Writer(
+        self._writer = CommitWriter(
             disk,
             path,
             catalog,

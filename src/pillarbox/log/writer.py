@@ -14,10 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 
-import msgspec
-
-from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit_frames import Commit, encode_commit
+from pillarbox.log.catalog import Catalog
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import (
     LogClosedError,
@@ -26,7 +23,7 @@ from pillarbox.log.errors import (
     LogPoisonedError,
     RecordTooLargeError,
 )
-from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
+from pillarbox.log.frame import FRAME_BYTES_MAX
 from pillarbox.log.group import Group
 from pillarbox.log.group_commit import (
     BUFFER_BYTES,
@@ -35,7 +32,6 @@ from pillarbox.log.group_commit import (
     GroupCommit,
     Ticket,
 )
-from pillarbox.log.layout import PENDING_SUFFIX
 from pillarbox.log.recovery import Recovery
 from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, JOIN_BYTES_MAX, SegmentWriter, cost_of
 from pillarbox.log.segment_allocator import SegmentAllocator
@@ -331,63 +327,6 @@ class Writer(SegmentAllocator):
             self.poison(error)
         else:
             self.synced_index = max(self.synced_index, segment.end_index)
-
-    def exclusive_segment(self, cost: int) -> SegmentWriter:
-        """Exclusive: the open segment, with space for `cost`, and all before it sealed."""
-        segment = self._filling
-        if segment is None or not segment.fits(cost):
-            segment = self._allocate(cost, urgent=False)
-        segment.planned += cost
-        if segment is not self._active:
-            self._roll(segment)
-        return segment
-
-    def write_commit(
-        self,
-        active: SegmentWriter,
-        commit: Commit,
-        adopted: Sequence[Segment] = (),
-        records: Sequence[bytes] = (),
-    ) -> None:
-        """Exclusive: write a commit frame that adds the pending files, or its own records."""
-        commit = msgspec.structs.replace(commit, previous_offset=active.commit_offset)
-        now = max(commit.time_ns, self.last_time_ns)
-        with self._or_poisoned():
-            self._sync_if_needed(active)
-            payload, data_bytes = encode_records(records) if records else (b"", 0)
-            active.write_frame(
-                DATA if records else COMMIT,
-                payload + encode_commit(commit),
-                time_ns=now,
-                synced=self.synced_index,
-                count=len(records),
-                data_bytes=data_bytes,
-                flags=COMMITTING if records else 0,
-            )
-            active.sync()
-            self._listed(active).commit_offset = active.commit_offset
-            if adopted:
-                self._finish_adoption(active, commit, adopted)
-        self.last_time_ns = max(self.last_time_ns, now)
-        if records:
-            self.next_index = self.synced_index = self.end_index = commit.end_index
-            self._confirmed(commit.end_index)
-
-    def _finish_adoption(
-        self, active: SegmentWriter, commit: Commit, adopted: Sequence[Segment]
-    ) -> None:
-        """After the commit: seal the segment before the adopted ones, and rename those."""
-        self._active = self._filling = None
-        self._seal(active)
-        for name in commit.files:
-            path = f"{self.directory}/{name}"
-            self.disk.rename(path + PENDING_SUFFIX, path)
-        self.disk.sync_directory(self.directory)
-        for segment in adopted:
-            self._catalog.add(segment)
-        self.last_time_ns = max(self.last_time_ns, adopted[-1].max_time_ns)
-        self.next_index = self.synced_index = self.end_index = commit.end_index
-        self._confirmed(commit.end_index)
 
     def _sync_if_needed(self, segment: SegmentWriter) -> None:
         """Sync the segment unless that was done."""

@@ -1,8 +1,8 @@
-"""OpenTelemetry spans for messages, by the semantic conventions for messaging.
+"""OpenTelemetry spans for messages, following the semantic conventions for messaging.
 
-`sending` makes a producer span and the attributes that carry its W3C context; `trace` makes a
-consumer span for each message that a worker handles, linked to the span of its sender, and current
-while the handler runs.
+`sending` starts a producer span and provides attributes with its W3C context. `trace` starts a
+consumer span for each message that a worker handles, linked to the span of its sender; it is the
+current span while the handler runs.
 """
 
 from __future__ import annotations
