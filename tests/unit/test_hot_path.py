@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from pillarbox import AsyncInMemoryMailbox, InMemoryMailbox, ReceiptHandleExpiredError
+from pillarbox import (
+    AsyncInMemoryMailbox,
+    DeadLetterPolicy,
+    InMemoryMailbox,
+    ReceiptHandleExpiredError,
+)
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.memory import AsyncMemoryMessage, MemoryMessage
 from pillarbox.testing import FakeClock
 from tests.model.sameness import view
+from tests.model.world import SECOND, NoPulse, Parked
 
 STEPS = 400
 Box = InMemoryMailbox[str]
@@ -29,11 +35,16 @@ class Twins:
         options: Any = {
             "redelivery": self.rng.choice(("tail", "original")),
             "capacity": self.rng.choice((None, None, 20)),
+            "dead_letters": self.rng.choice((None, None, DeadLetterPolicy(2, "dead"))),
         }
         self.quick: Box = InMemoryMailbox("jobs", str, clock=self.clock, **options)
         self.slow: Box = InMemoryMailbox("jobs", str, clock=self.clock, **options)
+        for box in (self.quick, self.slow):  # who waits is served by verbs, not by another thread
+            box._store.pulse = NoPulse()  # type: ignore[assignment]
         self.special = self.rng.random() < 0.5  # groups and priorities now and then
         self.held: list[tuple[Any, Any]] = []
+        self.parked: list[tuple[Parked, Parked]] = []
+        self.waits = self.rng.random() < 0.5  # receivers are parked now and then
         self.seen: Counter[str] = Counter()
         if self.rng.random() < 0.5:  # an index of what is in flight must make no difference
             self.slow._desk.queue.leases.find(0)
@@ -50,7 +61,9 @@ class Twins:
 
     def step(self) -> None:
         verbs = (self.send, self.receive, self.acknowledge, self.batch, self.other, self.jump)
-        self.rng.choices(verbs, (6, 6, 5, 3, 2, 2))[0]()
+        self.rng.choices((*verbs, self.park), (6, 6, 5, 3, 2, 2, 2 * self.waits))[0]()
+        for ours, theirs in self.parked:
+            assert ours.seen == theirs.seen, "who waits is given the same"
         assert self.quick.stats() == self.slow.stats()  # asked first: it settles what is due
         assert view(self.quick._desk.queue) == view(self.slow._desk.queue)
         assert self.quick._desk.queue.mask == self.slow._desk.queue.mask
@@ -111,7 +124,15 @@ class Twins:
             seconds = self.rng.choice((1, 30, 31))
             assert ours.extend_visibility(seconds) == theirs.extend_visibility(seconds)
         else:
-            assert getattr(ours, verb)() == getattr(theirs, verb)()
+            delay = {"visibility_timeout": self.rng.choice((0, 5))} if verb == "nack" else {}
+            assert getattr(ours, verb)(**delay) == getattr(theirs, verb)(**delay)
+
+    def park(self) -> None:
+        count, timeout = self.rng.choice((1, 3)), self.rng.choice((SECOND, 30 * SECOND))
+        pair = Parked(count, timeout, gone=False), Parked(count, timeout, gone=False)
+        self.parked.append(pair)
+        for box, waiter in zip((self.quick, self.slow), pair, strict=True):
+            box._desk.enter(waiter)
 
     def jump(self) -> None:
         self.clock.advance(self.rng.choice((0.000_000_001, 0.5, 7, 31)))

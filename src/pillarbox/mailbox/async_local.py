@@ -101,7 +101,7 @@ class AsyncLocalMailbox(AsyncIteration[T], AsyncClosing, Generic[T]):
         wait_time_seconds: float = 0,
     ) -> Sequence[AsyncMessage[T]]:
         """Lease up to `max_messages`; waits for the first one, never for a full batch."""
-        mailbox = self._here()
+        mailbox = await self._opened()
         count, timeout, wait = mailbox._receive_options(
             max_messages, visibility_timeout, wait_time_seconds
         )
@@ -160,17 +160,17 @@ class AsyncLocalMailbox(AsyncIteration[T], AsyncClosing, Generic[T]):
 
     async def approximate_count(self) -> int:
         """Ready + scheduled + in flight; exact."""
-        return self._here().approximate_count()
+        return (await self._opened()).approximate_count()
 
     async def stats(self) -> Stats:
         """The count by state, with the age of the oldest."""
-        return self._here().stats()
+        return (await self._opened()).stats()
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
         """Look at messages without receiving them: nothing is leased, nothing counted."""
-        seen = self._here().peek(max_messages, state=state)
+        seen = (await self._opened()).peek(max_messages, state=state)
         return [AsyncMessage(m.body, m.delivery_count, m._delivery, self) for m in seen]
 
     async def delete(self, ids: Iterable[str]) -> int:
@@ -203,9 +203,14 @@ class AsyncLocalMailbox(AsyncIteration[T], AsyncClosing, Generic[T]):
 
     async def _confirmed(self, verb: Callable[[LocalMailbox[T]], R]) -> R:
         """What the verb answers, once it can't be lost any more; the loop goes on meanwhile."""
-        if not self._desk.store.waits:
-            return verb(self._here())
-        return await self._desk.store.confirmed(lambda: verb(self._here()))
+        mailbox = await self._opened()
+        if not mailbox._store.waits:
+            return verb(mailbox)
+        return await mailbox._store.confirmed(lambda: verb(self._here()))
+
+    async def _opened(self) -> LocalMailbox[T]:
+        """The mailbox behind this one, which may have to be opened first."""
+        return self._here()
 
     def _here(self) -> LocalMailbox[T]:
         """The mailbox behind this one, if the caller is on its event loop."""

@@ -95,18 +95,13 @@ class Desk:
         due: int = 0,
     ) -> tuple[Written | None, Sequence[int]]:
         """All in one step, or none: now, after a delay, or when they are due. Their keys."""
-        queue, store = self.queue, self.store
+        queue = self.queue
         now = self._now()
         if now >= queue.wake_at:
             self.settle(now)
-        start = now >> 1
-        if start <= store.last_key:
-            start = store.last_key + 1
-        # `range` makes ints of the small form, which arithmetic does not.
-        keys = range(start, start + len(bodies))
+        keys = self.store.new_keys(now, len(bodies))
         records = new_records(keys, bodies, priority, attributes, extra)
         fresh = decide.send(queue, records, now)
-        store.last_key = keys.stop - 1
         if delay:
             due = now + delay
         event = Scheduled(fresh, due) if due else Sent(fresh)
@@ -121,11 +116,10 @@ class Desk:
     @locked
     def send_one(self, body: Any) -> tuple[Written | None, int]:
         """`send` for one message that is nothing but its body; there must be no capacity."""
-        store = self.store
         now = self._now()
         if now >= self.queue.wake_at:
             self.settle(now)
-        key = store.last_key = max(now >> 1, store.last_key + 1)
+        key = self.store.new_keys(now, 1)[0]
         written = self._happen([Sent([Record(key, body)])])
         if self.waiters:
             self.serve(now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, get_args, overload
 
@@ -21,8 +21,8 @@ from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
 from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
-from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
-from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm, State, Stats
+from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 T = TypeVar("T")
@@ -222,43 +222,12 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
         if self._is_open:
             await asyncio.to_thread(self._sync.close)
 
-    async def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
-    ) -> Sequence[AsyncMessage[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
-        await self.open()
-        return await super().receive(
-            max_messages=max_messages,
-            visibility_timeout=visibility_timeout,
-            wait_time_seconds=wait_time_seconds,
-        )
-
-    async def approximate_count(self) -> int:
-        """Ready + scheduled + in flight; exact."""
-        return (await self.stats()).total
-
-    async def stats(self) -> Stats:
-        """The count by state, with the age of the oldest."""
-        await self.open()
-        return await super().stats()
-
-    async def peek(
-        self, max_messages: int = 10, *, state: State = "ready"
-    ) -> Sequence[AsyncMessage[T | Undecodable]]:
-        """Look at messages without receiving them: nothing is leased, nothing counted."""
-        await self.open()
-        return await super().peek(max_messages, state=state)
-
     def __repr__(self) -> str:
         return super().__repr__() if self._is_open else f"{type(self).__name__}({self._name!r})"
 
-    async def _confirmed(self, verb: Callable[[LocalMailbox[T]], R]) -> R:
+    async def _opened(self) -> LocalMailbox[T]:
         await self.open()
-        return await super()._confirmed(verb)
+        return self._here()
 
 
 class _Shared:

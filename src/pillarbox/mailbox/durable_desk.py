@@ -145,10 +145,7 @@ class DurableDesk(Desk):
         now = self._now()
         if now >= queue.wake_at:
             self.settle(now)
-        key = now >> 1
-        if key <= store.last_key:
-            key = store.last_key + 1
-        store.last_key = key
+        key = store.new_keys(now, 1)[0]
         entry = journal.sent_entry(self.number, key, body)
         if store.owed:
             store.begin()

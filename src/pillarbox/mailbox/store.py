@@ -203,6 +203,17 @@ class Store:
             self.pulse.rearm(following)
             return following
 
+    def new_keys(self, now: int, count: int) -> range:
+        """Keys for so many new messages: the time of sending, made unique. Needs the lock.
+
+        `range` makes ints of the small form, which arithmetic does not.
+        """
+        start = now >> 1
+        if start <= self.last_key:
+            start = self.last_key + 1
+        self.last_key = start + count - 1
+        return range(start, start + count)
+
     def message_id(self, key: int) -> str:
         return self.prefix + str(key)
 

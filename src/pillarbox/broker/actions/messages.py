@@ -168,9 +168,7 @@ def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
     records: list[Record] = []
 
     def happen(state: Queue, now: int) -> list[Event]:
-        first = max(now >> 1, store.last_key + 1)
-        store.last_key = first + len(drafts) - 1
-        for key, each in zip(range(first, first + len(drafts)), drafts, strict=True):
+        for key, each in zip(store.new_keys(now, len(drafts)), drafts, strict=True):
             records.append(Record(key, each.body, each.priority, 0, each.attributes, each.extra))
         fresh = decide.send(state, records, now)
         if not fresh:
