@@ -11,7 +11,7 @@ from pillarbox import DurableMailbox
 from pillarbox.core import journal
 from pillarbox.core.queue import Queue, Record, waiting
 from pillarbox.mailbox import replay
-from pillarbox.mailbox.desk import SLICE
+from pillarbox.mailbox.queue_steps import SLICE
 
 FEW = 2_000
 TIMES_MORE = 6

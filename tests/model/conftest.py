@@ -11,7 +11,7 @@ import pytest
 
 from pillarbox.core import decide, lane
 from pillarbox.core.queue import Queue
-from pillarbox.mailbox import desk
+from pillarbox.mailbox import queue_steps
 from tests.model.sameness import snapshot
 
 _DECISIONS = (
@@ -25,7 +25,7 @@ _LOOKED_AT = 16  # one decision in so many is looked at
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes of very few messages a part, so that the short queues of a model have several."""
     monkeypatch.setattr(lane, "PART_MAX", 3)
-    monkeypatch.setattr(desk, "SLICE", desk.SLICE)  # a world sets its own
+    monkeypatch.setattr(queue_steps, "SLICE", queue_steps.SLICE)  # a world sets its own
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from pillarbox.core.queue import (
     in_order,
     next_deadline,
 )
-from pillarbox.mailbox import desk as desk_module
+from pillarbox.mailbox import queue_steps
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.store import Store
@@ -136,7 +136,7 @@ class World:
         self.plain = rng.random() < 0.25  # no groups, no priorities
         self.patient = not self.plain and rng.random() < 0.25  # many leases of many timeouts
         self.waits = rng.random() < 0.4  # receivers are parked; then a slice is all there is
-        desk_module.SLICE = 10_000 if self.waits else SLICE
+        queue_steps.SLICE = 10_000 if self.waits else SLICE
         self.settings = [random_settings(rng) for _ in range(3)]
         if self.patient:
             self.haste = 0.04

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
-from pillarbox.mailbox.desk import SLICE
+from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.totals import Totals
 
 if TYPE_CHECKING:

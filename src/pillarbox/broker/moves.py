@@ -19,7 +19,7 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.log import LogError
 from pillarbox.logger import logger
-from pillarbox.mailbox.desk import SLICE
+from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker

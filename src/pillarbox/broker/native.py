@@ -39,8 +39,9 @@ from pillarbox.mailbox.broker.errors import (
     QueueNotFoundError,
     failed,
 )
-from pillarbox.mailbox.desk import SLICE, Desk
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.waiters import TaskWaiter
 

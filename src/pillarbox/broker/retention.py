@@ -15,7 +15,7 @@ from pillarbox.core.lane import Lane
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.lines import find
 from pillarbox.core.queue import Queue, Record, oldest_key
-from pillarbox.mailbox.desk import SLICE
+from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
     from pillarbox.broker.catalogue import BrokerQueue

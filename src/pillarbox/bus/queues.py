@@ -22,7 +22,8 @@ from pillarbox.core.events import CameDue, Event, Removed
 from pillarbox.core.queue import NEVER, Queue
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.ledger import DurableStore
-from pillarbox.mailbox.local import LocalMailbox, open_desk
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.local_options import open_desk
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.store import Store

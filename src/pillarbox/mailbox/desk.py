@@ -6,82 +6,44 @@ one step under the store's lock: settle what is due, decide, apply, serve those 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress, islice
+from itertools import compress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-
-import msgspec
 
 from pillarbox.core import apply, decide, lines
 from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.events import (
     Acknowledged,
-    Died,
-    DiedInLine,
     Event,
     Extended,
-    Leased,
     Purged,
     Released,
     Scheduled,
     Sent,
 )
-from pillarbox.core.finish import finish
 from pillarbox.core.queue import (
-    NEVER,
     Extra,
     Lease,
     Queue,
     Record,
     first,
     new_records,
-    oldest_key,
-    page,
 )
+from pillarbox.mailbox import views
 from pillarbox.mailbox.freeing import free_slowly
 from pillarbox.mailbox.locked import Written, locked
 from pillarbox.mailbox.protocol import State
-from pillarbox.mailbox.totals import Totals
+from pillarbox.mailbox.queue_steps import QueueSteps
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.store import Store
+    pass
 
-SLICE = 20  # messages that one step may touch, so that nobody waits for long
 E = TypeVar("E", bound=Event)
-_DEATHS = (Died, DiedInLine)
 
 
-class Desk:
+class Desk(QueueSteps):
     """One queue of a store."""
-
-    def __init__(self, store: Store, queue: Queue) -> None:
-        self.store = store
-        self.queue = queue
-        self.dead: Desk | None = None
-        self.totals = Totals(queue)
-        self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
-        # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
-        self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
-        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.alarm_at = NEVER  # when the store's pulse looks after it
-        # Told what came due, and when that was noticed; under the lock, so it must be brief.
-        self.told: Callable[[Sequence[Event], int], None] | None = None
-        self._lock = store.lock
-        self._now = store.clock.now
-
-    @property
-    def watched(self) -> bool:
-        """Whether someone waits for what a timer of this queue would bring."""
-        return bool(self.waiters) or (self.dead is not None and bool(self.dead.waiters))
-
-    def note(self, notes: dict[str, Any]) -> None:
-        """Keep these notes about the queue instead of those it has. Needs the lock."""
-        self.notes = notes
-
-    def configure(self, **changes: Any) -> None:
-        self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
 
     @locked
     def send(
@@ -155,16 +117,6 @@ class Desk:
         self._park(waiter)
         return None, (None, now)
 
-    def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
-        """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
-        events = decide.deliver(self.queue, count, timeout, now)
-        self._happen(events, lazy=True)
-        if self.dead is not None:
-            self._announce(events, now)
-            if self.dead.waiters:
-                self.store.wake(self, self.queue.wake_at)
-        return [lease for event in events if type(event) is Leased for lease in event.leases]
-
     @locked
     def enter(self, waiter: Waiter) -> tuple[None, None]:
         """Let this receiver wait; it is served at once if there is something by now."""
@@ -175,11 +127,6 @@ class Desk:
         if waiter.owner.closed:
             self._dismiss(waiter)
         return None, None
-
-    def _park(self, waiter: Waiter) -> None:
-        self.waiters[waiter] = None
-        for queue in (self.queue, *self.queue.sources):
-            self.store.wake(self.store.desks[queue.name], queue.wake_at)
 
     @locked
     def leave(self, waiter: Waiter) -> tuple[None, list[Lease]]:
@@ -220,11 +167,6 @@ class Desk:
 
     def _refuse_one(self, body: Any) -> NoReturn:
         raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
-
-    def _dismiss(self, waiter: Waiter) -> None:
-        if self.waiters.pop(waiter, waiter) is None:
-            waiter.leases = []
-            waiter.wake()
 
     @locked
     def acknowledge(self, leases: Sequence[Lease]) -> tuple[Written | None, list[bool]]:
@@ -294,18 +236,8 @@ class Desk:
         self, state: str, count: int | None, skip: int = 0
     ) -> tuple[None, list[tuple[Record, int]]]:
         """Messages in a state, in order, and how often each was delivered; all stays as it is."""
-        queue = self.queue
-        end = None if count is None else skip + count
         self._catch_up(self._now())
-        if state == "in_flight":
-            leases = islice(queue.leases.soonest(), skip, end)
-            return None, [(lease.record, lease.number) for lease in leases]
-        if state == "ready":
-            records = page(queue, skip, queue.ready if count is None else count)
-        else:
-            scheduled = (record for _, _, record in queue.schedule.soonest())
-            records = list(islice(scheduled, skip, end))
-        return None, [(record, record.deliveries) for record in records]
+        return None, views.in_state(self.queue, state, count, skip)
 
     @locked
     def leases_by_key(self) -> tuple[None, None]:
@@ -327,63 +259,14 @@ class Desk:
     @locked
     def find(self, key: int) -> tuple[None, tuple[Record, int, State] | None]:
         """A message by its key, how often it was delivered, and its state."""
-        queue = self.queue
-        if (lease := queue.leases.find(key)) is not None:
-            held = lease.deadline > self._now()  # else it is back, once somebody has a look
-            return None, (lease.record, lease.number, "in_flight" if held else "ready")
-        if (timed := queue.schedule.find(key)) is not None:
-            return None, (timed, timed.deliveries, "scheduled")
-        ready = lines.find(queue, key)
-        return None, None if ready is None else (ready, ready.deliveries, "ready")
+        return None, views.find(self.queue, key, self._now())
 
     @locked
     def counts(self) -> tuple[None, tuple[int, int, int, int, int | None]]:
         """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
-        queue = self.queue
         now = self._now()
         self._catch_up(now)
-        oldest = oldest_key(queue)
-        age = None if oldest is None else max(0, now - (oldest << 1))
-        dead = queue.dead_letters.size if queue.dead_letters is not None else 0
-        return None, (queue.ready, queue.scheduled, queue.in_flight, dead, age)
-
-    def settle(self, now: int) -> None:
-        """Let the first that is due happen, and serve those who waited for it. Needs the lock.
-
-        If more is due, `wake_at` stays in the past, and the next operation goes on.
-        """
-        events = decide.tick(self.queue, now, SLICE)
-        self._happen(events, lazy=True)
-        apply.settled(self.queue, ())
-        if self.told is not None:
-            self.told(events, now)
-        self.serve(now)
-        self._announce(events, now)
-
-    def _catch_up(self, now: int) -> None:
-        """Let what is due happen for someone who only looks, and writes nothing by that."""
-        self.store.looked_at = True
-        try:
-            self._settle_all(now, self.queue.size)
-        finally:
-            self.store.looked_at = False
-
-    def _settle_all(self, now: int, wanted: int = 0) -> None:
-        """Settle this queue and those it has dead letters from, until so many are ready.
-
-        A broker's queues are settled a little at a time, so that none holds up the others.
-        """
-        queue = self.queue
-        wanted = wanted if self.store.settles_all else 0
-        for source in queue.sources:
-            while now >= source.wake_at:
-                self.store.desks[source.name].settle(now)
-                if not self.store.settles_all:
-                    break
-        while now >= queue.wake_at:
-            self.settle(now)
-            if queue.ready >= wanted:
-                break
+        return None, views.counts(self.queue, now)
 
     @locked
     def _settle_leases(
@@ -398,70 +281,3 @@ class Desk:
         self.serve(now)
         self._announce(events, now)
         return written, answers
-
-    def _announce(self, events: Iterable[Event], now: int) -> None:
-        """Dead letters may be what somebody waits for."""
-        if self.dead is not None and any(type(event) in _DEATHS for event in events):
-            self.dead.serve(now)
-
-    def serve(self, now: int) -> None:
-        """Give what is ready to those who wait, first come, first served. Needs the lock."""
-        queue = self.queue
-        while self.waiters and queue.mask:
-            waiter = next(iter(self.waiters))
-            leases = self._next(now, waiter.count, waiter.timeout)
-            if not leases:  # whatever was in line has died
-                continue
-            waiter.leases = leases
-            del self.waiters[waiter]
-            if not self._wake(waiter):
-                self._return_unseen(waiter, now)
-        if self.watched:
-            self.store.wake(self, queue.wake_at)
-
-    def _wake(self, waiter: Waiter) -> bool:
-        try:
-            return waiter.wake()
-        except BaseException:  # interrupted, perhaps before it did
-            waiter.wake()
-            raise
-
-    def _return_unseen(self, waiter: Waiter, now: int) -> None:
-        leases, waiter.leases = waiter.leases or [], []
-        living = list(compress(leases, decide.live(leases, now)))
-        events = [Released(lease, to_front=True) for lease in reversed(living)]
-        self._happen(events, lazy=True)
-        self.serve(now)
-
-    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
-        """The bodies of these messages, None for one that was lost; in memory all are at hand.
-
-        Unless it may `wait` for the disk: BlockingIOError if it had to.
-        """
-        return [record.body for record in records]
-
-    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        """Put events on record and apply them, all of them whatever comes. Needs the lock."""
-        written = self._write(events, lazy=lazy)
-        done = 0
-        try:
-            for event in events:
-                apply.apply(self.queue, event)
-                done += 1
-        except BaseException:  # a signal handler raised: what is on record has to happen
-            self._finish(events[done:])
-            raise
-        return written
-
-    def _finish(self, events: Sequence[Event]) -> None:
-        try:
-            for event in events:
-                finish(self.queue, event)
-        except BaseException:  # it raised once more
-            self._finish(events)
-            raise
-
-    def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        """Put events on record before they are applied; in memory there is none. Needs the lock."""
-        self.totals.count(events)
-        return None

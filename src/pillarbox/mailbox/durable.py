@@ -20,7 +20,8 @@ from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.ledger import DurableDesk, DurableStore
-from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mutex import Mutex, now_or_soon, reentrant_call

@@ -21,7 +21,6 @@ from pillarbox.core.errors import (
     MailboxClosedError,
     MailboxError,
     MailboxFullError,
-    MailboxStorageError,
 )
 from pillarbox.core.queue import NEVER, Queue, Record, Settings
 from pillarbox.log import (
@@ -38,16 +37,14 @@ from pillarbox.log import (
 )
 from pillarbox.log.disk import make_directory, remove_temporaries
 from pillarbox.logger import logger
-from pillarbox.mailbox import snapshot
-from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
-from pillarbox.mailbox.compactor import Compactor, read_snapshot
+from pillarbox.mailbox.compactor import Compactor
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.durable_desk import RECENT_BYTES_MAX, DurableDesk
-from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, note_keeping, read_keeping
+from pillarbox.mailbox.keeping import note_keeping, read_keeping
 from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
-from pillarbox.mailbox.replay import Replay, all_records
+from pillarbox.mailbox.recovery import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_time import Timekeeper
 
@@ -92,9 +89,9 @@ class DurableStore(Store):
         try:
             super().__init__(clock or WallClock())
             with translated(self.path):
-                self._refuse_foreign_settings(keeping)
+                refuse_foreign_settings(self, keeping)
                 remove_temporaries(self.disk, self.path)
-                snapshot_index = self._recover()
+                snapshot_index = recover(self)
                 keeping = msgspec.structs.replace(keeping, log_id=self.log.log_id.hex())
                 note_keeping(self.disk, self.path, keeping)
         except BaseException:
@@ -380,79 +377,6 @@ class DurableStore(Store):
                 logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:
                 self.log.close()
-
-    # -- recovery --------------------------------------------------------------------------
-
-    def _recover(self) -> int:
-        """Build the state anew; the answer is the index of the snapshot it was built from."""
-        start = latest = 0
-        state = read_snapshot(self.disk, self.path)
-        if state is not None:
-            self._refuse_foreign_snapshot(state)
-            start, latest = state.index, state.time
-            self._restore(state)
-        elif self.log.first_index > 0:
-            raise MailboxStorageError(
-                f"the snapshot of the store {self.path} is missing or damaged, and its log no "
-                "longer goes back to the beginning; restore the store from a backup"
-            )
-        replaying = Replay(self, start)
-        for frame in self.log.frames(start):
-            replaying.frame(frame)
-        if state is not None and state.oldest < self.log.first_index:
-            self._refuse_missing_bodies()
-        if replaying.skipped:
-            logger.error(
-                "entries were skipped because a repair could not save what came before them",
-                store=self.path,
-                skipped=replaying.skipped,
-            )
-        if isinstance(self.clock, WallClock):
-            self.time = Timekeeper(self.disk, self.path, self.clock)
-            self.time.go_on(
-                max(latest, replaying.latest, self.last_key << 1), self.log.last_time_ns
-            )
-        if self.log.next_index == 0:
-            identity = (self.prefix, self._secret)
-            self.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
-        return start
-
-    def _refuse_foreign_settings(self, keeping: Keeping) -> None:
-        misfit = settings_misfit(keeping, self.log.log_id.hex())
-        if misfit is not None and self.log.next_index > 0:
-            raise MailboxStorageError(
-                f"{self.path}/{KEEPING_FILE} {misfit}; put the right one back, or delete it and "
-                "open the store with the segment_bytes and history that it should have"
-            )
-
-    def _refuse_foreign_snapshot(self, state: snapshot.StoreState) -> None:
-        log = self.log
-        misfit = snapshot_misfit(state, log.log_id.hex(), log.first_index, log.next_index)
-        if misfit is not None:
-            raise MailboxStorageError(
-                f"the snapshot of the store {self.path} {misfit}; put the right files back, or "
-                f"run 'pillarbox log repair {self.path}' to see what can be saved"
-            )
-
-    def _refuse_missing_bodies(self) -> None:
-        oldest = min((index_of(each.body) for each in all_records(self)), default=NEVER)
-        if oldest < self.log.first_index:
-            raise MailboxStorageError(
-                f"the log of the store {self.path} begins at entry {self.log.first_index}, and "
-                f"messages lie in it from {oldest} on: its first segments are missing; put them "
-                f"back, or run 'pillarbox log repair {self.path}'"
-            )
-
-    def _restore(self, state: snapshot.StoreState) -> None:
-        self.prefix, self._secret, self.last_key = state.prefix, state.secret, state.last_key
-        self.last_number = state.last_number
-        for each in state.queues:
-            desk = self._known_desk(each.number, each.name, each.settings)
-            desk.notes = each.notes
-            snapshot.restore(each, desk.queue)
-        for each in state.queues:
-            if each.dead_letters is not None:
-                self._bury_again(each.name, each.dead_letters)
 
     def _known_desk(self, number: int, name: str, settings: Settings) -> Desk:
         self.last_number = max(self.last_number, number)

@@ -5,66 +5,30 @@ A body is encoded before the store's lock is taken; `reading` is how it comes ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, NoReturn, TypedDict, TypeVar, get_args
+from typing import Any, Generic, NoReturn, TypeVar, get_args
 
 from pillarbox import notebook
 from pillarbox.closing import Closing
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
-from pillarbox.core.queue import Extra, Lease, Record, Redelivery, Settings
-from pillarbox.mailbox.answers import REPLY_TO, answer, dropped, reads_json
-from pillarbox.mailbox.desk import SLICE, Desk
+from pillarbox.core.queue import Lease, Record
+from pillarbox.mailbox.answers import answer, dropped, reads_json
+from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.iteration import Iteration
+from pillarbox.mailbox.local_options import checked_attributes, new_extra
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
-from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.reading import Reader
-from pillarbox.mailbox.store import Store, no_queue
 from pillarbox.mailbox.verbs import no_target
 from pillarbox.mutex import now_or_soon
 
 T = TypeVar("T")
 
-_CAPACITY_MAX = 1 << 40
 _STATES = ("ready", "scheduled", "in_flight")
-
-
-class LocalOptions(TypedDict, total=False):
-    """How every mailbox of this process may be opened.
-
-    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
-    """
-
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    max_body_bytes: int
-    create: bool
-
-
-def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Raise for an option that is unknown, or out of its range."""
-    for option in options.keys() - set(allowed):
-        raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
-    limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
-    if options.get("capacity") is not None:
-        limits.whole("capacity", options["capacity"], 1, _CAPACITY_MAX)
-    if "max_body_bytes" in options:
-        limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
-
-
-def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
-    """The desk of a queue; these settings are for a new one, the dead letters for any."""
-    if not options.get("create", True) and name not in store.desks:
-        raise no_queue(name)
-    redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
-    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
-    policy: DeadLetterPolicy | None = options.get("dead_letters")
-    if policy is not None:
-        store.bury_at(desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries)
-    return desk
 
 
 class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
@@ -137,10 +101,10 @@ class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
             limits.body_bytes(data, self._max_body_bytes)
         noted = None
         if attributes is not None or reply_to is not None:
-            noted = self._checked_attributes(attributes, reply_to, len(data))
+            noted = checked_attributes(attributes, reply_to, len(data), self._max_body_bytes)
         extra = None
         if group is not None or deduplication_id is not None:
-            extra = self._extra(group, deduplication_id)
+            extra = new_extra(group, deduplication_id)
         delay = limits.seconds("delay_seconds", delay_seconds, limits.DELAY_SECONDS_MAX)
         (key,) = self._desk.send((data,), limits.priority(priority), delay, noted, extra)
         return self._store.message_id(key)
@@ -160,9 +124,11 @@ class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
         data = self._packed(list(bodies))
         noted = None
         if attributes is not None or reply_to is not None:
-            noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
+            noted = checked_attributes(
+                attributes, reply_to, max(map(len, data), default=0), self._max_body_bytes
+            )
         delay = limits.seconds("delay_seconds", delay_seconds, limits.DELAY_SECONDS_MAX)
-        extra = None if group is None else self._extra(group, None)
+        extra = None if group is None else new_extra(group, None)
         keys = self._desk.send(data, limits.priority(priority), delay, noted, extra)
         return self._store.message_ids(keys)
 
@@ -417,24 +383,6 @@ class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
             raise InvalidParameterError("ids", ids, "several message ids, not one str")
         keys = (self._store.key_of(limits.text("ids", message_id, 0)) for message_id in ids)
         return frozenset(key for key in keys if key is not None)
-
-    def _checked_attributes(
-        self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
-    ) -> dict[str, str]:
-        """What travels beside a body of this size: the attributes, and where to answer."""
-        checked = limits.user_attributes(attributes)
-        if reply_to is not None:
-            checked[REPLY_TO] = limits.text("reply_to", reply_to)
-        parameter = "attributes" if attributes else "reply_to"
-        limits.message_bytes(parameter, body_bytes, checked, self._max_body_bytes)
-        return checked
-
-    def _extra(self, group: str | None, deduplication_id: str | None) -> Callable[[], Extra]:
-        if group is not None:
-            limits.token("group", group)
-        if deduplication_id is not None:
-            limits.token("deduplication_id", deduplication_id)
-        return lambda: Extra(group=group, deduplication=deduplication_id)
 
     def _timeout(self, value: float, parameter: str = "visibility_timeout") -> int:
         return limits.seconds(parameter, value, limits.VISIBILITY_SECONDS_MAX)

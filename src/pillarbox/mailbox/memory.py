@@ -14,7 +14,8 @@ from pillarbox.core.finish import finish
 from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.local import LocalMailbox, LocalOptions, check_options, open_desk
+from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.protocol import (
     BatchOptions,

@@ -26,6 +26,7 @@ from pillarbox.mailbox.answers import is_reply_queue
 from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.pulse import Pulse
+from pillarbox.mailbox.queue_steps import QueueSteps
 from pillarbox.turn import Turn
 
 R = TypeVar("R")
@@ -52,7 +53,9 @@ class Store:
     def _start(self) -> None:
         """What two processes can't share: made anew, also in a forked child."""
         self.pulse = Pulse(self, self.clock)
-        self._alarms: list[tuple[int, int, Desk]] = []  # a heap; who is watched, and until when
+        self._alarms: list[
+            tuple[int, int, QueueSteps]
+        ] = []  # a heap; who is watched, and until when
         self._alarm_numbers = count()
         self.prefix = secrets.token_hex(8) + "-"
         self._secret = secrets.token_bytes(32)
@@ -174,7 +177,7 @@ class Store:
             await each
         return answer
 
-    def wake(self, desk: Desk, at: int) -> None:
+    def wake(self, desk: QueueSteps, at: int) -> None:
         """Have the pulse settle this queue at `at`, or before. Needs the lock."""
         if at < desk.alarm_at:
             desk.alarm_at = at
@@ -188,7 +191,7 @@ class Store:
         """
         with self.lock:
             now = self.clock.now()
-            due: list[Desk] = []
+            due: list[QueueSteps] = []
             while self._alarms and self._alarms[0][0] <= now:
                 at, _, desk = heappop(self._alarms)
                 if at == desk.alarm_at:  # else it was set anew since, to an earlier time

@@ -13,7 +13,7 @@ from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, Address, address_
 from pillarbox.mailbox.broker.connection import AsyncBrokerConnection, BrokerConnection
 from pillarbox.mailbox.broker.verbs import BrokerVerbs
 from pillarbox.mailbox.broker.wire import Declare, Policy
-from pillarbox.mailbox.local import check_options
+from pillarbox.mailbox.local_options import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy, SpecialForm
 from pillarbox.mailbox.remote import RemoteMailbox
 

@@ -24,7 +24,7 @@ from redis.retry import Retry
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Redelivery
-from pillarbox.mailbox.local import check_options
+from pillarbox.mailbox.local_options import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers

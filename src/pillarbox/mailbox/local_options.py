@@ -1,0 +1,72 @@
+"""The options of a mailbox whose queue lives in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypedDict
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import Extra, Redelivery, Settings
+from pillarbox.mailbox.answers import REPLY_TO
+from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.store import Store, no_queue
+
+_CAPACITY_MAX = 1 << 40
+
+
+class LocalOptions(TypedDict, total=False):
+    """How every mailbox of this process may be opened.
+
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
+    """
+
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    max_body_bytes: int
+    create: bool
+
+
+def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Raise for an option that is unknown, or out of its range."""
+    for option in options.keys() - set(allowed):
+        raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
+    limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
+    if options.get("capacity") is not None:
+        limits.whole("capacity", options["capacity"], 1, _CAPACITY_MAX)
+    if "max_body_bytes" in options:
+        limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
+
+
+def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
+    """The desk of a queue; these settings are for a new one, the dead letters for any."""
+    if not options.get("create", True) and name not in store.desks:
+        raise no_queue(name)
+    redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
+    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
+    policy: DeadLetterPolicy | None = options.get("dead_letters")
+    if policy is not None:
+        store.bury_at(desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries)
+    return desk
+
+
+def new_extra(group: str | None, deduplication_id: str | None) -> Callable[[], Extra]:
+    """What a message of this group, and with this deduplication id, has beside its body."""
+    if group is not None:
+        limits.token("group", group)
+    if deduplication_id is not None:
+        limits.token("deduplication_id", deduplication_id)
+    return lambda: Extra(group=group, deduplication=deduplication_id)
+
+
+def checked_attributes(
+    attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int, most: int
+) -> dict[str, str]:
+    """What travels beside a body of this size: the attributes, and where to answer."""
+    checked = limits.user_attributes(attributes)
+    if reply_to is not None:
+        checked[REPLY_TO] = limits.text("reply_to", reply_to)
+    limits.message_bytes("attributes" if attributes else "reply_to", body_bytes, checked, most)
+    return checked

@@ -1,0 +1,95 @@
+"""Builds the state of a store on disk anew: the last snapshot, and the log from there on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pillarbox.clock import WallClock
+from pillarbox.core import journal
+from pillarbox.core.errors import MailboxStorageError
+from pillarbox.core.queue import NEVER
+from pillarbox.logger import logger
+from pillarbox.mailbox import snapshot
+from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
+from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping
+from pillarbox.mailbox.location import index_of
+from pillarbox.mailbox.replay import Replay, all_records
+from pillarbox.mailbox.store_time import Timekeeper
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.ledger import DurableStore
+
+
+def recover(store: DurableStore) -> int:
+    """Build the state anew; the answer is the index of the snapshot it was built from."""
+    start = latest = 0
+    state = read_snapshot(store.disk, store.path)
+    if state is not None:
+        _refuse_foreign_snapshot(store, state)
+        start, latest = state.index, state.time
+        _restore(store, state)
+    elif store.log.first_index > 0:
+        raise MailboxStorageError(
+            f"the snapshot of the store {store.path} is missing or damaged, and its log no "
+            "longer goes back to the beginning; restore the store from a backup"
+        )
+    replaying = Replay(store, start)
+    for frame in store.log.frames(start):
+        replaying.frame(frame)
+    if state is not None and state.oldest < store.log.first_index:
+        _refuse_missing_bodies(store)
+    if replaying.skipped:
+        logger.error(
+            "entries were skipped because a repair could not save what came before them",
+            store=store.path,
+            skipped=replaying.skipped,
+        )
+    if isinstance(store.clock, WallClock):
+        store.time = Timekeeper(store.disk, store.path, store.clock)
+        store.time.go_on(max(latest, replaying.latest, store.last_key << 1), store.log.last_time_ns)
+    if store.log.next_index == 0:
+        identity = (store.prefix, store._secret)
+        store.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
+    return start
+
+
+def refuse_foreign_settings(store: DurableStore, keeping: Keeping) -> None:
+    misfit = settings_misfit(keeping, store.log.log_id.hex())
+    if misfit is not None and store.log.next_index > 0:
+        raise MailboxStorageError(
+            f"{store.path}/{KEEPING_FILE} {misfit}; put the right one back, or delete it and "
+            "open the store with the segment_bytes and history that it should have"
+        )
+
+
+def _refuse_foreign_snapshot(store: DurableStore, state: snapshot.StoreState) -> None:
+    log = store.log
+    misfit = snapshot_misfit(state, log.log_id.hex(), log.first_index, log.next_index)
+    if misfit is not None:
+        raise MailboxStorageError(
+            f"the snapshot of the store {store.path} {misfit}; put the right files back, or "
+            f"run 'pillarbox log repair {store.path}' to see what can be saved"
+        )
+
+
+def _refuse_missing_bodies(store: DurableStore) -> None:
+    oldest = min((index_of(each.body) for each in all_records(store)), default=NEVER)
+    if oldest < store.log.first_index:
+        raise MailboxStorageError(
+            f"the log of the store {store.path} begins at entry {store.log.first_index}, and "
+            f"messages lie in it from {oldest} on: its first segments are missing; put them "
+            f"back, or run 'pillarbox log repair {store.path}'"
+        )
+
+
+def _restore(store: DurableStore, state: snapshot.StoreState) -> None:
+    store.prefix, store._secret, store.last_key = state.prefix, state.secret, state.last_key
+    store.last_number = state.last_number
+    for each in state.queues:
+        desk = store._known_desk(each.number, each.name, each.settings)
+        desk.notes = each.notes
+        snapshot.restore(each, desk.queue)
+    for each in state.queues:
+        if each.dead_letters is not None:
+            store._bury_again(each.name, each.dead_letters)
