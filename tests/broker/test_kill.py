@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from tests.broker.server_process import Server
 from tests.broker.support import Client
 

@@ -10,7 +10,7 @@ import pytest
 from pillarbox.broker.config import DeclaredQueue, load
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.log import RealDisk
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import running_broker
 from tests.broker.server_process import Server

@@ -36,7 +36,7 @@ def test_R58_control_with_only_the_last_parent_synced_the_store_is_gone(
         disk.sync_directory(path.rpartition("/")[0] or ".")
 
     monkeypatch.setattr("pillarbox.log.log.make_directory", make_directory)
-    monkeypatch.setattr("pillarbox.mailbox.ledger.make_directory", make_directory)
+    monkeypatch.setattr("pillarbox.mailbox.durable_store.make_directory", make_directory)
     assert after_a_power_cut("a/b/c") == []
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from pillarbox.core.errors import MailboxFullError
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk

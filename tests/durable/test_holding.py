@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 
 
 def test_R58_nested_holding_restores_the_outer_list(tmp_path: Path) -> None:

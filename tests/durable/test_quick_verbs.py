@@ -13,8 +13,8 @@ import pytest
 
 from pillarbox import DurableMailbox, MailboxClosedError, MailboxStorageError
 from pillarbox.log import Durability
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
 from tests.durable.world import state_of
@@ -39,7 +39,7 @@ def _work(box: DurableMailbox[bytes], clock: FakeClock, *, quickly: bool) -> lis
             if quickly:
                 message.acknowledge()
             else:
-                Desk.acknowledge(box._desk, (lease,))
+                QueueSession.acknowledge(box._desk, (lease,))
         else:
             clock.advance(chance.choice((0.1, 2)))
     box._store.log.flush()

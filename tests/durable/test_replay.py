@@ -8,7 +8,7 @@ import pytest
 
 from pillarbox import DurableMailbox
 from pillarbox.core import journal
-from pillarbox.mailbox import durable_desk
+from pillarbox.mailbox import durable_session
 from tests.durable.world import World, open_boxes, open_store, state_of
 
 
@@ -98,7 +98,7 @@ def test_R31_a_repetition_is_confirmed_only_when_what_it_repeats_is() -> None:
 def test_R58_bodies_stay_on_disk_once_they_are_no_longer_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(durable_desk, "RECENT_BYTES_MAX", 1000)
+    monkeypatch.setattr(durable_session, "RECENT_BYTES_MAX", 1000)
     world = World(3)
     (plain, _) = world.boxes
     for i in range(50):

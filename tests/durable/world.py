@@ -7,7 +7,7 @@ from typing import Any
 
 from pillarbox.core.queue import Group, Record
 from pillarbox.mailbox.durable import DurableMailbox
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.replay import all_records

@@ -12,7 +12,7 @@ import msgspec
 
 from pillarbox import DeadLetterPolicy
 from pillarbox.core.queue import Record, waiting
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from pillarbox.testing.redis import RedisServer
 from tests.broker.support import Client
@@ -66,7 +66,7 @@ def state_of(store: Store) -> dict[str, Any]:
         return {name: _known(desk) for name, desk in store.desks.items()}
 
 
-def _known(desk: Desk) -> list[Any]:
+def _known(desk: QueueSession) -> list[Any]:
     queue = desk.queue
     return [
         msgspec.to_builtins(queue.settings),

@@ -15,8 +15,8 @@ from pillarbox import (
     InvalidParameterError,
     open_mailbox,
 )
-from pillarbox.mailbox.durable_desk import DurableDesk
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_session import DurableQueueSession
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.store import Store
 from pillarbox.testing import FakeClock
 from tests.looking.support import (
@@ -54,7 +54,7 @@ def test_R110_stats_and_peek_write_nothing(orders: Any, tmp_path: Path) -> None:
 def test_R110_control_a_look_that_settles_into_the_log_is_noticed(
     orders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DurableStore, "looked_at", property(lambda s: False, lambda s, v: None))
+    monkeypatch.setattr(DurableStore, "only_looking", property(lambda s: False, lambda s, v: None))
     before = bytes_in(tmp_path)
     check_looks(orders)
     orders._store.log.flush()
@@ -140,7 +140,7 @@ def test_R110_a_parked_receive_that_a_look_serves_is_on_record(
     with DurableMailbox("orders", str, path=tmp_path, clock=clock) as box:
         box.send("due", delay_seconds=1)
         desk = box._store.desks["orders"]
-        assert isinstance(desk, DurableDesk)
+        assert isinstance(desk, DurableQueueSession)
 
         async def main() -> None:
             async with AsyncDurableMailbox("orders", str, path=tmp_path) as waiting:

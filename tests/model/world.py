@@ -27,8 +27,8 @@ from pillarbox.core.queue import (
     next_deadline,
 )
 from pillarbox.mailbox import queue_steps
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.locked import Written
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from tests.model import naive
 from tests.model.sameness import check_inside, compare, snapshot
@@ -97,7 +97,7 @@ class NoPulse:
     def rearm(self, at: int) -> None: ...
 
 
-class RecordedDesk(Desk):
+class RecordedSession(QueueSession):
     """Tells its world what happens."""
 
     store: RecordedStore
@@ -117,8 +117,8 @@ class RecordedStore(Store):
         self.world = world
         self.pulse = NoPulse()  # type: ignore[assignment]
 
-    def _new_desk(self, queue: Queue) -> Desk:
-        return RecordedDesk(self, queue)
+    def _new_desk(self, queue: Queue) -> QueueSession:
+        return RecordedSession(self, queue)
 
 
 class World:
@@ -162,7 +162,7 @@ class World:
 
     def _bury(self, source: int) -> None:
         deliveries = self.settings[source]["max_deliveries"]
-        self.store.bury_at(self.desks[source], self.desks[DEAD], deliveries)
+        self.store.set_dead_letters(self.desks[source], self.desks[DEAD], deliveries)
         self.models[source].dead_letters = self.models[DEAD]
 
     # The steps
@@ -194,7 +194,7 @@ class World:
         self._end(at)
 
     def _send(
-        self, desk: Desk, model: naive.NaiveQueue, spec: MessageSpec, count: int, delay: int
+        self, desk: QueueSession, model: naive.NaiveQueue, spec: MessageSpec, count: int, delay: int
     ) -> None:
         priority, group, deduplication = spec
         key = max(self.now >> 1, self.store.last_key + 1)
@@ -337,7 +337,7 @@ class World:
 
     # How a step goes
 
-    def _begin(self, at: int, verb: str) -> tuple[Desk, naive.NaiveQueue]:
+    def _begin(self, at: int, verb: str) -> tuple[QueueSession, naive.NaiveQueue]:
         self.steps += 1
         self.seen[verb] += 1
         for other in ((MAIN, OTHER) if at == DEAD else ()) + (at,):
@@ -430,7 +430,7 @@ def _seen(leases: list[Lease]) -> list[tuple[int, ...]]:
     return [(x.record.key, x.number, x.leased_at, x.deadline) for x in leases]
 
 
-def _end_leases(desk: Desk, verb: str, leases: list[Lease], option: int) -> list[bool]:
+def _end_leases(desk: QueueSession, verb: str, leases: list[Lease], option: int) -> list[bool]:
     if verb == "acknowledge":
         return desk.acknowledge(leases)
     if verb == "nack":

@@ -24,7 +24,7 @@ from pillarbox.broker import Config
 from pillarbox.broker.config import Key
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.broker import AccessDeniedError
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.redis import history as redis_history
 from pillarbox.spark.batch_reader import BatchReader
 from pillarbox.spark.errors import DataLossError, OptionError

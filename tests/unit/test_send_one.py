@@ -9,30 +9,30 @@ import pytest
 
 from pillarbox.core.errors import MailboxClosedError
 from pillarbox.core.limits import SECOND_NS
-from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.waiters import ThreadWaiter
 from pillarbox.testing import FakeClock
 from tests.model.sameness import view
 
-Send = Callable[[Desk, bytes], int]
+Send = Callable[[QueueSession, bytes], int]
 
 
 class _Owner:
     closed = False
 
 
-def _in_general(desk: Desk, body: bytes) -> int:
+def _in_general(desk: QueueSession, body: bytes) -> int:
     (key,) = desk.send((body,))
     return key
 
 
-def _quickly(desk: Desk, body: bytes) -> int:
+def _quickly(desk: QueueSession, body: bytes) -> int:
     return desk.send_one(body)
 
 
-def _story(desk: Desk, clock: FakeClock, send: Send) -> list[object]:
+def _story(desk: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     """Lines, timers that are due and receivers that wait: all that a send may meet."""
     keys = [send(desk, b"first"), send(desk, b"at the same time")]
     desk.send((b"later",), delay=SECOND_NS)

@@ -24,7 +24,7 @@ from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_qu
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import SECOND_NS, queue_name
 from pillarbox.core.queue import NEVER, Settings
-from pillarbox.mailbox.desk import Desk
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _URLS_MAX = 10_000
 class BrokerQueue:
     """A queue with its attributes, read."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: QueueSession) -> None:
         self.desk = desk
         self.name = desk.queue.name
         self.fifo = self.name.endswith(FIFO_SUFFIX)
@@ -138,7 +138,7 @@ class Catalogue:
     def _arn_prefix(self) -> str:
         return f"arn:aws:sqs:{self._config.region}:{self._config.account}"
 
-    def open(self, name: str) -> Desk:
+    def open(self, name: str) -> QueueSession:
         """The desk of a queue for a client that is no SQS client; made if it is not there."""
         desk = self._store.desks.get(name)
         if desk is not None:
@@ -148,7 +148,7 @@ class Catalogue:
         if grave is not None:
             target = self._store.desk(grave)
             if target.dead is None:
-                self._store.bury_at(desk, target, self._config.max_deliveries)
+                self._store.set_dead_letters(desk, target, self._config.max_deliveries)
         return desk
 
     def resume(self) -> None:
@@ -261,7 +261,7 @@ class Catalogue:
 
     # -- dead letters ------------------------------------------------------------------------
 
-    def _policy(self, name: str, attributes: Mapping[str, str]) -> tuple[Desk, int] | None:
+    def _policy(self, name: str, attributes: Mapping[str, str]) -> tuple[QueueSession, int] | None:
         """Where the dead letters of a queue with these attributes go; raises if they may not."""
         value = attributes.get("RedrivePolicy")
         if not value:
@@ -296,13 +296,13 @@ class Catalogue:
             return self.arn(source) in (policy.sourceQueueArns or ())
         return policy.redrivePermission == "allowAll"
 
-    def _link(self, desk: Desk, link: tuple[Desk, int] | None) -> None:
+    def _link(self, desk: QueueSession, link: tuple[QueueSession, int] | None) -> None:
         if link is not None:
-            self._store.bury_at(desk, *link)
+            self._store.set_dead_letters(desk, *link)
         elif desk.dead is not None and desk.queue.settings.dead_on_receive:
             self._store.keep_dead_letters(desk)
 
-    def _scope(self, desk: Desk, by_group: bool) -> None:
+    def _scope(self, desk: QueueSession, by_group: bool) -> None:
         if desk.queue.settings.deduplicate_by_group != by_group:
             with self._store.lock:
                 desk.configure(deduplicate_by_group=by_group)

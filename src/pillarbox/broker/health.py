@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker

@@ -17,7 +17,7 @@ from pillarbox.log import Log, LogError, LogIndexError
 from pillarbox.log.frame import encode_records
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.errors import QueueNotFoundError
-from pillarbox.mailbox.ledger import DurableDesk, DurableStore
+from pillarbox.mailbox.durable_store import DurableQueueSession, DurableStore
 from pillarbox.mailbox.store import Store
 
 _ANSWER_BYTES: Final = 4 << 20  # of the log, that one answer looks at
@@ -58,7 +58,9 @@ class History:
         if name and name not in desks:
             raise QueueNotFoundError(f"the broker has no queue {name!r}, and so no history of it")
         wanted = [desks[name]] if name else list(desks.values())
-        return {each.number: each.queue.name for each in wanted if isinstance(each, DurableDesk)}
+        return {
+            each.number: each.queue.name for each in wanted if isinstance(each, DurableQueueSession)
+        }
 
     def _outline(self, command: wire.Outline, names: dict[int, str]) -> wire.Outlined:
         log = self._log

@@ -39,8 +39,8 @@ from pillarbox.mailbox.broker.errors import (
     QueueNotFoundError,
     failed,
 )
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.waiters import TaskWaiter
@@ -190,7 +190,7 @@ class Native:
         known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
         return _response([self._failed(known)])
 
-    def _desk(self, name: str) -> Desk:
+    def _desk(self, name: str) -> QueueSession:
         desk = self._store.desks.get(name)
         if desk is None:
             error = QueueNotFoundError(
@@ -202,7 +202,7 @@ class Native:
 
     # -- receiving ---------------------------------------------------------------------------
 
-    def _receive(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Answer:
+    def _receive(self, asked: wire.Request, command: wire.Receive, desk: QueueSession) -> Answer:
         timeout = command.timeout_us * _MICROSECOND_NS
         self.reply_queues.polled(desk.queue.name)
         leases = desk.receive(self._broker, command.count, timeout, 0)
@@ -210,14 +210,16 @@ class Native:
             return self._wait(asked, command, desk)
         return self._delivery(asked, desk, leases)
 
-    async def _wait(self, asked: wire.Request, command: wire.Receive, desk: Desk) -> Response:
+    async def _wait(
+        self, asked: wire.Request, command: wire.Receive, desk: QueueSession
+    ) -> Response:
         try:
             answer = self._delivery(asked, desk, await self._parked(command, desk))
             return answer if isinstance(answer, Response) else await answer
         except MailboxError as error:  # the disk failed: whoever waits must be told
             return _response([self._failed(error)])
 
-    async def _parked(self, command: wire.Receive, desk: Desk) -> list[Lease]:
+    async def _parked(self, command: wire.Receive, desk: QueueSession) -> list[Lease]:
         """Wait until there is something; a client that hangs up cancels this."""
         clock = desk.store.clock
         until = clock.now() + command.wait_us * _MICROSECOND_NS
@@ -235,7 +237,7 @@ class Native:
             cancel_alarm()
             self._broker.metrics.parked -= 1
 
-    def _delivery(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Answer:
+    def _delivery(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Answer:
         """What was leased, as far as it fits into one answer."""
         try:
             bodies = desk.bodies([lease.record for lease in leases[:_AT_ONCE_MAX]], wait=False)
@@ -247,7 +249,7 @@ class Native:
         told = [self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)]
         return self._delivered(asked, desk, leases, told)
 
-    async def _read(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> Response:
+    async def _read(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Response:
         """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
         told: list[wire.Delivery] = []
         try:
@@ -267,7 +269,7 @@ class Native:
         return self._delivered(asked, desk, leases, told)
 
     def _fitting(
-        self, desk: Desk, leases: list[Lease], bodies: Sequence[bytes | None]
+        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None]
     ) -> list[Lease]:
         """The leases whose bodies fit into one answer; the others go back to the front."""
         room = wire.ANSWER_BYTES_MAX
@@ -279,7 +281,11 @@ class Native:
         return leases
 
     def _delivered(
-        self, asked: wire.Request, desk: Desk, leases: list[Lease], told: list[wire.Delivery]
+        self,
+        asked: wire.Request,
+        desk: QueueSession,
+        leases: list[Lease],
+        told: list[wire.Delivery],
     ) -> Response:
         self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
         response = _response([wire.Delivered(told)])
@@ -289,11 +295,11 @@ class Native:
             self._recent_answers.keep(asked, response.body)
         return response
 
-    def _unsent(self, asked: wire.Request, desk: Desk, leases: list[Lease]) -> None:
+    def _unsent(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> None:
         self._recent_answers.forget(asked)
         desk.release(leases[::-1], to_front=True)
 
-    def _told(self, desk: Desk, lease: Lease, body: bytes | None) -> wire.Delivery:
+    def _told(self, desk: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
         record, extra, store = lease.record, lease.extra, self._store
         epoch, noted = store.clock.epoch_ns, record.attributes
         died = None
@@ -336,7 +342,7 @@ class Native:
         return wire.Sent(self._store.message_ids(keys))
 
     def _settle(
-        self, handles: list[str], name: str, verb: Callable[[Desk, list[Lease]], list[bool]]
+        self, handles: list[str], name: str, verb: Callable[[QueueSession, list[Lease]], list[bool]]
     ) -> wire.Settled:
         desk = self._desk(name)
         found = [self._store.lease_of(desk.queue, handle) for handle in handles]
@@ -400,12 +406,12 @@ class Native:
         else:
             desk = store.desk(name, settings)
         if policy is not None:
-            store.bury_at(desk, store.desk(policy.name), policy.max_deliveries)
+            store.set_dead_letters(desk, store.desk(policy.name), policy.max_deliveries)
         self.reply_queues.declared(name)
         self._broker.flush()
         return self._declared(desk)
 
-    def _declared(self, desk: Desk) -> wire.Result:
+    def _declared(self, desk: QueueSession) -> wire.Result:
         dead = desk.dead.queue.name if desk.dead is not None else None
         return wire.Declared(self._instance, None, dead)
 
@@ -427,7 +433,7 @@ class Native:
         return wire.Surveyed(told)
 
 
-def _line(desk: Desk) -> wire.QueueLine:
+def _line(desk: QueueSession) -> wire.QueueLine:
     settings = desk.queue.settings
     dead = desk.dead.queue.name if desk.dead is not None else None
     return wire.QueueLine(desk.queue.name, desk.counts(), dead, settings.max_deliveries)
@@ -450,7 +456,7 @@ def _response(results: Sequence[wire.Result]) -> Response:
 
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
-    wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, Desk.acknowledge),
+    wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, QueueSession.acknowledge),
     wire.Nack: lambda n, c, q: n._settle(
         c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
     ),

@@ -23,7 +23,7 @@ from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
-    from pillarbox.mailbox.desk import Desk
+    from pillarbox.mailbox.queue_session import QueueSession
 
 _PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
 _ENDING: Final = "/messages"
@@ -61,7 +61,7 @@ class PeekHandler:
             return Response(error.kind.status, msgspec.json.encode(told), headers)
         return asyncio.to_thread(self._show, desk, state, most)  # bodies may be on disk
 
-    def _show(self, desk: Desk, state: str, most: int) -> Response:
+    def _show(self, desk: QueueSession, state: str, most: int) -> Response:
         seen = desk.look(state, most)
         found: list[dict[str, Any]] = []
         room = _BYTES_MAX

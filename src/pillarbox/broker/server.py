@@ -36,9 +36,9 @@ from pillarbox.broker.tokens import Tokens
 from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
-from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.locked import Written
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
 _STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
@@ -117,7 +117,7 @@ class Broker:
 
         return guard
 
-    def open_queue(self, name: str) -> Desk:
+    def open_queue(self, name: str) -> QueueSession:
         """The desk of a queue for other clients than SQS's; made if it is not there."""
         return self.catalogue.open(name)
 

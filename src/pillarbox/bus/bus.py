@@ -16,7 +16,7 @@ from pillarbox.clock import Clock
 from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.core import limits
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.store import Store
 from pillarbox.worker.dispatcher import Dispatcher

@@ -20,12 +20,12 @@ from pillarbox.core import decide, limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.events import CameDue, Event, Removed
 from pillarbox.core.queue import NEVER, Queue
-from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.local_options import open_desk
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from pillarbox.worker.dispatcher import Dispatcher
 
@@ -38,7 +38,7 @@ _CODEC: Codec[Letter] = codec_for(Letter)
 class Recipient(NamedTuple):
     """The queue of a recipient, and a mailbox to receive from it."""
 
-    desk: Desk
+    desk: QueueSession
     box: LocalMailbox[Letter]
 
 
@@ -91,9 +91,9 @@ class BusQueues:
             raise UnknownRecipientError(name, self.recipients)
         return found
 
-    def _adopt(self, name: str, desk: Desk) -> None:
+    def _adopt(self, name: str, desk: QueueSession) -> None:
         box: LocalMailbox[Letter] = LocalMailbox(desk, Letter, open_reply=self._no_reply)
-        desk.told = lambda events, now: self._on_due(name, events, now)
+        desk.on_due = lambda events, now: self._on_due(name, events, now)
         self.recipients[name] = Recipient(desk, box)
 
     def _no_reply(self, name: str) -> Any:

@@ -20,7 +20,7 @@ from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import oldest_key
 from pillarbox.mailbox.broker import admin
 from pillarbox.mailbox.broker.address import address_of
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import Mailbox, Stats
 from pillarbox.mailbox.url import opener_of
 

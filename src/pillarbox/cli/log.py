@@ -26,7 +26,7 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.place import Place
 
 app = command(

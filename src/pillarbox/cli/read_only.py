@@ -15,16 +15,16 @@ from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue, Record
 from pillarbox.log import LogReader, RealDisk, RecordLostError
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
 R = TypeVar("R")
 
 
-class _Desk(Desk):
+class _Desk(QueueSession):
     """A queue of a replica, whose bodies are read from the log."""
 
     def __init__(self, store: Store, queue: Queue, replica: Replica, log: LogReader) -> None:

@@ -16,7 +16,7 @@ from pillarbox.log.repair import salvage
 from pillarbox.log.rewrite import set_aside
 from pillarbox.mailbox.belonging import Fault, faults, identity_noted, snapshot_misfit
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.place import Place
 from pillarbox.mailbox.snapshot import StoreState
 

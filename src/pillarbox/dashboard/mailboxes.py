@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from pillarbox.core import journal
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.message import Message

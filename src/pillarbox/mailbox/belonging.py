@@ -13,8 +13,8 @@ from pillarbox.log import Disk, LogError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.segment_links import NO_ID
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
-from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping, read_keeping
 from pillarbox.mailbox.snapshot import StoreState
+from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings, read_store_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def snapshot_misfit(
     return None
 
 
-def settings_misfit(keeping: Keeping, log_id: str) -> str | None:
+def settings_misfit(keeping: StoreSettings, log_id: str) -> str | None:
     """Why these settings are not those of the store with this log, if that is so."""
     return "belongs to another store" if _is_of_another(keeping.log_id, log_id) else None
 
@@ -61,7 +61,7 @@ def identity_noted(disk: Disk, path: str) -> str:
     if state is not None and state.log_id:
         return state.log_id
     try:
-        return read_keeping(disk, path).log_id
+        return read_store_settings(disk, path).log_id
     except MailboxStorageError:
         return ""
 
@@ -86,9 +86,9 @@ def faults(
     if what is not None:
         found.append(Fault(SNAPSHOT_FILE, what))
     try:
-        what = settings_misfit(read_keeping(disk, path), log_id)
+        what = settings_misfit(read_store_settings(disk, path), log_id)
     except MailboxStorageError:
         what = "is damaged"
     if what is not None:
-        found.append(Fault(KEEPING_FILE, what))
+        found.append(Fault(SETTINGS_FILE, what))
     return found

@@ -15,7 +15,7 @@ from pillarbox.log.segment import cost_of
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.ledger import DurableStore
+    from pillarbox.mailbox.durable_store import DurableStore
 
 _PARTS = 20  # one part of so many is lost to the headers and footers of segments
 _ACKNOWLEDGE_BYTES = cost_of((bytes(journal.HEAD.size),)) * (_PARTS + 1) // _PARTS

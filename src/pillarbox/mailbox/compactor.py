@@ -24,12 +24,12 @@ from pillarbox.log.disk import has_no_space, read_file, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import bytes_of, index_of, location
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mutex import Mutex
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.ledger import DurableStore
+    from pillarbox.mailbox.durable_store import DurableStore
 
 SNAPSHOT_FILE = "snapshot"
 _MAGIC = b"PBXSNAP1"
@@ -178,7 +178,7 @@ class Compactor:
         with store.lock:
             if store.log.halted is not None:  # then the state may know less than the log
                 raise store.log.halted
-            store.pay()
+            store.write_deferred()
             store_time = store.clock.now()
             index = store.log.next_index
             queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]
@@ -284,7 +284,7 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     return snapshot.decode(state)
 
 
-def _captured(desk: Desk, number: int) -> snapshot.QueueState:
+def _captured(desk: QueueSession, number: int) -> snapshot.QueueState:
     state = snapshot.capture(desk.queue, number)
     state.notes = desk.notes
     return state

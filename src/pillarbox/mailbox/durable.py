@@ -19,7 +19,7 @@ from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, Mai
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.ledger import DurableDesk, DurableStore
+from pillarbox.mailbox.durable_store import DurableQueueSession, DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import Message
@@ -80,7 +80,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             super().__init__(
                 desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
             )
-            assert isinstance(desk, DurableDesk)
+            assert isinstance(desk, DurableQueueSession)
             self._durable = desk
         except BaseException:
             self._shared.let_go()

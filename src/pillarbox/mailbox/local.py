@@ -16,11 +16,11 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.answers import answer, dropped, reads_json
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.iteration import Iteration
 from pillarbox.mailbox.local_options import checked_attributes, new_extra
 from pillarbox.mailbox.message import Delivered, Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.reading import Reader
 from pillarbox.mailbox.verbs import no_target
@@ -36,7 +36,7 @@ class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: QueueSession,
         body_type: Any = Any,
         *,
         open_reply: Callable[[str], Any],
@@ -329,7 +329,7 @@ class LocalMailbox(Reader[T], Iteration[T], Closing, Generic[T]):
 
     # The rest is how the verbs above check and convert.
 
-    def _beside(self, desk: Desk) -> LocalMailbox[T]:
+    def _beside(self, desk: QueueSession) -> LocalMailbox[T]:
         """A mailbox of the same type on another queue of the store."""
         other: LocalMailbox[T] = LocalMailbox(
             desk, open_reply=self._open_reply, max_body_bytes=self._max_body_bytes

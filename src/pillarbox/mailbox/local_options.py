@@ -9,8 +9,8 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Extra, Redelivery, Settings
 from pillarbox.mailbox.answers import REPLY_TO
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store, no_queue
 
 _CAPACITY_MAX = 1 << 40
@@ -40,7 +40,7 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
         limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
 
 
-def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
+def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> QueueSession:
     """The desk of a queue; these settings are for a new one, the dead letters for any."""
     if not options.get("create", True) and name not in store.desks:
         raise no_queue(name)
@@ -48,7 +48,9 @@ def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> Desk:
     desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
     policy: DeadLetterPolicy | None = options.get("dead_letters")
     if policy is not None:
-        store.bury_at(desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries)
+        store.set_dead_letters(
+            desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries
+        )
     return desk
 
 

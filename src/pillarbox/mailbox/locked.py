@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.desk import Desk
+    from pillarbox.mailbox.queue_session import QueueSession
 
-D = TypeVar("D", bound="Desk")
+D = TypeVar("D", bound="QueueSession")
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ from pillarbox.log import LogClosedError, LogError, LogFullError, LogLockedError
 from pillarbox.log.errors import holder_of_lock
 
 
-def in_words_of_mailboxes(error: Exception, path: str) -> Exception:
+def as_mailbox_error(error: Exception, path: str) -> Exception:
     """What an error of the log of the store at `path` is to a mailbox."""
     if isinstance(error, LogFullError):
         return MailboxFullError(
@@ -31,4 +31,4 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except (LogError, OSError) as error:
-        raise in_words_of_mailboxes(error, path) from error
+        raise as_mailbox_error(error, path) from error

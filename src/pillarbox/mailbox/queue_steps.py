@@ -22,7 +22,7 @@ from pillarbox.mailbox.totals import Totals
 from pillarbox.mailbox.waiters import Waiter
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.desk import Desk
+    from pillarbox.mailbox.queue_session import QueueSession
     from pillarbox.mailbox.store import Store
 
 SLICE = 20  # messages that one step may touch, so that nobody waits for long
@@ -35,7 +35,7 @@ class QueueSteps:
     def __init__(self, store: Store, queue: Queue) -> None:
         self.store = store
         self.queue = queue
-        self.dead: Desk | None = None
+        self.dead: QueueSession | None = None
         self.totals = Totals(queue)
         self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
         # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
@@ -43,7 +43,7 @@ class QueueSteps:
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.alarm_at = NEVER  # when the store's pulse looks after it
         # Told what came due, and when that was noticed; under the lock, so it must be brief.
-        self.told: Callable[[Sequence[Event], int], None] | None = None
+        self.on_due: Callable[[Sequence[Event], int], None] | None = None
         self._lock = store.lock
         self._now = store.clock.now
 
@@ -72,20 +72,20 @@ class QueueSteps:
         If more is due, `wake_at` stays in the past, and the next operation goes on.
         """
         events = decide.tick(self.queue, now, SLICE)
-        self._happen(events, lazy=True)
+        self._record_and_apply(events, lazy=True)
         apply.settled(self.queue, ())
-        if self.told is not None:
-            self.told(events, now)
+        if self.on_due is not None:
+            self.on_due(events, now)
         self.serve(now)
         self._announce(events, now)
 
     def _catch_up(self, now: int) -> None:
         """Let what is due happen for someone who only looks, and writes nothing by that."""
-        self.store.looked_at = True
+        self.store.only_looking = True
         try:
             self._settle_all(now, self.queue.size)
         finally:
-            self.store.looked_at = False
+            self.store.only_looking = False
 
     def _settle_all(self, now: int, wanted: int = 0) -> None:
         """Settle this queue and those it has dead letters from, until so many are ready.
@@ -107,7 +107,7 @@ class QueueSteps:
     def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
         """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
         events = decide.deliver(self.queue, count, timeout, now)
-        self._happen(events, lazy=True)
+        self._record_and_apply(events, lazy=True)
         if self.dead is not None:
             self._announce(events, now)
             if self.dead.waiters:
@@ -150,7 +150,7 @@ class QueueSteps:
         leases, waiter.leases = waiter.leases or [], []
         living = list(compress(leases, decide.live(leases, now)))
         events = [Released(lease, to_front=True) for lease in reversed(living)]
-        self._happen(events, lazy=True)
+        self._record_and_apply(events, lazy=True)
         self.serve(now)
 
     def _announce(self, events: Iterable[Event], now: int) -> None:
@@ -158,7 +158,7 @@ class QueueSteps:
         if self.dead is not None and any(type(event) in _DEATHS for event in events):
             self.dead.serve(now)
 
-    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+    def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         """Put events on record and apply them, all of them whatever comes. Needs the lock."""
         written = self._write(events, lazy=lazy)
         done = 0

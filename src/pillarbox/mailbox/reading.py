@@ -18,7 +18,6 @@ from pillarbox.core.errors import SerializationError
 from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, quoted
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.message import (
     DeadLetter,
     Details,
@@ -27,6 +26,7 @@ from pillarbox.mailbox.message import (
     Undecodable,
     as_datetime,
 )
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Reader(Generic[T]):
     """The half of a local mailbox that makes messages, and answers what they ask of it."""
 
     _kind: Any = Message  # of the messages that `receive` makes
-    _desk: Desk
+    _desk: QueueSession
     _store: Store
     _reads_json: bool
     _decode: Callable[[bytes], T]

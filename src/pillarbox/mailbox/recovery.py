@@ -12,13 +12,13 @@ from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import read_snapshot
-from pillarbox.mailbox.keeping import KEEPING_FILE, Keeping
 from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.replay import Replay, all_records
+from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings
 from pillarbox.mailbox.store_time import Timekeeper
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.ledger import DurableStore
+    from pillarbox.mailbox.durable_store import DurableStore
 
 
 def recover(store: DurableStore) -> int:
@@ -54,11 +54,11 @@ def recover(store: DurableStore) -> int:
     return start
 
 
-def refuse_foreign_settings(store: DurableStore, keeping: Keeping) -> None:
-    misfit = settings_misfit(keeping, store.log.log_id.hex())
+def refuse_foreign_settings(store: DurableStore, settings: StoreSettings) -> None:
+    misfit = settings_misfit(settings, store.log.log_id.hex())
     if misfit is not None and store.log.next_index > 0:
         raise MailboxStorageError(
-            f"{store.path}/{KEEPING_FILE} {misfit}; put the right one back, or delete it and "
+            f"{store.path}/{SETTINGS_FILE} {misfit}; put the right one back, or delete it and "
             "open the store with the segment_bytes and history that it should have"
         )
 
@@ -92,4 +92,4 @@ def _restore(store: DurableStore, state: snapshot.StoreState) -> None:
         snapshot.restore(each, desk.queue)
     for each in state.queues:
         if each.dead_letters is not None:
-            store._bury_again(each.name, each.dead_letters)
+            store._restore_dead_letters(each.name, each.dead_letters)

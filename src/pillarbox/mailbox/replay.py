@@ -18,8 +18,8 @@ from pillarbox.log import Frame
 from pillarbox.mailbox.location import location, locations
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.desk import Desk
-    from pillarbox.mailbox.ledger import DurableStore
+    from pillarbox.mailbox.durable_store import DurableStore
+    from pillarbox.mailbox.queue_session import QueueSession
     from pillarbox.mailbox.store import Store
 
 
@@ -108,12 +108,12 @@ class Replay:
         desk = self._store._known_desk(entry.queue, name, msgspec.convert(settings, Settings))
         self._by_number[entry.queue] = desk.queue
         if dead is not None:
-            self._store._bury_again(name, dead)
+            self._store._restore_dead_letters(name, dead)
         else:
             desk.queue.keep_dead_letters()
             desk.dead = None
 
-    def _desk(self, entry: journal.Entry) -> Desk:
+    def _desk(self, entry: journal.Entry) -> QueueSession:
         return self._store.desks[self._by_number[entry.queue].name]
 
     def _restated(self, key: int, place: int) -> None:

@@ -23,9 +23,9 @@ from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.pulse import Pulse
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps
 from pillarbox.turn import Turn
 
@@ -37,7 +37,7 @@ class Store:
 
     settles_all = True  # whether an operation settles all that it needs, however much that is
     waits = False  # whether anything has to be waited for before it is confirmed
-    looked_at = False  # what happens now, happens because time has passed and someone looks
+    only_looking = False  # what happens now, happens because time has passed and someone looks
     confirms_here = False  # whether this thread, which a handler interrupted, waits for that
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -45,7 +45,7 @@ class Store:
         self.lock = Turn()
         self.last_key = 0
         self._promises: dict[int, list[Written]] = {}  # of the threads that are `holding`
-        self.desks: dict[str, Desk] = {}
+        self.desks: dict[str, QueueSession] = {}
         self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
         _stores.add(self)
@@ -68,7 +68,7 @@ class Store:
             desk.waiters.clear()
             desk.alarm_at = NEVER
 
-    def desk(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> Desk:
+    def desk(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
         """The desk of this queue; a new queue gets these settings, an old one keeps its own."""
         with self.lock:
             desk = self.desks.get(queue_name(name))
@@ -76,7 +76,7 @@ class Store:
                 desk = self.desks[name] = self._new_desk(Queue(name, settings))
             return desk
 
-    def desk_for_answer(self, name: str) -> Desk | None:
+    def desk_for_answer(self, name: str) -> QueueSession | None:
         """The same; None if it was a client's own and ended with it."""
         if is_reply_queue(name) and name not in self.desks:
             return None
@@ -97,10 +97,12 @@ class Store:
         if name in self.desks:
             self.drop(name)
 
-    def _new_desk(self, queue: Queue) -> Desk:
-        return Desk(self, queue)
+    def _new_desk(self, queue: Queue) -> QueueSession:
+        return QueueSession(self, queue)
 
-    def bury_at(self, source: Desk, target: Desk, max_deliveries: int) -> None:
+    def set_dead_letters(
+        self, source: QueueSession, target: QueueSession, max_deliveries: int
+    ) -> None:
         """Let the dead letters of `source` go to `target`."""
         with self.lock:
             source.queue.send_dead_letters_to(target.queue)
@@ -108,14 +110,14 @@ class Store:
             source.dead = target
             source.plain = target.plain = False
 
-    def keep_dead_letters(self, source: Desk) -> None:
+    def keep_dead_letters(self, source: QueueSession) -> None:
         """Let the dead letters of `source` go nowhere any more."""
         with self.lock:
             source.queue.keep_dead_letters()
             source.dead = None
             source.configure(max_deliveries=0)
 
-    def note(self, desk: Desk, notes: dict[str, Any]) -> None:
+    def note(self, desk: QueueSession, notes: dict[str, Any]) -> None:
         """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
         with self.lock:
             desk.note(notes)
@@ -125,7 +127,7 @@ class Store:
         with self.lock:
             self._drop(self.desks[name])
 
-    def _drop(self, desk: Desk) -> None:
+    def _drop(self, desk: QueueSession) -> None:
         desk.queue.keep_dead_letters()
         for source in list(desk.queue.sources):
             source.keep_dead_letters()

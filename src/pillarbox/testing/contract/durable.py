@@ -9,7 +9,7 @@ from typing import Any
 
 from pillarbox.log import Durability
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox, DurableOptions
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
 from pillarbox.testing.contract.backend import Backend

@@ -15,7 +15,7 @@ _SLICE = 50
 _PAUSE_SECONDS = 0.000_1
 
 
-def free_slowly(lanes: Iterable[Lane[Any]]) -> None:
+def free_in_background(lanes: Iterable[Lane[Any]]) -> None:
     """Keep what is in long lanes, which are about to be cleared, and let go of it bit by bit."""
     kept = [part for lane in lanes if len(lane) > _AT_ONCE_MAX for part in lane.parts]
     if kept:

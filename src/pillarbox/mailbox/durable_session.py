@@ -1,7 +1,7 @@
 """A queue on disk where it meets its callers: what happens is in the log before it happens.
 
-The verbs are those of `Desk`; the quick ones for a single message take the same steps in the
-same order, and tests hold them to it. A body stays in the log: a record has only its place.
+The verbs are those of `QueueSession`; the quick ones for a single message take the same steps in
+the same order, and tests hold them to it. A body stays in the log: a record has only its place.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pillarbox.core.events import (
     Sent,
 )
 from pillarbox.core.queue import Lease, Queue, Record
-from pillarbox.mailbox.desk import Desk
 from pillarbox.mailbox.location import INDEX_SHIFT, location
 from pillarbox.mailbox.locked import Written
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
-    from pillarbox.mailbox.ledger import DurableStore
+    from pillarbox.mailbox.durable_store import DurableStore
 
 R = TypeVar("R")
 X = TypeVar("X")
@@ -42,7 +42,7 @@ _DEATHS = (Died, DiedInLine)
 _LETS_GO = (Acknowledged, Removed, Purged, *_DEATHS)  # room for these is held back
 
 
-class DurableDesk(Desk):
+class DurableQueueSession(QueueSession):
     """A queue whose events go into the store's log."""
 
     store: DurableStore
@@ -58,11 +58,11 @@ class DurableDesk(Desk):
     def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
         return [self.store.body(record, wait=wait) for record in records]
 
-    def _happen(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
+    def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
-        index = store.writer.next_index if store.looked_at else store.begin()
+        index = store.writer.next_index if store.only_looking else store.flush_deferred()
         try:
-            return super()._happen(events, lazy=lazy)
+            return super()._record_and_apply(events, lazy=lazy)
         except BaseException as error:
             store.halt_if_written(index, error)
             raise
@@ -76,8 +76,8 @@ class DurableDesk(Desk):
             entries += journal.encode(event, self.number)
         if not entries:
             return None
-        if store.looked_at and not any(isinstance(event, Leased) for event in events):
-            store.owe(entries, needed=any(isinstance(event, _DEATHS) for event in events))
+        if store.only_looking and not any(isinstance(event, Leased) for event in events):
+            store.defer(entries, needed=any(isinstance(event, _DEATHS) for event in events))
             self.totals.count(events)
             return None
         first = events[0]  # new messages come alone
@@ -147,8 +147,8 @@ class DurableDesk(Desk):
             self.settle(now)
         key = store.new_keys(now, 1)[0]
         entry = journal.sent_entry(self.number, key, body)
-        if store.owed:
-            store.begin()
+        if store.deferred:
+            store.flush_deferred()
         before = self._writer.next_index
         try:
             index, ticket = store.write_one(entry, urgent=False)
@@ -177,8 +177,8 @@ class DurableDesk(Desk):
             return None, None
         leases = decide.receive(queue, 1, timeout, now)
         entry = journal.leased_entry(self.number, leases[0])
-        if store.owed:
-            store.begin()
+        if store.deferred:
+            store.flush_deferred()
         before = self._writer.next_index
         try:
             store.write_one(entry, urgent=True, lazy=True)
@@ -197,8 +197,8 @@ class DurableDesk(Desk):
         if lease.deadline <= now:
             return None, False
         entry = journal.acknowledged_entry(self.number, lease)
-        if store.owed:
-            store.begin()
+        if store.deferred:
+            store.flush_deferred()
         before = self._writer.next_index
         try:
             _, ticket = store.write_one(entry, urgent=True)

@@ -14,10 +14,10 @@ from pillarbox.log import Disk, Retention
 from pillarbox.log.disk import read_file, replace_file
 from pillarbox.log.log import SEGMENT_BYTES
 
-KEEPING_FILE = "keeping.json"
+SETTINGS_FILE = "keeping.json"
 
 
-class Keeping(Struct, frozen=True, omit_defaults=True):
+class StoreSettings(Struct, frozen=True, omit_defaults=True):
     """What is noted of a store that is kept in its own way."""
 
     segment_bytes: int = SEGMENT_BYTES
@@ -30,7 +30,7 @@ class Keeping(Struct, frozen=True, omit_defaults=True):
     def history(self) -> Retention:
         return Retention(age_seconds=self.history_seconds, bytes=self.history_bytes)
 
-    def but(self, segment_bytes: int | None, history: Retention | None) -> Keeping:
+    def but(self, segment_bytes: int | None, history: Retention | None) -> StoreSettings:
         """The same, with what is given instead."""
         kept = self
         if segment_bytes is not None:
@@ -42,22 +42,22 @@ class Keeping(Struct, frozen=True, omit_defaults=True):
         return kept
 
 
-def read_keeping(disk: Disk, path: str) -> Keeping:
+def read_store_settings(disk: Disk, path: str) -> StoreSettings:
     """What is noted in the store at `path`, or the usual way."""
     try:
-        return msgspec.json.decode(read_file(disk, f"{path}/{KEEPING_FILE}"), type=Keeping)
+        return msgspec.json.decode(read_file(disk, f"{path}/{SETTINGS_FILE}"), type=StoreSettings)
     except FileNotFoundError:
-        return Keeping()
+        return StoreSettings()
     except msgspec.DecodeError as error:
         raise MailboxStorageError(
-            f"{path}/{KEEPING_FILE} is damaged ({error}); delete it, and open the store with the "
+            f"{path}/{SETTINGS_FILE} is damaged ({error}); delete it, and open the store with the "
             "segment_bytes and history that it should have"
         ) from error
 
 
-def note_keeping(disk: Disk, path: str, keeping: Keeping) -> None:
+def write_store_settings(disk: Disk, path: str, settings: StoreSettings) -> None:
     """Note it, if it is news. Only the one process that has the store may do so."""
-    noted = read_keeping(disk, path)
-    usual = Keeping(log_id=keeping.log_id)
-    if keeping != noted and (keeping != usual or noted != Keeping()):
-        replace_file(disk, path, KEEPING_FILE, msgspec.json.encode(keeping))
+    noted = read_store_settings(disk, path)
+    usual = StoreSettings(log_id=settings.log_id)
+    if settings != noted and (settings != usual or noted != StoreSettings()):
+        replace_file(disk, path, SETTINGS_FILE, msgspec.json.encode(settings))

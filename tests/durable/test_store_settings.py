@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pillarbox import DurableMailbox, MailboxStorageError, Retention
-from pillarbox.mailbox.keeping import KEEPING_FILE
-from pillarbox.mailbox.ledger import DurableStore
+from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.store_settings import SETTINGS_FILE
 
 
 def test_R73_a_store_is_kept_as_it_was_last_opened_with(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_R73_a_store_is_kept_as_it_was_last_opened_with(tmp_path: Path) -> None:
 
 def test_R73_control_a_store_that_was_told_nothing_keeps_no_history(tmp_path: Path) -> None:
     DurableMailbox("a", str, path=tmp_path).close()
-    assert not (tmp_path / KEEPING_FILE).exists()
+    assert not (tmp_path / SETTINGS_FILE).exists()
     store = DurableStore(tmp_path)
     assert store.compactor.history == Retention(bytes=0)
     store.close()
@@ -33,6 +33,6 @@ def test_R73_control_a_store_that_was_told_nothing_keeps_no_history(tmp_path: Pa
 
 def test_R73_a_damaged_note_is_told_and_nothing_is_dropped(tmp_path: Path) -> None:
     DurableMailbox("a", str, path=tmp_path, history=Retention()).close()
-    (tmp_path / KEEPING_FILE).write_text("{")
+    (tmp_path / SETTINGS_FILE).write_text("{")
     with pytest.raises(MailboxStorageError, match="delete it"):
         DurableStore(tmp_path)

@@ -38,17 +38,17 @@ from pillarbox.log import (
 from pillarbox.log.disk import make_directory, remove_temporaries
 from pillarbox.logger import logger
 from pillarbox.mailbox.compactor import Compactor
-from pillarbox.mailbox.desk import Desk
-from pillarbox.mailbox.durable_desk import RECENT_BYTES_MAX, DurableDesk
-from pillarbox.mailbox.keeping import note_keeping, read_keeping
+from pillarbox.mailbox.durable_session import RECENT_BYTES_MAX, DurableQueueSession
 from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
 from pillarbox.mailbox.locked import Written
-from pillarbox.mailbox.log_errors import in_words_of_mailboxes, translated
+from pillarbox.mailbox.log_errors import as_mailbox_error, translated
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.recovery import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
 from pillarbox.mailbox.store_time import Timekeeper
 
-__all__ = ["DurableDesk", "DurableStore", "in_words_of_mailboxes"]
+__all__ = ["DurableQueueSession", "DurableStore", "as_mailbox_error"]
 
 R = TypeVar("R")
 
@@ -74,33 +74,33 @@ class DurableStore(Store):
         self._opened_by, self._foreign = os.getpid(), False
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
-        self.owed: list[tuple[Sequence[bytes], bool]] = []
+        self.deferred: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # of the queues, dropped ones too
         with translated(self.path):
             make_directory(self.disk, self.path)
-            keeping = read_keeping(self.disk, self.path).but(segment_bytes, history)
-            self.segment_bytes = keeping.segment_bytes
+            settings = read_store_settings(self.disk, self.path).but(segment_bytes, history)
+            self.segment_bytes = settings.segment_bytes
             self.log = Log.open(
                 f"{self.path}/log",
                 durability=durability,
                 disk=self.disk,
-                segment_bytes=keeping.segment_bytes,
+                segment_bytes=settings.segment_bytes,
             )
         try:
             super().__init__(clock or WallClock())
             with translated(self.path):
-                refuse_foreign_settings(self, keeping)
+                refuse_foreign_settings(self, settings)
                 remove_temporaries(self.disk, self.path)
                 snapshot_index = recover(self)
-                keeping = msgspec.structs.replace(keeping, log_id=self.log.log_id.hex())
-                note_keeping(self.disk, self.path, keeping)
+                settings = msgspec.structs.replace(settings, log_id=self.log.log_id.hex())
+                write_store_settings(self.disk, self.path, settings)
         except BaseException:
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.write_now
         self.writer = self.log._writer  # for the hot path, as is the next one
         self.commit = self.writer.commit
-        self.compactor = Compactor(self, keeping.history, snapshot_index)
+        self.compactor = Compactor(self, settings.history, snapshot_index)
         self.compactor.look(0)
 
     # -- writing ---------------------------------------------------------------------------
@@ -119,44 +119,44 @@ class DurableStore(Store):
         if not urgent:
             self.compactor.expect(entries)
         try:
-            if self.owed:
-                self.pay()
+            if self.deferred:
+                self.write_deferred()
             ticket = self.log.submit(entries, lazy=lazy, urgent=urgent, leave=leave)
         except (LogError, OSError) as error:
             if isinstance(error, LogFullError):
                 self.compactor.is_full(refused=not urgent)
-            raise in_words_of_mailboxes(error, self.path) from error
+            raise as_mailbox_error(error, self.path) from error
         if self.writer.full:
             self.compactor.is_full()
         if self.writer.next_index >= self.compactor.look_index:
             self.compactor.look(0)
         return ticket
 
-    def owe(self, entries: Sequence[bytes], *, needed: bool) -> None:
+    def defer(self, entries: Sequence[bytes], *, needed: bool) -> None:
         """Put these into the log before whatever is written next. Needs the lock.
 
         They say what time has done, which was noticed by someone who only looked. Should the
         process end before that, whoever opens the store notices it again.
         """
-        self.owed.append((entries, needed))
+        self.deferred.append((entries, needed))
 
-    def pay(self) -> None:
+    def write_deferred(self) -> None:
         """Put into the log what is owed to it; what nobody waits for, if there is room."""
-        while self.owed:
-            entries, needed = self.owed[0]
+        while self.deferred:
+            entries, needed = self.deferred[0]
             leave = 0 if needed else self.compactor.budget.comfortable
             try:
                 self.log.submit(entries, lazy=True, urgent=True, leave=leave)
             except LogFullError:
                 if needed:
                     raise
-            del self.owed[0]
+            del self.deferred[0]
 
-    def begin(self) -> int:
+    def flush_deferred(self) -> int:
         """Pay what is owed, and say at which index a step that writes begins. Needs the lock."""
-        if self.owed:
+        if self.deferred:
             with translated(self.path):
-                self.pay()
+                self.write_deferred()
         return self.writer.next_index
 
     def write_if_room(self, entries: Sequence[bytes]) -> None:
@@ -186,7 +186,7 @@ class DurableStore(Store):
             try:
                 index = self._lead(entry)
             except (LogError, OSError) as error:
-                raise in_words_of_mailboxes(error, self.path) from error
+                raise as_mailbox_error(error, self.path) from error
             if index is not None:
                 if index >= compactor.look_index:
                     compactor.look(0)
@@ -202,7 +202,7 @@ class DurableStore(Store):
         try:
             self.log.sync()
         except (LogError, OSError) as error:
-            raise in_words_of_mailboxes(error, self.path) from error
+            raise as_mailbox_error(error, self.path) from error
 
     def reclaim(self) -> bool:
         """Whether a disk that was full has room now; nobody is kept waiting who must not be."""
@@ -239,7 +239,7 @@ class DurableStore(Store):
         try:
             super().confirm(written)
         except (LogError, OSError) as error:
-            raise in_words_of_mailboxes(error, self.path) from error
+            raise as_mailbox_error(error, self.path) from error
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
         with translated(self.path):
@@ -300,25 +300,25 @@ class DurableStore(Store):
                 raise
             return self.body(record, wait=wait)  # the compactor has just moved it
         except (LogError, OSError) as error:
-            raise in_words_of_mailboxes(error, self.path) from error
+            raise as_mailbox_error(error, self.path) from error
 
-    def declare(self, desk: Desk) -> None:
+    def declare(self, desk: QueueSession) -> None:
         """Put on record what a queue is. Needs the lock."""
-        assert isinstance(desk, DurableDesk)
+        assert isinstance(desk, DurableQueueSession)
         queue = desk.queue
         dead = queue.dead_letters.name if queue.dead_letters is not None else None
         details = (queue.name, msgspec.to_builtins(queue.settings), dead)
         entry = journal.entry_bytes(journal.DECLARED, desk.number, 0, details=details)
         self.write([entry], lazy=True, urgent=True)
 
-    def number_of(self, desk: Desk) -> int:
+    def number_of(self, desk: QueueSession) -> int:
         """The number that stands for a queue in the log."""
-        assert isinstance(desk, DurableDesk)
+        assert isinstance(desk, DurableQueueSession)
         return desk.number
 
-    def _new_desk(self, queue: Queue) -> Desk:
+    def _new_desk(self, queue: Queue) -> QueueSession:
         self.last_number += 1  # never one of a dropped queue: its history is not the new one's
-        desk = DurableDesk(self, queue, self.last_number)
+        desk = DurableQueueSession(self, queue, self.last_number)
         self.declare(desk)
         return desk
 
@@ -330,11 +330,13 @@ class DurableStore(Store):
             self._drop(desk)
         self.confirm(written)
 
-    def bury_at(self, source: Desk, target: Desk, max_deliveries: int) -> None:
+    def set_dead_letters(
+        self, source: QueueSession, target: QueueSession, max_deliveries: int
+    ) -> None:
         settings = source.queue.settings
         known = source.dead is target and settings.max_deliveries == max_deliveries
         if not known:
-            super().bury_at(source, target, max_deliveries)
+            super().set_dead_letters(source, target, max_deliveries)
 
     def beat(self) -> int:
         """The pulse; it ends with the store. Those who wait learn why when their time is up."""
@@ -378,15 +380,15 @@ class DurableStore(Store):
             finally:
                 self.log.close()
 
-    def _known_desk(self, number: int, name: str, settings: Settings) -> Desk:
+    def _known_desk(self, number: int, name: str, settings: Settings) -> QueueSession:
         self.last_number = max(self.last_number, number)
         desk = self.desks.get(name)
         if desk is None:
-            desk = self.desks[name] = DurableDesk(self, Queue(name, settings), number)
+            desk = self.desks[name] = DurableQueueSession(self, Queue(name, settings), number)
         desk.queue.settings = settings
         desk.plain = False
         return desk
 
-    def _bury_again(self, source: str, target: str) -> None:
+    def _restore_dead_letters(self, source: str, target: str) -> None:
         self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
         self.desks[source].dead = self.desks[target]

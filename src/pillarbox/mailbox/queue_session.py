@@ -30,7 +30,7 @@ from pillarbox.core.queue import (
     new_records,
 )
 from pillarbox.mailbox import views
-from pillarbox.mailbox.freeing import free_slowly
+from pillarbox.mailbox.background_free import free_in_background
 from pillarbox.mailbox.locked import Written, locked
 from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.queue_steps import QueueSteps
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 
-class Desk(QueueSteps):
+class QueueSession(QueueSteps):
     """One queue of a store."""
 
     @locked
@@ -67,7 +67,7 @@ class Desk(QueueSteps):
         if delay:
             due = now + delay
         event = Scheduled(fresh, due) if due else Sent(fresh)
-        written = self._happen([event] if fresh else [])
+        written = self._record_and_apply([event] if fresh else [])
         if self.waiters:
             self.serve(now)
         accepted: Sequence[int] = keys
@@ -82,7 +82,7 @@ class Desk(QueueSteps):
         if now >= self.queue.wake_at:
             self.settle(now)
         key = self.store.new_keys(now, 1)[0]
-        written = self._happen([Sent([Record(key, body)])])
+        written = self._record_and_apply([Sent([Record(key, body)])])
         if self.waiters:
             self.serve(now)
         return written, key
@@ -154,7 +154,7 @@ class Desk(QueueSteps):
 
     def end(self) -> None:
         """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
-        free_slowly(self.queue.lanes.values())
+        free_in_background(self.queue.lanes.values())
         apply.purged(self.queue)
         for waiter in list(self.waiters):
             self._dismiss(waiter)
@@ -174,7 +174,7 @@ class Desk(QueueSteps):
         if now >= self.queue.wake_at:
             self.settle(now)
         answers = decide.live(leases, now)
-        written = self._happen([Acknowledged(list(compress(leases, answers)))])
+        written = self._record_and_apply([Acknowledged(list(compress(leases, answers)))])
         if self.waiters:
             self.serve(now)
         return written, answers
@@ -204,8 +204,8 @@ class Desk(QueueSteps):
     def purge(self) -> tuple[Written | None, int]:
         self._settle_all(self._now())
         count = self.queue.size
-        free_slowly(self.queue.lanes.values())
-        return self._happen([Purged()]), count
+        free_in_background(self.queue.lanes.values())
+        return self._record_and_apply([Purged()]), count
 
     @locked
     def step(self, what: Callable[[Queue, int], list[E]]) -> tuple[Written | None, list[E]]:
@@ -213,7 +213,7 @@ class Desk(QueueSteps):
         now = self._now()
         self._settle_all(now)
         events = what(self.queue, now)
-        written = self._happen(events)
+        written = self._record_and_apply(events)
         self.serve(now)
         return written, events
 
@@ -222,12 +222,12 @@ class Desk(QueueSteps):
         return len(found.keys)
 
     @locked
-    def redrive(self, keys: Collection[int], to: Desk) -> tuple[Written | None, int]:
+    def redrive(self, keys: Collection[int], to: QueueSession) -> tuple[Written | None, int]:
         """Move waiting messages to another queue of the store."""
         now = self._now()
         self._settle_all(now)
         event = decide.redrive(self.queue, keys, to.queue, now)
-        written = self._happen([event])
+        written = self._record_and_apply([event])
         to.serve(now)
         return written, len(event.records)
 
@@ -277,7 +277,7 @@ class Desk(QueueSteps):
             self.settle(now)
         answers = decide.live(leases, now)
         events = list(what(compress(leases, answers), now))
-        written = self._happen(events)
+        written = self._record_and_apply(events)
         self.serve(now)
         self._announce(events, now)
         return written, answers
