@@ -9,6 +9,7 @@ import logging
 import resource
 import signal
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -22,6 +23,8 @@ from pillarbox.extras import extra
 if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
 
+_COLLECT_SECONDS: Final = 60.0
+_NEVER_BY_ITSELF: Final = 1_000_000_000
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 _SWITCH_SECONDS: Final = 0.000_5  # the other threads may keep the event loop's waiting so long
 
@@ -121,10 +124,27 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
         output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
     gc.freeze()  # what is there by now stays: no collection has to look through it
+    gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
+    collecting = asyncio.create_task(_collect_garbage())
     _announce(broker, json=json)
     await stopping.wait()
+    collecting.cancel()
     await broker.stop()
     return OK
+
+
+async def _collect_garbage() -> None:
+    """Collect the oldest generation for a thousandth of the time at most.
+
+    That looks at every message in memory, and nobody is served meanwhile. Python would do it
+    many times a second while a queue grows; there is hardly anything to find.
+    """
+    took = 0.0
+    while True:
+        await asyncio.sleep(max(_COLLECT_SECONDS, 1_000 * took))
+        started = time.perf_counter()
+        gc.collect()
+        took = time.perf_counter() - started
 
 
 def _announce(broker: Broker, *, json: bool) -> None:
