@@ -174,6 +174,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, head: Head, body: bytes, keep_alive: bool) -> None:
         if self._closing:
             return
+        self._server.requests += 1
         method, path, query, headers, _ = head
         request = Request(method, path, query, headers, body, self._peer, self._secure)
         try:

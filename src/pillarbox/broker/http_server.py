@@ -52,6 +52,7 @@ class HttpServer:
         self.connections_max = connections_max
         self.connections: set[Connection] = set()
         self.stopping = False
+        self.requests = 0  # how many have begun
         self.heads = Heads()
         self._look_at_clock()
         self._unflushed: list[Connection] = []

@@ -41,6 +41,7 @@ from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
+_BREAK_SECONDS: Final = 0.001
 _STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
 
 
@@ -148,13 +149,19 @@ class Broker:
             await ticket
 
     async def in_slices(self, steps: Iterator[int]) -> int:
-        """Do long work step by step, and let others go on between; confirmed when it returns."""
-        total = 0
+        """Do long work step by step, and let others go on between; confirmed when it returns.
+
+        While there are other requests it takes a break after each step: they come first.
+        """
+        total, requests = 0, self.http_server.requests
         for number, count in enumerate(steps, 1):
             total += count
             if number % _STEPS_UNCONFIRMED_MAX == 0:
                 await self.saved()
             await asyncio.sleep(0)
+            if requests != self.http_server.requests:
+                requests = self.http_server.requests
+                await asyncio.sleep(_BREAK_SECONDS)
         await self.saved()
         return total
 
