@@ -22,6 +22,7 @@ from pillarbox.cli.paths import bytes_on_disk, find_log
 from pillarbox.cli.queue import dead_letter_target, queue_table
 from pillarbox.cli.replica import read_replica
 from pillarbox.cli.segments import durability_of, identity_of, list_segments
+from pillarbox.cli.tables import info_of, rows_of, table_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
 from pillarbox.log.errors import holder_of_lock
@@ -73,6 +74,8 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
 def info(path: PathText, /, *, json: Json = False) -> int:
     """Show the range of indices, size, durability, queues, pins and tailers."""
+    if (table := table_of(path)) is not None:
+        return _table_info(info_of(table), json=json)
     place = find_log(path)
     known, queues, misfits = _info(place), [], 0
     if place.store is not None:
@@ -90,6 +93,18 @@ def info(path: PathText, /, *, json: Json = False) -> int:
         output.complain(
             f"{misfits} entries do not fit: records before them are lost; counts may be wrong"
         )
+    return OK
+
+
+def _table_info(known: dict[str, Any], *, json: bool) -> int:
+    if json:
+        output.print_json(known)
+        return OK
+    shown = known | {
+        "columns": ", ".join(f"{name} {kind}" for name, kind in known["columns"].items()),
+        "steps": ", ".join(f"{name} {x['step']}" for name, x in known["steps"].items()) or "-",
+    }
+    output.console().print(output.facts([(name, str(value)) for name, value in shown.items()]))
     return OK
 
 
@@ -161,6 +176,12 @@ def cat(
 ) -> int:
     """Print the decoded entries. Long lines are truncated on a terminal, never in a pipe."""
     check_limit(limit)
+    if (table := table_of(path)) is not None:
+        first = 0 if start is None else index_of(table, "--from", start)
+        end = None if stop is None else index_of(table, "--to", stop)
+        for row in islice(rows_of(table, first, end), limit):
+            output.print_json(row)
+        return OK
     place = find_log(path)
     with LogReader(place.log, RealDisk()) as reader, contextlib.suppress(KeyboardInterrupt):
         chosen = LogFilter(place, reader, queue or place.queue, kinds_of(kind or ()))

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
@@ -28,7 +28,13 @@ def seconds_of(text: str) -> float | None:
     return float(match[1]) * _SECONDS[match[2]] if match else None
 
 
-def index_of(reader: LogReader, option: str, text: str) -> int:
+class Timed(Protocol):
+    """What can tell the index of a time."""
+
+    def index_at_time(self, time_ns: int) -> int: ...
+
+
+def index_of(reader: Timed, option: str, text: str) -> int:
     """The index for 1200, 2026-05-01T12:00 (UTC), or 10m (ago)."""
     if text.isdigit():
         return int(text)

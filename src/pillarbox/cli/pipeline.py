@@ -18,10 +18,13 @@ from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
 from pillarbox.cli.options import Json, JsonLines, command, key_and_value
 from pillarbox.cli.output import OK, UsageError
-from pillarbox.pipeline import Pipeline, drawing
+from pillarbox.cli.tables import rows_of, table_of
+from pillarbox.pipeline import Pipeline, PipelineError, drawing
 from pillarbox.pipeline.failures import failures, redrive
+from pillarbox.pipeline.graph import ERRORS_OF
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
 from pillarbox.pipeline.loading import load
+from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import Status, ends, labels, read_status
@@ -207,6 +210,52 @@ def inspect(target: Target, /, *, json: Json = False) -> int:
         console.print(Text(each.id, style="bold"))
         console.print(output.facts(rows))
         console.print()
+    return OK
+
+
+@app.command(help_epilogue="Example: pillarbox pipeline peek shop:pipeline totals")
+def peek(
+    target: Target,
+    log: Annotated[str, Parameter(help="The name of a log, or errors-ID.")],
+    /,
+    *,
+    limit: Annotated[int, Parameter(help="How many rows (default: 10).")] = 10,
+) -> int:
+    """Print the newest rows of a log of the pipeline as JSON, oldest first."""
+    pipeline = load(target)
+    names = [each.name for each in pipeline.graph.logs]
+    if log in names:
+        directory = pipeline.directory(log)
+    elif log.startswith(ERRORS_OF):
+        directory = pipeline.errors_directory(log.removeprefix(ERRORS_OF))
+    else:
+        raise PipelineError(f"there is no log {log!r}; the pipeline has {', '.join(names)}")
+    table = table_of(directory)
+    if table is None:
+        raise PipelineError(
+            f"{directory} holds no rows of a pipeline; if it is a log or a mailbox, look at it"
+            f" with 'pillarbox log cat {directory}'"
+        )
+    for row in rows_of(table, max(0, table.end_index - limit), None):
+        output.print_json(row)
+    return OK
+
+
+@app.command(help_epilogue="Example: pillarbox pipeline maintain shop:pipeline")
+def maintain(target: Target, /, *, json: Json = False) -> int:
+    """Merge small files of the pipeline's logs and remove files that are no longer used.
+
+    A running pipeline does this by itself.
+    """
+    done = maintain_pipeline(load(target))
+    if json:
+        output.print_json([asdict(each) for each in done])
+        return OK
+    right = ("merged", "removed", "files")
+    table = output.columns("log", *right, right=right)
+    for each in done:
+        table.add_row(Text(each.log), str(each.merged), str(each.removed), str(each.files))
+    output.console().print(table)
     return OK
 
 

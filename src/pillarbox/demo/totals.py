@@ -12,13 +12,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from pillarbox.demo.shop import Order, Totals
-from pillarbox.log import Log
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.status import read_status
+from pillarbox.spark.table import TableLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,11 +79,8 @@ def _progress(pid: int, pipeline: Pipeline) -> tuple[int, int]:
 def read_totals(pipeline: Pipeline) -> Totals:
     """The newest total of each tea."""
     found: Totals = {}
-    with Log.open(pipeline.directory("totals"), readonly=True) as log:
-        for frame in log.frames():
-            for record in frame.records:
-                total = msgspec.json.decode(record, type=Total)
-                found[total.tea] = total.orders, total.grams
+    for _, row in TableLog(pipeline.directory("totals")).rows():
+        found[row["tea"]] = row["orders"], row["grams"]
     return dict(sorted(found.items()))
 
 

@@ -1,14 +1,13 @@
 """Bodies to columns and back, on Spark: what a processor sees, and what is written.
 
-Whatever can't be read or written becomes a row for the error log; the other rows go on. Rows
-that leave a processor have two columns: `output`, the name of a log, and `body`, its bytes.
+A typed log has its columns already. The bodies of a row log or a mailbox are parsed, and those
+that can't be read become rows for the error log, as does a row that its output can't take.
 """
 
 from __future__ import annotations
 
 import functools
-import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,100 +17,151 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from pillarbox.codec import Codec, codec_for
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.failures import CAUSE_CHARS_MAX
+from pillarbox.pipeline.failures import CAUSE_CHARS_MAX, Failure
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.references import resolved
-from pillarbox.pipeline.schema import BODY, METADATA, Shape, shape_of
+from pillarbox.pipeline.schema import BODY, METADATA, VARIANT, Shape, shape_of
 from pillarbox.pipeline.schema import Column as Field
 
 RAW = "_raw"
+OUTPUT = "output"
+CAUSE = "_cause"
+_VALUE = "_value"
 _BAD = "_unreadable"
 _JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
-_FAILURE_JSON = _JSON | {"ignoreNullFields": "true"}
 _MADE = "array<struct<output:string,body:binary,cause:string>>"
 
 
-def decoded(raw: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
-    """The bodies of a log as columns, and those that can't be read as rows for the error log.
+# -- what a processor sees -----------------------------------------------------------------
 
-    `raw` has `_index`, `_time` and `_raw`. It is read and parsed once for each of the two.
+
+def typed(stored: DataFrame, log: LogRef, added: Collection[str] = ()) -> DataFrame:
+    """The rows of a typed log as its processors see them.
+
+    `added` are columns that older files lack: they have their default there.
     """
+    columns = []
+    for each in shape_of(log.body_type).columns:
+        column = _unpacked(each, _named(each.name))
+        if each.name in added and each.default is not None:
+            column = F.coalesce(column, F.lit(each.default).cast(each.type))
+        columns.append(column.alias(each.name))
+    return _narrowed(stored.select(*columns, *METADATA), log)
+
+
+def judged(raw: DataFrame, log: LogRef) -> DataFrame:
+    """Each body (`_index`, `_time`, `_raw`) with its value, and with the cause if it has none."""
     shape = shape_of(log.body_type)
-    read = _judged(raw, log, shape)
-    good = read.where("_cause IS NULL").select(*_columns(shape), *METADATA)
-    if log.condition:
-        good = good.where(log.condition)
-    bad = read.where("_cause IS NOT NULL").select(
-        F.lit(ERRORS).alias("output"), _unread(processor, log).alias(BODY)
-    )
-    return good, bad
-
-
-def sorted_out(raw: DataFrame, log: LogRef, processor: Processor, into: str) -> DataFrame:
-    """Both in one pass: all columns of a body as the one column `into`, or a failure's bytes.
-
-    What the log's condition turns down is still there.
-    """
-    shape = shape_of(log.body_type)
-    fits = F.col("_cause").isNull()
-    return _judged(raw, log, shape).select(
-        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias("output"),
-        F.when(fits, F.struct(*_columns(shape), *METADATA)).alias(into),
-        F.when(~fits, _unread(processor, log)).alias(BODY),
-    )
-
-
-def _judged(raw: DataFrame, log: LogRef, shape: Shape) -> DataFrame:
-    """Each row with its value, and with the cause if it can't be read."""
-    value, unreadable = _value(shape)
+    value, unreadable = _parsed(shape, F.col(RAW))
     wanted = getattr(log.body_type, "__qualname__", str(log.body_type))
     cause = F.when(unreadable, F.lit(f"the body can't be read as {wanted}"))
-    for field, missing in _missing(shape.columns, "_value"):
+    for field, missing in _missing(shape.columns, _VALUE):
         cause = cause.when(missing, F.lit(f"the field {field!r} is missing or null"))
-    return raw.withColumn("_value", value).withColumn("_cause", cause)
+    return raw.withColumn(_VALUE, value).withColumn(CAUSE, cause)
 
 
-def _unread(processor: Processor, log: LogRef) -> Column:
-    return failure(processor, F.col("_cause"), log=log.name, index="_index", body=RAW)
+def readable(found: DataFrame, log: LogRef) -> DataFrame:
+    """What could be read, of what was judged."""
+    shape = shape_of(log.body_type)
+    good = found.where(F.col(CAUSE).isNull()).select(*_columns(shape), *METADATA)
+    return _narrowed(good, log)
+
+
+def unreadable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """Rows of the error log for what could not be read, of what was judged."""
+    return found.where(F.col(CAUSE).isNotNull()).select(*_unread(log, processor))
+
+
+def _unread(log: LogRef, processor: Processor) -> list[Column]:
+    return failure(processor, F.col(CAUSE), log=log.name, index="_index", body=F.col(RAW))
+
+
+def _narrowed(rows: DataFrame, log: LogRef) -> DataFrame:
+    return rows.where(log.condition) if log.condition else rows
 
 
 def can_fail(log: LogRef) -> bool:
-    """Whether a body of this log can be one that can't be read."""
+    """Whether a body of this log can be one that can't be read, if it is a row log."""
     return shape_of(log.body_type).kind != "bytes"
 
 
-def _value(shape: Shape) -> tuple[Column, Column]:
+def _parsed(shape: Shape, body: Column) -> tuple[Column, Column]:
     """All columns of a body as one struct, and whether it can't be read."""
-    text = F.col(RAW).cast("string")
+    text = body.cast("string")
     if shape.kind == "bytes":
-        return F.struct(F.col(RAW).alias(BODY)), F.lit(False)
+        return F.struct(body.alias(BODY)), F.lit(False)
     if shape.kind == "text":
         return F.struct(text.alias(BODY)), ~F.is_valid_utf8(text)
-    if shape.columns[0].type == "VARIANT" and shape.kind == "json":
+    if shape.untyped:
         return F.struct(F.try_parse_json(text).alias(BODY)), F.col("_value.body").isNull()
     if shape.kind == "json":
         text = F.concat(F.lit('{"body":'), text, F.lit("}"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     parsed = F.from_json(text, f"{shape.ddl}, {_BAD} STRING", options)
-    return parsed, F.col("_value").isNull() | F.col(f"_value.{_BAD}").isNotNull()
+    return parsed, F.col(_VALUE).isNull() | F.col(f"{_VALUE}.{_BAD}").isNotNull()
 
 
 def _columns(shape: Shape) -> Iterator[Column]:
     for each in shape.columns:
-        column = F.col(f"_value.`{each.name}`")
+        column = F.col(f"{_VALUE}.`{each.name}`")
         if each.default is not None:
             column = F.coalesce(column, F.lit(each.default).cast(each.type))
         yield column.alias(each.name)
 
 
-def _missing(fields: Iterable[Field], inside: str) -> Iterator[tuple[str, Column]]:
+def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str, Column]]:
     """The required fields, and when each of them is not there."""
     for each in fields:
-        path = f"{inside}.`{each.name}`"
-        there = F.col(inside).isNotNull()
+        path = f"`{each.name}`" if inside is None else f"{inside}.`{each.name}`"
+        there = F.lit(True) if inside is None else F.col(inside).isNotNull()
         if each.required and each.default is None:
             yield each.name, there & F.col(path).isNull()
         yield from ((f"{each.name}.{name}", when) for name, when in _missing(each.parts, path))
+
+
+# -- what is written -----------------------------------------------------------------------
+
+
+def checked(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """What a processor made for an output, as the columns of its table, and `_cause`: why a row
+    can't be written, or null."""
+    shape = shape_of(log.body_type)
+    names = [name for name in made.columns if name not in METADATA]
+    if shape.untyped and names != [BODY]:
+        packed = F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY)
+        return made.select(packed, F.lit(None).cast("string").alias(CAUSE))
+    _check_columns(names, log, shape, processor)
+    cast = [_named(each.name).cast(each.type).alias(each.name) for each in shape.columns]
+    missing = list(_missing(shape.columns, None))
+    cause = F.lit(None).cast("string")
+    if missing:
+        cause = functools.reduce(
+            lambda chain, each: chain.when(each[1], F.lit(f"the column {each[0]!r} is null")),
+            missing[1:],
+            F.when(missing[0][1], F.lit(f"the column {missing[0][0]!r} is null")),
+        )
+    packed_columns = [_packed(x, _named(x.name)).alias(x.name) for x in shape.columns]
+    return made.select(*cast).select(*packed_columns, cause.alias(CAUSE))
+
+
+def required_columns(log: LogRef) -> frozenset[str]:
+    """The columns of an output in which a null may mean that it can't take the row."""
+    return frozenset(
+        each.name
+        for each in shape_of(log.body_type).columns
+        if any(True for _ in _missing([each], None))
+    )
+
+
+def unwritable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """Rows of the error log for what an output can't take, of what was checked."""
+    return found.where(F.col(CAUSE).isNotNull()).select(*_unwritten(log, processor))
+
+
+def _unwritten(log: LogRef, processor: Processor) -> list[Column]:
+    names = [_named(each.name) for each in shape_of(log.body_type).columns]
+    row = F.to_json(F.struct(*names), _JSON).cast("binary")
+    return failure(processor, F.col(CAUSE), output=log.name, body=row)
 
 
 def failure(
@@ -121,70 +171,37 @@ def failure(
     log: str | None = None,
     index: str | None = None,
     output: str | None = None,
-    body: str | Column | None = None,
-) -> Column:
-    """The body of a row for the error log."""
-    parts: dict[str, Column | None] = {
+    body: Column,
+) -> list[Column]:
+    """The columns of a row of the error log."""
+    values = {
         "processor": F.lit(processor.id),
         "cause": F.substring(cause, 1, CAUSE_CHARS_MAX),
-        "log": F.lit(log) if log else None,
-        "index": F.col(index) if index else None,
-        "output": F.lit(output) if output else None,
+        "log": F.lit(log),
+        "index": F.col(index) if index else F.lit(None),
+        "output": F.lit(output),
         "time": F.current_timestamp(),
-        "body": F.col(body) if isinstance(body, str) else body,
+        "body": body,
     }
-    known = [column.alias(name) for name, column in parts.items() if column is not None]
-    return F.to_json(F.struct(*known), _FAILURE_JSON).cast("binary")
+    types = {each.name: each.type for each in shape_of(Failure).columns}
+    return [values[name].cast(kind).alias(name) for name, kind in types.items()]
 
 
-def encoded(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """The rows that a processor made for one of its outputs, ready to be written."""
-    shape = shape_of(log.body_type)
-    untyped = shape.kind == "json" and shape.columns[0].type == "VARIANT"
-    names = [name for name in made.columns if name not in METADATA]
-    if untyped and names != [BODY]:
-        body = F.to_json(F.struct(*map(_named, names)), _JSON).cast("binary")
-        return made.select(F.lit(log.name).alias("output"), body.alias(BODY))
-    _check_columns(names, log, shape, processor)
-    cast = [_named(each.name).cast(each.type).alias(each.name) for each in shape.columns]
-    held = made.select(F.struct(*cast).alias("_value"))
-    body = _bytes_of(shape)
-    missing = list(_missing(shape.columns, "_value"))
-    if not missing:
-        return held.select(F.lit(log.name).alias("output"), body.alias(BODY))
-    cause = functools.reduce(
-        lambda chain, each: chain.when(each[1], F.lit(f"the column {each[0]!r} is null")),
-        missing[1:],
-        F.when(missing[0][1], F.lit(f"the column {missing[0][0]!r} is null")),
-    )
-    failed = functools.reduce(operator.or_, (when for _, when in missing))
-    row = F.to_json("_value", _JSON).cast("binary")
-    lost = failure(processor, cause, output=log.name, body=row)
-    return held.select(
-        F.when(failed, F.lit(ERRORS)).otherwise(F.lit(log.name)).alias("output"),
-        F.when(failed, lost).otherwise(body).alias(BODY),
-    )
+def _packed(field: Field, value: Column) -> Column:
+    """A value as its table keeps it."""
+    if field.type == VARIANT:
+        return F.to_json(value)
+    if VARIANT in field.type:
+        return F.to_json(F.struct(value.alias("v")), _JSON)
+    return value
 
 
-def bodies_of(batch: DataFrame, body_type: Any) -> DataFrame:
-    """The rows of a batch as bodies of this type, in one column `body`."""
-    shape = shape_of(body_type)
-    names = [name for name in batch.columns if name not in METADATA]
-    if shape.kind == "json" and names != [BODY]:
-        packed = F.to_json(F.struct(*map(_named, names)), _JSON)
-        return batch.select(packed.cast("binary").alias(BODY))
-    cast = [_named(each.name).cast(each.type).alias(each.name) for each in shape.columns]
-    return batch.select(F.struct(*cast).alias("_value")).select(_bytes_of(shape).alias(BODY))
-
-
-def _bytes_of(shape: Shape) -> Column:
-    if shape.kind in ("bytes", "text"):
-        return F.col("_value.body").cast("binary")
-    if shape.kind == "object":
-        return F.to_json("_value", _JSON).cast("binary")
-    # A value that is no object is written as the one field of one, and taken out of it again.
-    text, prefix = F.to_json("_value", _JSON), len('{"body":')
-    return F.substr(text, F.lit(prefix + 1), F.length(text) - F.lit(prefix + 1)).cast("binary")
+def _unpacked(field: Field, value: Column) -> Column:
+    if field.type == VARIANT:
+        return F.parse_json(value)
+    if VARIANT in field.type:
+        return F.from_json(value, f"v {field.type}")["v"]
+    return value
 
 
 def _check_columns(names: list[str], log: LogRef, shape: Shape, processor: Processor) -> None:
@@ -196,8 +213,88 @@ def _check_columns(names: list[str], log: LogRef, shape: Shape, processor: Proce
         )
 
 
+def bodies_of(batch: DataFrame, body_type: Any) -> DataFrame:
+    """The rows of a batch as bodies of this type, in one column `body`."""
+    shape = shape_of(body_type)
+    names = [name for name in batch.columns if name not in METADATA]
+    if shape.kind == "json" and names != [BODY]:
+        packed = F.to_json(F.struct(*map(_named, names)), _JSON)
+        return batch.select(packed.cast("binary").alias(BODY))
+    cast = [_named(each.name).cast(each.type).alias(each.name) for each in shape.columns]
+    return batch.select(F.struct(*cast).alias(_VALUE)).select(_bytes_of(shape).alias(BODY))
+
+
+def as_raw(rows: DataFrame, log: LogRef) -> DataFrame:
+    """The rows of a typed log as bodies, with `_index` and `_time`."""
+    shape = shape_of(log.body_type)
+    value = F.struct(*(_named(each.name) for each in shape.columns))
+    return rows.select(*METADATA, value.alias(_VALUE)).select(
+        *METADATA, _bytes_of(shape).alias(RAW)
+    )
+
+
+def _bytes_of(shape: Shape) -> Column:
+    if shape.kind in ("bytes", "text"):
+        return F.col("_value.body").cast("binary")
+    if shape.kind == "object":
+        return F.to_json(_VALUE, _JSON).cast("binary")
+    # A value that is no object is written as the one field of one, and taken out of it again.
+    text, prefix = F.to_json(_VALUE, _JSON), len('{"body":')
+    return F.substr(text, F.lit(prefix + 1), F.length(text) - F.lit(prefix + 1)).cast("binary")
+
+
 def _named(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+# -- one DataFrame for all that a batch of a query leads to --------------------------------
+
+
+def column_of(name: str) -> str:
+    """The column for the rows of one log; no name of a log begins like this."""
+    return f"_{name}"
+
+
+def routed(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """What was checked, with the output of each row: its table's columns as one, or a failure."""
+    fits = F.col(CAUSE).isNull()
+    names = [_named(each.name) for each in shape_of(log.body_type).columns]
+    return found.select(
+        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
+        F.when(fits, F.struct(*names)).alias(column_of(log.name)),
+        F.when(~fits, F.struct(*_unwritten(log, processor))).alias(column_of(ERRORS)),
+    )
+
+
+def routed_input(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """The same for what was judged: all columns that a sink sees as one, or a failure."""
+    fits, shape = F.col(CAUSE).isNull(), shape_of(log.body_type)
+    return found.select(
+        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
+        F.when(fits, F.struct(*_columns(shape), *METADATA)).alias(column_of(log.name)),
+        F.when(~fits, F.struct(*_unread(log, processor))).alias(column_of(ERRORS)),
+    )
+
+
+def packed_input(rows: DataFrame, log: LogRef) -> DataFrame:
+    """The same for the rows of a typed log, of which each can be read."""
+    return rows.select(
+        F.lit(log.name).alias(OUTPUT),
+        F.struct(*map(_named, rows.columns)).alias(column_of(log.name)),
+    )
+
+
+def packed_failures(rows: DataFrame) -> DataFrame:
+    """The same for rows of the error log."""
+    return rows.select(
+        F.lit(ERRORS).alias(OUTPUT),
+        F.struct(*map(_named, rows.columns)).alias(column_of(ERRORS)),
+    )
+
+
+def rows_for(held: DataFrame, name: str) -> DataFrame:
+    """The rows for one log, of what was routed."""
+    return held.where(F.col(OUTPUT) == name).select(f"`{column_of(name)}`.*")
 
 
 # -- one record at a time ------------------------------------------------------------------
@@ -224,11 +321,24 @@ def mapped(
     run = arrow_udf(function, _MADE)  # type: ignore[call-overload]  # its hints say the kind
     rows = raw.select("_index", RAW, F.inline(run(RAW)))
     failed = F.col("cause").isNotNull()
-    lost = failure(of, F.col("cause"), log=log.name, index="_index", body=RAW)
+    lost = failure(of, F.col("cause"), log=log.name, index="_index", body=F.col(RAW))
     return rows.select(
-        F.when(failed, F.lit(ERRORS)).otherwise(F.col("output")).alias("output"),
-        F.when(failed, lost).otherwise(F.col(BODY)).alias(BODY),
+        F.when(failed, F.lit(ERRORS)).otherwise(F.col(OUTPUT)).alias(OUTPUT),
+        *(_made_for(each).alias(column_of(each.name)) for each in outputs),
+        F.when(failed, F.struct(*lost)).alias(column_of(ERRORS)),
     )
+
+
+def _made_for(log: LogRef) -> Column:
+    """A body that was made for an output, as the columns of its table."""
+    shape = shape_of(log.body_type)
+    if shape.untyped:
+        value = F.struct(F.col(BODY).cast("string").alias(BODY))
+    else:
+        parsed = _parsed(shape, F.col(BODY))[0]
+        columns = [_packed(x, parsed.getField(x.name)).alias(x.name) for x in shape.columns]
+        value = F.struct(*columns)
+    return F.when(F.col(OUTPUT) == log.name, value)
 
 
 def _on_arrays(function: Any, body_type: Any, types: dict[str, Any]) -> Any:

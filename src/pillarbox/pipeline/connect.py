@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pillarbox.pipeline.batch import Batches, Outputs, Work
+from pillarbox.pipeline.batch import Batches, Work
+from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.plan import INPUT
 from pillarbox.pipeline.progress import take
-from pillarbox.pipeline.query import INPUT, Query
+from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.recovery import Backing
 from pillarbox.pipeline.references import Carried, carried, referring, resolved
 from pillarbox.pipeline.running import batch_of
@@ -34,6 +36,8 @@ _OURS = re.compile(rf", pillarbox, .*(?:\[|, ){INPUT}=([\w-]+)(?:, |\])")
 
 class ConnectQuery(Query):
     """A processor that Spark runs, with its driver elsewhere."""
+
+    native = False
 
     def __init__(
         self, *arguments: Any, token: str, files: Mapping[str, bytes], **settings: Any
@@ -69,11 +73,11 @@ class ConnectQuery(Query):
                 self._noted = progress.batchId
                 seconds += progress.batchDuration / 1000
                 with contextlib.suppress(OptionError):  # so long ago that Spark has dropped it
-                    self.note(self._given.step(progress.batchId), before, seconds)
+                    step = self._given.step(self._given.read(progress.batchId))
+                    self.note(step, before, seconds)
                     take(self.status, self.processor.id, progress.batchDuration)
 
-    @staticmethod
-    def inputs_in_plan(rows: DataFrame) -> list[str | None]:
+    def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
         plan: Any = rows
         return inputs_in_text(plan._explain_string(extended=True))
 
@@ -111,4 +115,4 @@ class RemoteBatches:
         work: Work = resolved(self._work)
         work = replace(work, deliver=resolved(work.deliver))
         backing = Backing(self._places.backing, shared=True)
-        return Batches(work, backing, Outputs(work.outputs))
+        return Batches(work, backing, Outputs(work.outputs, work.errors))

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
-from pillarbox.log import Log, LogError
+from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
 from pillarbox.pipeline.places import directory_of
+from pillarbox.pipeline.rows import row_of
+from pillarbox.spark.table import TableLog, is_table
 
-#: The named tailer that keeps how far failures have been redriven.
+#: The mark in the error log that says how far failures have been redriven.
 REDRIVEN = "redriven"
 CAUSE_CHARS_MAX = 2000
 
@@ -35,19 +38,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-_decode = msgspec.json.Decoder(Failure).decode
-
-
-def failures(path: str, start: int | None = None) -> Iterator[tuple[int, Failure]]:
+def failures(path: str, start: int = 0) -> Iterator[tuple[int, Failure]]:
     """What failed, with its index in the error log at this path; nothing if there is no log."""
-    try:
-        log = Log.open(path, readonly=True)
-    except LogError:
-        return
-    with log:
-        for frame in log.frames(start):
-            for index, record in enumerate(frame.records, frame.first_index):
-                yield index, _decode(record)
+    if is_table(path):
+        for index, row in TableLog(path).rows(start):
+            yield index, Failure(**row)
 
 
 def redrive(
@@ -64,22 +59,27 @@ def redrive(
     processors read too is refused unless `anyway`, because they would see these records
     twice. A crash within a redrive may append some of them twice as well.
     """
-    try:
-        log = Log.open(path, readonly=True)
-    except LogError:
+    if not is_table(path):
         return 0  # nothing has ever failed
-    with log:
-        tailer = log.tailer(REDRIVEN)
-        by_log: dict[str, list[bytes]] = {}
-        for each in map(_decode, (record.data for record in tailer)):
-            if each.log is not None and where(each):
-                by_log.setdefault(each.log, []).append(each.body)
-        targets = {name: _target(graph, processor_id, name, anyway=anyway) for name in by_log}
-        for name, bodies in by_log.items():
-            with Log.open(targets[name]) as target:
-                target.append_many(bodies)
-        tailer.save()
+    table = TableLog(path)
+    end = table.end_index
+    by_log: dict[str, list[bytes]] = {}
+    for _, each in failures(path, table.mark(REDRIVEN)):
+        if each.log is not None and where(each):
+            by_log.setdefault(each.log, []).append(each.body)
+    targets = {name: _target(graph, processor_id, name, anyway=anyway) for name in by_log}
+    for name, bodies in by_log.items():
+        _append(targets[name], bodies, graph.log(name).body_type)
+    table.append([], {REDRIVEN: end})
     return sum(map(len, by_log.values()))
+
+
+def _append(directory: str, bodies: list[bytes], body_type: Any) -> None:
+    if is_table(directory):
+        TableLog(directory).append([row_of(body, body_type) for body in bodies], {})
+    else:
+        with Log.open(directory) as log:
+            log.append_many(bodies)
 
 
 def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pillarbox.log import Log, LogError
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.recovery import (
@@ -20,13 +19,10 @@ from pillarbox.pipeline.recovery import (
     verdict,
     writer_id,
 )
-from pillarbox.spark.commits import step_commits
+from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
-
-#: A step that was attempted is looked for among so many of the newest commits of an output.
-_COMMITS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,8 @@ def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
     if processor.kind != "sink" and processor.strategy == "exactly-once":
 
         def committed(output: str, hash_: str) -> bool:
-            return _holds(f"file:{pipeline.directory(output)}", writer, hash_)
+            directory = pipeline.directory(output)
+            return is_table(directory) and TableLog(directory).holds_hash(writer, hash_)
 
         return verdict(last, committed)
     recovery = last.recovery
@@ -105,20 +102,9 @@ def position(pipeline: Pipeline, processor: Processor, last: Last) -> dict[str, 
     return {name: end if done else start or 0 for name, (start, end) in inputs}
 
 
-def _holds(url: str, writer: str, hash_: str) -> bool:
-    try:
-        newest = zip(range(_COMMITS_MAX), step_commits(url, writer), strict=False)
-        return any(commit.hash == hash_ for _, commit in newest)
-    except LogError:
-        return False
-
-
 def _failures(pipeline: Pipeline, processor: Processor) -> int:
-    try:
-        with Log.open(pipeline.errors_directory(processor.id), readonly=True) as log:
-            return log.end_index
-    except LogError:
-        return 0
+    directory = pipeline.errors_directory(processor.id)
+    return TableLog(directory).end_index if is_table(directory) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 <path>/backing           the log of recovery and attempt maps
 <path>/checkpoints/<id>  Spark's own files, one directory for each processor and generation
-<path>/logs/<name>       logs that were given no URL
+<path>/logs/<name>       logs that were given no URL: Delta tables, but for those of generators
 <path>/errors/<id>       the log of what failed in a processor
 <path>/running           locked by the process that runs it
 <path>/working           locked by batches that other processes take for it
@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pillarbox.log import Log, LogReader
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.place import has_scheme, local_directory, place_of
+from pillarbox.spark.table import TableLog, is_table
 
 
 def directory_of(url: str) -> str | None:
@@ -26,7 +28,17 @@ def directory_of(url: str) -> str | None:
 
 def exists(url: str) -> bool:
     """Whether there is a log, a store or a mailbox's store at this URL; others are believed."""
-    return directory_of(url) is None or log_behind(url) is not None
+    directory = directory_of(url)
+    return directory is None or is_table(directory) or log_behind(url) is not None
+
+
+def open_readable(url: str) -> TableLog | LogReader | None:
+    """The log at this URL, to see how far it goes; None if there is none in a directory."""
+    directory = directory_of(url)
+    if directory is not None and is_table(directory):
+        return TableLog(directory)
+    behind = log_behind(url)
+    return None if behind is None else Log.open(behind, readonly=True)
 
 
 def log_behind(url: str) -> str | None:

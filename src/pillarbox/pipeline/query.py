@@ -6,7 +6,6 @@ is let finish by `stop`; one that begins after that does nothing and is run agai
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,19 +16,41 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-import pillarbox.spark as ps
-from pillarbox.pipeline.batch import Batches, Outputs, Work, column_of
-from pillarbox.pipeline.columns import RAW, can_fail, decoded, encoded, mapped, sorted_out
+from pillarbox.logger import logger
+from pillarbox.pipeline.batch import Batches, Work
+from pillarbox.pipeline.columns import (
+    CAUSE,
+    RAW,
+    as_raw,
+    can_fail,
+    checked,
+    column_of,
+    judged,
+    mapped,
+    packed_failures,
+    packed_input,
+    readable,
+    required_columns,
+    routed,
+    routed_input,
+    typed,
+    unreadable,
+)
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.graph import LogRef, Processor
+from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
+from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
+from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import directory_of
+from pillarbox.pipeline.plan import INPUT, inputs_in_plan, keeps_state, probe, used_columns
+from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
 from pillarbox.pipeline.progress import query_name, take
 from pillarbox.pipeline.recovery import Backing, Last, writer_id
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
-from pillarbox.pipeline.schema import METADATA
+from pillarbox.pipeline.schema import METADATA, shape_of
 from pillarbox.pipeline.status import StatusFile
 from pillarbox.pipeline.step import Step, Window
+from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +58,6 @@ if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
 
 _POLL_SECONDS = 0.02
-INPUT = "input"  # an option of our own, to know an input again in Spark's plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +73,9 @@ class Settings:
 
 class Query:
     """A processor that Spark runs, with a driver in this process."""
+
+    #: Whether its steps can be batch jobs.
+    native = True
 
     def __init__(
         self,
@@ -76,10 +99,12 @@ class Query:
         ]
         self._outputs = [graph.log(name) for name in processor.output_names]
         self._directories = {log.name: pipeline.directory(log.name) for log in self._outputs}
-        self.written = Outputs(self._directories)
+        errors = pipeline.errors_directory(processor.id)
+        self.written = Outputs(self._directories, errors)
         self._at_work = threading.Lock()
         self._stopping = False
         self._active: Any = None
+        self._used: set[str] | None = None
 
     @property
     def _last(self) -> Last:
@@ -122,38 +147,36 @@ class Query:
             )
 
     def _start(self) -> Any:
-        sink = self.processor.kind == "sink"
-        rows = self._sink_rows() if sink else self._stream_rows()
+        rows, produce = self._plan()
         return (
             rows.writeStream.queryName(query_name(self.pipeline.name, self.processor.id))
             .outputMode(self.processor.mode)
             .option("checkpointLocation", self.checkpoint)
             .trigger(**self._settings.trigger)
-            .foreachBatch(self.taker(self._work(rows)))
+            .foreachBatch(self.taker(self._work(rows, produce)))
             .start()
         )
 
-    def _work(self, rows: DataFrame) -> Work:
+    def _work(self, rows: DataFrame, produce: Any) -> Work:
         reset, sink = self._last.reset, self.processor.kind == "sink"
-        work = Work(
+        self.written.clear(self.writer)
+        claims = not sink and self.processor.strategy == "exactly-once"
+        return Work(
             pipeline=self.pipeline.name,
             processor=self.processor.id,
             strategy=self.processor.strategy,
             deliver=self.processor.function if sink else None,
             inputs=tuple(self._inputs),
             outputs=self._directories,
-            errors_url=self.pipeline.places.errors_url(self.processor.id),
-            can_fail=any(can_fail(log) for log in self._inputs),
+            errors=self.pipeline.errors_directory(self.processor.id),
             sources=self.inputs_in_plan(rows),
             begins=reset.inputs if reset is not None else {},
             writer=self.writer,
             generation=self._last.generation,
-            epoch=None,
+            epochs=self.written.claim(self.writer) if claims else {},
             checkpoint=self.checkpoint,
+            produce=produce,
         )
-        if sink or self.processor.strategy != "exactly-once":
-            return work
-        return replace(work, epoch=ps.claim(list(work.output_urls.values()), self.writer))
 
     # -- where its batches are taken; Spark Connect does these in its own way ------------------
 
@@ -181,21 +204,9 @@ class Query:
         """A function or a type in the form in which it travels to workers."""
         return referring(thing)
 
-    @staticmethod
-    def inputs_in_plan(rows: DataFrame) -> list[str | None]:
-        """The input that each source of a query reads, in the order of Spark's offsets.
-
-        Spark keeps an offset for each leaf of the plan, and an input that is used twice is two
-        leaves. A source that is none of ours has no name.
-        """
-        leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
-        names: list[str | None] = []
-        for place in range(leaves.size()):
-            leaf = leaves.apply(place)
-            if leaf.isStreaming():
-                ours = leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == "pillarbox"
-                names.append(leaf.extraOptions().get(INPUT) if ours else None)
-        return names
+    def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
+        """The input that each source of a query reads, in the order of Spark's offsets."""
+        return inputs_in_plan(rows)
 
     def note(self, step: Step, before: Mapping[str, int], seconds: float) -> None:
         """Take a step into the status, and how far its outputs were before."""
@@ -210,17 +221,55 @@ class Query:
         for name, end in known.written.items():
             known.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
         self.status.save()
+        if step.number % EVERY_STEPS == EVERY_STEPS - 1:
+            self._maintain()
+
+    def _maintain(self) -> None:
+        """Small files cost time, never records: if this fails, the steps go on."""
+        try:
+            maintain_outputs(self.pipeline, self.processor.id, self._backing.last)
+        except Exception as error:  # noqa: BLE001 - whatever the table or the disk says
+            logger.warning(
+                "small files could not be merged", processor=self.processor.id, error=str(error)
+            )
 
     # -- what it reads and makes of it ---------------------------------------------------------
 
-    def _stream_rows(self) -> DataFrame:
-        """What the query hands to each batch: the rows to write, with the output of each."""
+    def _plan(self) -> tuple[DataFrame, Any]:
+        """The rows of the query, and what takes those of a step out of them."""
+        sink, names = self.processor.kind == "sink", tuple(log.name for log in self._inputs)
+        if self.native and (sink or self._is_row_by_row()):
+            bare = [replace(log, condition=None) for log in self._inputs] if sink else self._inputs
+            inputs = Inputs(self._spark, bare, self._tables(), self.processor)
+            if sink:
+                return self._named_rows(), NativeSink(inputs)
+            return self._named_rows(), Native(inputs, self._outputs, self._applied)
+        if sink:
+            return union([self._sink_rows(log) for log in self._inputs]), Routed(
+                names, can_fail=any(self._can_fail(log) for log in self._inputs)
+            )
+        rows = self._stream_rows()
+        outputs = tuple(log.name for log in self._outputs)
+        return rows, Routed(outputs, can_fail=column_of(ERRORS) in rows.columns)
+
+    def _is_row_by_row(self) -> bool:
+        if self.processor.each or self.processor.kind == "source":
+            return False
+        made = self._applied([probe(self._spark, log) for log in self._inputs])
+        for log in self._outputs:
+            checked(made[log.name], log, self.processor)
+        names = {x.name for log in self._inputs for x in shape_of(log.body_type).columns}
+        self._used = used_columns(made.values(), names | set(METADATA))
+        return not keeps_state(made.values())
+
+    def _tables(self) -> dict[str, TableLog]:
+        places = {log.name: directory_of(log.url) for log in self._inputs}
+        return {name: TableLog(x) for name, x in places.items() if x is not None and is_table(x)}
+
+    def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        """What the processor's function makes, by output."""
         each = self.processor
-        if each.each:
-            (log,) = self._inputs
-            return mapped(self._raw(log), log, tuple(self._outputs), each, self.portable)
-        good, bad = self._decoded()
-        made = each.function(*good) if each.inputs else each.function(self._spark)
+        made = each.function(*frames) if each.inputs else each.function(self._spark)
         by_output = made if isinstance(made, dict) else {self._outputs[0].name: made}
         names = [log.name for log in self._outputs]
         if set(by_output) != set(names) or not all(
@@ -231,24 +280,76 @@ class Query:
                 f" ({', '.join(names)}), as a dict by name if there are several; it returned"
                 f" {_described(made)}"
             )
-        rows = [encoded(by_output[log.name], log, each) for log in self._outputs]
-        return functools.reduce(DataFrame.unionByName, [*rows, *bad])
+        return by_output
 
-    def _sink_rows(self) -> DataFrame:
-        """The rows of all inputs in one DataFrame: a column for each input, and one for errors."""
-        parts = [
-            sorted_out(self._raw(log), log, self.processor, column_of(log)) for log in self._inputs
-        ]
-        return functools.reduce(
-            functools.partial(DataFrame.unionByName, allowMissingColumns=True), parts
-        )
+    def _named_rows(self) -> DataFrame:
+        """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""
+        parts = []
+        for log in {log.name: log for log in self._inputs}.values():
+            if self._is_typed(log):
+                rows = self._read(log, f"{METADATA[0]} BIGINT")
+                parts.append(rows.select(F.lit(log.name).alias(INPUT_OF), METADATA[0]))
+            else:
+                parts.append(self._raw(log).select(F.lit(log.name).alias(INPUT_OF), "*"))
+        return union(parts)
 
-    def _decoded(self) -> tuple[list[DataFrame], list[DataFrame]]:
-        both = [decoded(self._raw(log), log, self.processor) for log in self._inputs]
-        bad = [b for log, (_, b) in zip(self._inputs, both, strict=True) if can_fail(log)]
-        return [good for good, _ in both], bad
+    def _stream_rows(self) -> DataFrame:
+        """The rows to write, with the output of each."""
+        each = self.processor
+        if each.each:
+            (log,) = self._inputs
+            raw = as_raw(self._typed(log), log) if self._is_typed(log) else self._raw(log)
+            return mapped(raw, log, tuple(self._outputs), each, self.portable)
+        good, bad = [], []
+        for log in self._inputs:
+            if self._is_typed(log):
+                good.append(self._typed(log))
+                continue
+            found = judged(self._raw(log), log)
+            good.append(readable(found, log))
+            if can_fail(log):
+                bad.append(packed_failures(unreadable(found, log, each)))
+        made = self._applied(good)
+        parts = []
+        for log in self._outputs:
+            rows = checked(made[log.name], log, each)
+            whole = not required_columns(log)
+            parts.append(packed_input(rows.drop(CAUSE), log) if whole else routed(rows, log, each))
+        return union([*parts, *bad])
+
+    def _sink_rows(self, log: LogRef) -> DataFrame:
+        """The rows of one input as one column."""
+        bare = replace(log, condition=None)
+        if self._is_typed(log):
+            return packed_input(self._typed(bare), log)
+        return routed_input(judged(self._raw(log), log), log, self.processor)
+
+    def _is_typed(self, log: LogRef) -> bool:
+        place = directory_of(log.url)
+        return place is not None and is_table(place)
+
+    def _can_fail(self, log: LogRef) -> bool:
+        return can_fail(log) and not self._is_typed(log)
+
+    def _typed(self, log: LogRef) -> DataFrame:
+        """A typed log as a stream, of which only the columns are read that the function uses."""
+        table = TableLog(str(directory_of(log.url)))
+        kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
+        kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
+        used = [name for name in kinds if self._used is None or name in self._used]
+        read = used or METADATA[:1]
+        rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
+        unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
+        return typed(rows.withColumns(unused) if unused else rows, log, table.added_columns)
 
     def _raw(self, log: LogRef) -> DataFrame:
+        return self._read(log, "index BIGINT, enqueued_at TIMESTAMP, body BINARY").select(
+            F.col("index").alias(METADATA[0]),
+            F.col("enqueued_at").alias(METADATA[1]),
+            F.col("body").alias(RAW),
+        )
+
+    def _read(self, log: LogRef, schema: str) -> DataFrame:
         reset = self._last.reset
         options = {INPUT: log.name, "kinds": "sent,scheduled"}
         if reset is not None and log.name in reset.inputs:
@@ -256,17 +357,8 @@ class Query:
         if self._settings.max_rows is not None:
             options["maxRowsPerTrigger"] = str(self._settings.max_rows)
         place = directory_of(log.url)
-        return (
-            self._spark.readStream.format("pillarbox")
-            .schema("index BIGINT, enqueued_at TIMESTAMP, body BINARY")
-            .options(**options)
-            .load(log.url if place is None else f"file:{place}")
-            .select(
-                F.col("index").alias(METADATA[0]),
-                F.col("enqueued_at").alias(METADATA[1]),
-                F.col("body").alias(RAW),
-            )
-        )
+        reader = self._spark.readStream.format("pillarbox").schema(schema).options(**options)
+        return reader.load(log.url if place is None else f"file:{place}")
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -291,9 +383,6 @@ class Query:
         offsets = Path(self.checkpoint, "offsets").glob("[0-9]*")
         newest = max((int(each.name) for each in offsets), default=None)
         return newest is None or Path(self.checkpoint, "commits", str(newest)).exists()
-
-    def close(self) -> None:
-        self.written.close()
 
 
 def _described(made: Any) -> str:

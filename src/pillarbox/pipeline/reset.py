@@ -12,11 +12,10 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
-from pillarbox.pipeline.places import log_behind
+from pillarbox.pipeline.places import open_readable
 from pillarbox.pipeline.recovery import Backing, Last, Reset, writer_id
 from pillarbox.pipeline.running import Running
 from pillarbox.spark.options import time_ns
@@ -53,10 +52,10 @@ def _made(pipeline: Pipeline, processor: Processor, last: Last, to: str) -> Rese
 
 def _place(pipeline: Pipeline, name: str, to: str, was: int) -> int:
     url = pipeline.graph.log(name).url
-    directory = log_behind(url)
-    if directory is None:
+    found = open_readable(url)
+    if found is None:
         raise PipelineError(f"there is no log at {url} yet, so there is no place in it to go to")
-    with Log.open(directory, readonly=True) as log:
+    with found as log:
         if to == "earliest":
             return log.first_index
         if to == "latest":

@@ -23,7 +23,8 @@ from pillarbox.logger import logger
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.connect import ConnectQuery
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.failures import Failure
+from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
@@ -34,6 +35,7 @@ from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.pipeline.step import InterruptedStepError, Window
+from pillarbox.pipeline.tables import prepare
 from pillarbox.spark.place import is_log
 from pillarbox.spark.shipping import OWN, is_remote, master_of, ship
 
@@ -153,9 +155,7 @@ class Run:
     def begin(self, *, in_turn: bool) -> None:
         """Start every processor at once, or rank by rank, each when those before it are done."""
         for each in self._processors:
-            for output in each.output_names:
-                self._make_log(self.pipeline.directory(output))
-            self._make_log(self.pipeline.errors_directory(each.id))
+            self._make_logs(each)
         ship(self.spark, {OWN} | self._modules)
         if self._listener is not None:
             self.spark.streams.addListener(self._listener)
@@ -166,11 +166,18 @@ class Run:
         work = [turns[turn] for turn in sorted(turns)]
         threading.Thread(target=self._supervise, args=[work], name="pipeline", daemon=True).start()
 
-    @staticmethod
-    def _make_log(path: str) -> None:
+    def _make_logs(self, processor: Processor) -> None:
         """An output is there before the first record is, so that its readers can start."""
-        if not is_log(path):
-            Log.open(path).close()
+        if is_generator(processor.function):
+            for name in processor.output_names:
+                path = self.pipeline.directory(name)
+                if not is_log(path):
+                    Log.open(path).close()
+            return
+        for name in processor.output_names:
+            prepare(self.pipeline.directory(name), self.pipeline.graph.log(name))
+        errors = self.pipeline.errors_directory(processor.id)
+        prepare(errors, LogRef(f"{ERRORS_OF}{processor.id}", errors, Failure))
 
     def _supervise(self, turns: list[list[Processor]]) -> None:
         try:
@@ -192,8 +199,6 @@ class Run:
         try:
             for thread in self._stopping_queries:
                 thread.join(_STOP_SECONDS)
-            for query in self._queries.values():
-                query.close()
             self.status.save()
             self._backing.close()
             if self._listener is not None:
@@ -275,8 +280,8 @@ class Run:
         self._running.begin_no_more()
         for query in self._queries.values():
             thread = threading.Thread(target=self._stop, args=[query, deadline], daemon=True)
-            self._stopping_queries.append(thread)
             thread.start()
+            self._stopping_queries.append(thread)  # only what was started can be joined
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return self._ended.wait(left)
 

@@ -21,6 +21,7 @@ from pillarbox.core.errors import InvalidParameterError
 #: Columns that every input has beside those of its bodies.
 METADATA = ("_index", "_time")
 BODY = "body"
+VARIANT = "VARIANT"
 _ENUMS = {str: "STRING", int: "BIGINT"}
 _PLAIN: dict[type, str] = {
     shapes.StrType: "STRING",
@@ -49,6 +50,11 @@ class Column:
     default: Any = None
     parts: tuple[Column, ...] = ()
 
+    @property
+    def stored_type(self) -> str:
+        """Its type in a table, which has no VARIANT: a column with one is kept as JSON."""
+        return "STRING" if VARIANT in self.type else self.type
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -60,6 +66,16 @@ class Shape:
     @property
     def ddl(self) -> str:
         return ", ".join(f"{_quoted(each.name)} {each.type}" for each in self.columns)
+
+    @property
+    def stored_ddl(self) -> str:
+        """The columns of a table of such bodies."""
+        return ", ".join(f"{_quoted(each.name)} {each.stored_type}" for each in self.columns)
+
+    @property
+    def untyped(self) -> bool:
+        """Whether bodies may be anything: the columns of a row are packed into one."""
+        return self.kind == "json" and self.columns[0].type == VARIANT
 
 
 def shape_of(body_type: Any) -> Shape:
@@ -149,7 +165,7 @@ def _type(shape: Any) -> str:
         return f"MAP<STRING, {_type(bare.value_type)}>"
     if _has_fields(bare):
         return _struct(_fields(None, bare) or ())
-    return "VARIANT"
+    return VARIANT
 
 
 def _struct(parts: tuple[Column, ...]) -> str:
@@ -158,7 +174,7 @@ def _struct(parts: tuple[Column, ...]) -> str:
 
 def _of_values(values: list[Any]) -> str:
     kinds = {type(each) for each in values}
-    return _ENUMS.get(kinds.pop(), "VARIANT") if len(kinds) == 1 else "VARIANT"
+    return _ENUMS.get(kinds.pop(), VARIANT) if len(kinds) == 1 else VARIANT
 
 
 def _has_fields(shape: Any) -> bool:

@@ -15,10 +15,9 @@ from typing import Literal
 
 import msgspec
 
-from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
-from pillarbox.pipeline.places import log_behind
+from pillarbox.pipeline.places import open_readable
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
@@ -127,8 +126,12 @@ def ends(graph: Graph) -> dict[str, int]:
     """The end index of every log that is in a directory and exists."""
     found = {}
     for log in graph.logs:
-        if (directory := log_behind(log.url)) is not None:
-            with Log.open(directory, readonly=True) as reader:
+        try:
+            reader = open_readable(log.url)
+        except ImportError:  # a table, and nothing here to read it with
+            continue
+        if reader is not None:
+            with reader:
                 found[log.name] = reader.end_index
     return found
 

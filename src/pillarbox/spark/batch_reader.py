@@ -12,7 +12,7 @@ from pillarbox.spark.filters import Narrowing
 from pillarbox.spark.history import History, open_history, position
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.place import without_secret
-from pillarbox.spark.reading import Part, Scan
+from pillarbox.spark.reading import Part, Reading, reading_of
 
 
 class BatchReader(DataSourceReader):
@@ -25,7 +25,7 @@ class BatchReader(DataSourceReader):
         self._history: History | None = open_history(options.url)
         history = self._history
         self._mailbox = history.mailbox
-        self._scan = Scan.of(history, options, schema)
+        self._scan: Reading = reading_of(history, options, schema)
         self._start = position(history, "start", options.start)
         self._end = min(position(history, "end", options.end), history.end)
         if history.has_lost(history.offset(self._start)):

@@ -15,8 +15,10 @@ from pillarbox.spark.columns import LOG_SCHEMA, MAILBOX_SCHEMA
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.file_history import FileHistory
 from pillarbox.spark.options import time_ns
-from pillarbox.spark.place import place_of
+from pillarbox.spark.place import local_directory, place_of
 from pillarbox.spark.rows import Rows, Wanted
+from pillarbox.spark.table import is_table
+from pillarbox.spark.table_history import TableHistory
 
 
 class Source(Protocol):
@@ -66,7 +68,7 @@ def open_history(url: str) -> History:
     """The history that a URL names."""
     scheme = url.partition(":")[0] if "://" in url else "file"
     if scheme == "file" or url.startswith("file:"):
-        return FileHistory(url)
+        return _table_at(url) or FileHistory(url)
     if scheme in ("http", "https"):
         from pillarbox.spark.broker_history import BrokerHistory  # noqa: PLC0415
 
@@ -81,9 +83,16 @@ def open_history(url: str) -> History:
     )
 
 
+def _table_at(url: str) -> TableHistory | None:
+    directory = local_directory(url)
+    return TableHistory(url, directory) if is_table(directory) else None
+
+
 def schema_of(url: str) -> str:
     """The columns that a read has unless it asks for others."""
     remote = "://" in url and not url.startswith("file:")
+    if not remote and (table := _table_at(url)) is not None:
+        return table.ddl()
     return MAILBOX_SCHEMA if remote or place_of(url).store is not None else LOG_SCHEMA
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
@@ -12,6 +12,21 @@ from pillarbox.spark.columns import Columns
 from pillarbox.spark.history import History, Source
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.rows import Wanted, Words
+from pillarbox.spark.table_history import TableHistory
+
+
+class Reading(Protocol):
+    """How tasks make record batches of what was planned. It is pickled, to go to tasks."""
+
+    def narrowed(self, queues: Words, kinds: Words) -> Reading: ...
+    def rows(self, part: Part) -> Iterator[Any]: ...
+
+
+def reading_of(history: History, options: ReadOptions, schema: Any) -> Reading:
+    """The columns of a schema, read from a history."""
+    if isinstance(history, TableHistory):
+        return history.scan(schema)
+    return Scan.of(history, options, schema)
 
 
 class Part(InputPartition):

@@ -27,6 +27,7 @@ from pillarbox.spark.place import is_log, log_directory
 from pillarbox.spark.publish import AT_LEAST_ONCE, EXACTLY_ONCE, Terms, commit, publish
 from pillarbox.spark.staging import RUN, Stager, Written, collect_garbage
 from pillarbox.spark.steps import Step, named_step, query_id, read_step
+from pillarbox.spark.table import is_table
 
 BODY, OUTPUT = "body", "output"
 _LONE = ""  # the name of the one output of a write that has no several
@@ -51,6 +52,8 @@ class LogSink:
         if self.several and OUTPUT not in columns:
             raise OptionError(f"with option outputs each row needs a column {OUTPUT!r}")
         for directory in self.outputs.values():
+            if is_table(directory):
+                raise OptionError(f"{directory} is a table of a pipeline, which alone writes it")
             if not is_log(directory):
                 open_to_commit(directory).close()
 

@@ -25,6 +25,7 @@ from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.place import has_scheme, local_directory, mailbox_url
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 from pillarbox.spark.stream_reader import StreamReader
+from pillarbox.spark.table import is_table
 
 
 class PillarboxSource(DataSource):
@@ -42,7 +43,8 @@ class PillarboxSource(DataSource):
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = self._read_options()
-        reader = FilteringReader if options.push_filters else BatchReader
+        typed = not has_scheme(options.url) and is_table(options.url)
+        reader = FilteringReader if options.push_filters and not typed else BatchReader
         return reader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:

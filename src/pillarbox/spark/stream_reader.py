@@ -23,7 +23,7 @@ from pillarbox.spark.history import History, open_history, position
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import INDEX
 from pillarbox.spark.place import without_secret
-from pillarbox.spark.reading import Part, Scan
+from pillarbox.spark.reading import Part, Reading, reading_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._history: History | None = None
         self._last: int | None = None
         history = open_history(options.url)
-        self._scan = Scan.of(history, options, schema)
+        self._scan: Reading = reading_of(history, options, schema)
         history.close()
 
     def __getstate__(self) -> dict[str, Any]:

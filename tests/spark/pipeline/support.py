@@ -14,6 +14,7 @@ from pillarbox.log import Log
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.recovery import read_maps
 from pillarbox.pipeline.step import InterruptedStepError
+from pillarbox.spark.table import TableLog, is_table
 
 
 def interrupt_at(act: str) -> Callable[[str], None]:
@@ -31,8 +32,17 @@ def write(path: Path | str, records: Sequence[Any]) -> None:
 
 
 def read(path: Path | str) -> list[bytes]:
+    """The bodies of a log; rows of a typed one as JSON, or as the one value that they have."""
+    if is_table(str(path)):
+        return [_body(row) for _, row in TableLog(str(path)).rows()]
     with Log.open(path, readonly=True) as log:
         return [record for frame in log.frames() for record in frame.records]
+
+
+def _body(row: dict[str, Any]) -> bytes:
+    if list(row) == ["body"]:
+        return row["body"] if isinstance(row["body"], bytes) else str(row["body"]).encode()
+    return msgspec.json.encode(row)
 
 
 def read_json(path: Path | str) -> list[Any]:

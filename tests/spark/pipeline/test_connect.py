@@ -27,7 +27,7 @@ from pillarbox.log import Log
 from pillarbox.pipeline.connect import inputs_in_text
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.places import Places
-from pillarbox.pipeline.query import Query
+from pillarbox.pipeline.plan import inputs_in_plan
 from pillarbox.pipeline.running import is_held
 from pillarbox.spark.session import WORKER_DEFAULTS
 from tests.environments import ROOT, python_with
@@ -182,7 +182,7 @@ def test_R82_the_inputs_of_a_plan_are_known_by_its_text(tmp_path: Path, spark: A
     explain = spark._jvm.PythonSQLUtils.explainString
     for rows in plans:
         text = explain(rows._jdf.queryExecution(), "extended")
-        assert inputs_in_text(text) == Query.inputs_in_plan(rows)
+        assert inputs_in_text(text) == inputs_in_plan(rows)
     assert inputs_in_text(text) == ["two-of_them", "one"]
 
 

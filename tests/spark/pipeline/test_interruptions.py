@@ -13,6 +13,8 @@ import pillarbox.spark as ps
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.graph import Strategy
 from pillarbox.pipeline.inspection import inspect, position
+from pillarbox.pipeline.outputs import Outputs
+from pillarbox.pipeline.product import Made, Product
 from pillarbox.pipeline.recovery import Backing
 from pillarbox.pipeline.reset import reset
 from pillarbox.spark.sink import strategy_of
@@ -152,16 +154,11 @@ def test_R82_several_outputs_recover_together(words: Path, spark: Any) -> None:
     pipeline = fanning_out(words)
     crash(pipeline, spark, "attempt")
     checkpoint = pipeline.places.checkpoint("split")
-    urls = {name: f"file:{pipeline.directory(name)}" for name in ("left", "right")}
     # What the interrupted step would have done to one output, done by hand.
-    rows = spark.createDataFrame(
-        [("left", bytearray(w)) for w in WORDS[::2]], "output STRING, body BINARY"
-    )
-    options = {"processor": "split", "checkpointLocation": checkpoint, "batchId": "0"}
-    half = f'{{"left": "{urls["left"]}"}}'
-    rows.coalesce(1).write.format("pillarbox").mode("append").options(
-        **options, outputs=half
-    ).save()
+    rows = spark.createDataFrame([(bytearray(w),) for w in WORDS[::2]], "body BINARY").coalesce(1)
+    half = Outputs({"left": pipeline.directory("left")}, pipeline.errors_directory("split"))
+    step = ps.read_step(checkpoint, 0, "split")
+    half.write(Product({"left": Made(rows)}), step, {}, check=True)
     (found,) = inspect(pipeline)
     assert found.restart.action == "finish"
     assert "in left but not in right" in found.restart.why

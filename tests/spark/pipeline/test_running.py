@@ -130,6 +130,6 @@ def test_R80_the_command_line_looks_at_a_pipeline_that_has_run(
     assert command(["pipeline", "graph", target, "--svg", "shop.svg"]) == 0
     assert Path("shop.svg").read_text().startswith("<svg")
     assert command(["pipeline", "reset", target, "longest", "--to", "1"]) == 0
-    assert "begins at words 1, as generation 1" in capsys.readouterr().out
+    assert "starts at words 1, as generation 1" in capsys.readouterr().out
     assert command(["pipeline", "errors", target, "longest", "--redrive"]) == 0
     assert "1 records" in capsys.readouterr().out

@@ -141,18 +141,26 @@ def test_R87_what_fails_goes_to_the_error_log_and_the_rest_goes_on(
     assert [f.cause for f in by_frame if f.output == "totals"] == ["the column 'tea' is null"]
 
 
-def test_R87_what_failed_can_be_redriven_once(pipeline: Pipeline, tmp_path: Path) -> None:
-    write(tmp_path / "orders", orders(3))
-    source = pipeline.log("orders", Order, url=f"file:{tmp_path}/orders")
-    pipeline.log("out", Order)
-    pipeline.stream(inputs=source, outputs="out", id="s")(lambda orders: orders)
-    path = pipeline.errors_directory("s")
-    Path(path).parent.mkdir(parents=True)
-    bad = {"processor": "s", "cause": "none", "log": "orders", "index": 1, "body": "anVuaw=="}
-    write(path, [bad])
-    assert redrive(pipeline.graph, "s", path) == 1
-    assert redrive(pipeline.graph, "s", path) == 0
-    assert read(tmp_path / "orders")[3:] == [b"junk"]
+def test_R87_what_failed_can_be_redriven_once(
+    pipeline: Pipeline, spark: Any, tmp_path: Path
+) -> None:
+    """To where it came from: a log of rows, and a typed log."""
+    write(tmp_path / "orders", [*orders(4), b"junk"])
+    pipeline.log("orders", Order, url=f"file:{tmp_path}/orders")
+    pipeline.log("all", Order)
+    pipeline.log("large", Order)
+    pipeline.log("small", str)
+    pipeline.stream(inputs="orders", outputs="all", id="s")(lambda orders: orders)
+    pipeline.stream(inputs="all", outputs=["large", "small"], each=True)(double)
+    finish(pipeline, spark)
+    for id_ in ("s", "double"):
+        path = pipeline.errors_directory(id_)
+        assert redrive(pipeline.graph, id_, path) == 1
+        assert redrive(pipeline.graph, id_, path) == 0
+    assert read(tmp_path / "orders")[4:] == [b"junk"] * 2
+    assert read_json(pipeline.directory("all"))[4] == {"number": 3, "tea": "Ceylon", "grams": 3}
+    finish(pipeline, spark)
+    assert [f.index for _, f in failures(pipeline.errors_directory("double"))] == [3, 4]
 
 
 def test_R80_an_aggregation_with_a_watermark_goes_on_after_a_restart(

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.sinks.files import Sink, sync, sync_all
+from pillarbox.pipeline.sinks.files import Sink
 from pillarbox.pipeline.step import Step
 from pillarbox.spark.place import local_directory
+from pillarbox.spark.table import deltalake
+from pillarbox.spark.table_files import sync, sync_all
 
 with extra("spark", "a sink into Delta tables"):
     from pyarrow import parquet
@@ -46,7 +48,7 @@ def _by_spark(url: str, options: dict[str, str]) -> Sink:
 
 
 def _by_files(path: str, options: dict[str, str]) -> Sink:
-    lake = _deltalake()
+    lake = deltalake()
 
     def write(batch: DataFrame, step: Step) -> None:
         schema = lake.Schema.from_json(batch.schema.json())
@@ -97,9 +99,3 @@ def _additions(path: str, part: str) -> list[Any]:
 
 def _writer(step: Step) -> str:
     return f"{step.processor}@{step.generation}"
-
-
-def _deltalake() -> Any:
-    with extra("delta", "a Delta table"):
-        import deltalake  # noqa: PLC0415 - behind an extra
-    return deltalake

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.step import Step
+from pillarbox.spark.table_files import sync, sync_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,18 +45,3 @@ def _files(path: str, kind: str, options: dict[str, str]) -> Sink:
                 shutil.rmtree(f"{path}/{name}", ignore_errors=True)
 
     return write
-
-
-def sync_all(directory: str) -> None:
-    """Have a directory and its files on disk."""
-    for name in os.listdir(directory):
-        sync(f"{directory}/{name}")
-    sync(directory)
-
-
-def sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,0 +1,71 @@
+"""Keeps the tables of a pipeline small in number of files. Runs by itself, and by hand.
+
+Only rows that every processor of the pipeline has read are moved into larger files, so a step
+that is run again sees the same files and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pillarbox.pipeline.graph import ERRORS_OF, Graph
+from pillarbox.pipeline.places import directory_of
+from pillarbox.pipeline.recovery import Last, last_maps
+from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table_compaction import compact
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+#: A processor looks after its outputs each time it has done so many steps.
+EVERY_STEPS = 100
+#: How long a file stays that is no longer part of a table: somebody may be reading it.
+KEPT_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done to one table."""
+
+    log: str
+    merged: int
+    removed: int
+    files: int
+
+
+def maintain(pipeline: Pipeline) -> list[Maintained]:
+    """Look after all tables of a pipeline, beside a run if there is one."""
+    last = last_maps(pipeline.places.backing)
+    tables = {log.name: directory_of(log.url) for log in pipeline.graph.logs}
+    for each in pipeline.graph.processors:
+        tables[f"{ERRORS_OF}{each.id}"] = pipeline.errors_directory(each.id)
+    known = {name: path for name, path in tables.items() if path is not None and is_table(path)}
+    return list(_maintained(pipeline.graph, known.items(), lambda id_: last.get(id_, Last())))
+
+
+def maintain_outputs(pipeline: Pipeline, processor_id: str, last: Callable[[str], Last]) -> None:
+    """Look after the tables that a processor writes."""
+    names = pipeline.graph.processor(processor_id).output_names
+    tables = [(name, pipeline.directory(name)) for name in names]
+    tables.append((f"{ERRORS_OF}{processor_id}", pipeline.errors_directory(processor_id)))
+    for _ in _maintained(pipeline.graph, tables, last):
+        pass
+
+
+def _maintained(
+    graph: Graph, tables: Iterable[tuple[str, str]], last: Callable[[str], Last]
+) -> Iterable[Maintained]:
+    for name, path in tables:
+        table = TableLog(path)
+        read = [_read_up_to(last(each.id), name) for each in graph.readers(name)]
+        merged = compact(table, min(read, default=table.end_index))
+        yield Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
+
+
+def _read_up_to(last: Last, name: str) -> int:
+    """The first row of an input that a processor may still read, or read again."""
+    if last.recovery is not None:
+        return last.recovery.inputs.get(name, (0, 0))[0] or 0
+    return last.reset.inputs.get(name, 0) if last.reset else 0

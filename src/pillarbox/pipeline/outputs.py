@@ -1,0 +1,138 @@
+"""The logs that a processor writes: Spark's tasks write files, the driver enters them.
+
+What an interrupted step left behind is in no table; the next run removes it. Files are on disk
+before they are entered, and all outputs of a step after its failures: a step that is in its
+outputs is done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pillarbox.pipeline.graph import ERRORS
+from pillarbox.pipeline.product import Made, Product, union
+from pillarbox.spark.steps import Step
+from pillarbox.spark.table import NewFile, TableLog
+from pillarbox.spark.table_files import sync, sync_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DATA = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Written(NewFile):
+    """A file that is in no table yet."""
+
+    #: Columns that have a null, or may have one.
+    with_nulls: frozenset[str] = frozenset()
+
+
+class Outputs:
+    """The tables of one processor: its outputs by their names, and its error log."""
+
+    def __init__(self, directories: Mapping[str, str], errors: str) -> None:
+        self._directories = {**directories, ERRORS: errors}
+        self._names = list(directories)
+        self._tables: dict[str, TableLog] = {}
+
+    def table(self, name: str) -> TableLog:
+        if name not in self._tables:
+            self._tables[name] = TableLog(self._directories[name])
+        return self._tables[name]
+
+    def next_indices(self) -> dict[str, int]:
+        """The first index of each output that is free."""
+        return {name: self._refreshed(name).end_index for name in self._names}
+
+    def _refreshed(self, name: str) -> TableLog:
+        table = self.table(name)
+        table.refresh()
+        return table
+
+    def claim(self, writer: str) -> dict[str, int]:
+        """Keep earlier runs from writing any more; the epoch to write with, by output."""
+        return {name: self.table(name).claim(writer) for name in self._directories}
+
+    def clear(self, writer: str) -> None:
+        """Remove what interrupted steps of a writer have left."""
+        for name, directory in self._directories.items():
+            known = {each.path.split("/")[-2] for each in self._refreshed(name).files()}
+            for entry in os.listdir(directory):
+                if entry.startswith(f"{writer},") and entry not in known:
+                    shutil.rmtree(f"{directory}/{entry}", ignore_errors=True)
+
+    def write(
+        self, product: Product, step: Step, epochs: Mapping[str, int], *, check: bool
+    ) -> None:
+        """Write what a step made; with `check`, what is there already is left out."""
+        names = [n for n in self._names if not (check and self._refreshed(n).holds(step))]
+        failed: list[DataFrame] = []
+        files: dict[str, list[Written]] = {}
+        for name in names:
+            files[name], lost = self._save(name, product.outputs[name], step)
+            failed += lost
+        if names:
+            self.write_failures([*failed, *product.failures()], step, epochs, check=check)
+        for name in names:
+            self.table(name).commit(files[name], step if check else None, epochs.get(name))
+
+    def write_failures(
+        self, failed: Sequence[DataFrame], step: Step, epochs: Mapping[str, int], *, check: bool
+    ) -> None:
+        if not failed or (check and self._refreshed(ERRORS).holds(step)):
+            return
+        files = self._written(ERRORS, union(failed), step)
+        if files:
+            self.table(ERRORS).commit(files, step if check else None, epochs.get(ERRORS))
+
+    def _save(self, name: str, made: Made, step: Step) -> tuple[list[Written], list[DataFrame]]:
+        """The files of an output, and the rows for the error log that it can't take.
+
+        Whether there are any, the files themselves tell.
+        """
+        files = self._written(name, made.rows, step)
+        suspect = any(made.required & each.with_nulls for each in files)
+        if not suspect or made.failed is None or made.good is None or made.failed.isEmpty():
+            return files, []
+        for part in {file.name.partition("/")[0] for file in files}:
+            shutil.rmtree(f"{self._directories[name]}/{part}")
+        return self._written(name, made.good, step), [made.failed]
+
+    def _written(self, name: str, rows: DataFrame, step: Step) -> list[Written]:
+        """Have Spark write rows into the table's directory; the files that have a row."""
+        directory = self._directories[name]
+        part = f"{step.processor},{step.batch_id}-{uuid.uuid4().hex}"
+        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.parquet(f"file:{directory}/{part}")
+        names = sorted(os.listdir(f"{directory}/{part}"))
+        files = [_look_at(directory, f"{part}/{each}") for each in names if each.endswith(_DATA)]
+        found = [each for each in files if each.count]
+        if found:
+            sync_all(f"{directory}/{part}")
+            sync(directory)
+        else:
+            shutil.rmtree(f"{directory}/{part}")
+        return found
+
+
+def _look_at(directory: str, name: str) -> Written:
+    """A file that Spark has written, by its footer."""
+    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+    path, nulls = f"{directory}/{name}", set()
+    metadata = parquet.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            known = column.statistics
+            if known is None or not known.has_null_count or known.null_count:
+                nulls.add(column.path_in_schema.partition(".")[0])
+    return Written(name, os.stat(path).st_size, metadata.num_rows, frozenset(nulls))

@@ -1,0 +1,88 @@
+"""What Spark's plan of a stream tells: which inputs it reads, and whether it keeps state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pillarbox.pipeline.graph import LogRef
+from pillarbox.pipeline.schema import shape_of
+
+INPUT = "input"  # an option of our own, to know an input again in Spark's plan
+_NODE = re.compile(r"^[ :+|-]*[~*]?(\w+)")
+#: Nodes of a plan that treat each row by itself. With any other, a stream is run as one.
+_ROW_BY_ROW = frozenset(
+    (
+        *("Project", "Filter", "SubqueryAlias", "Union", "Generate", "View", "ResolvedHint"),
+        *("StreamingRelation", "StreamingRelationV2", "Relation", "LocalRelation"),
+        *("OneRowRelation", "LogicalRDD", "LogicalRelation", "Range"),
+        *(
+            "Repartition",
+            "RepartitionByExpression",
+            "MapInArrow",
+            "PythonMapInArrow",
+            "MapInPandas",
+        ),
+    )
+)
+
+
+def probe(spark: Any, log: LogRef) -> DataFrame:
+    """A stream with the columns of an input, to see what a function makes of it."""
+    columns = [F.lit(None).cast(x.type).alias(x.name) for x in shape_of(log.body_type).columns]
+    metadata = [
+        F.col("value").alias("_index"),
+        F.col("timestamp").alias("_time"),
+    ]
+    rows: DataFrame = spark.readStream.format("rate").load().select(*columns, *metadata)
+    return rows.where(log.condition) if log.condition else rows
+
+
+def keeps_state(frames: Iterable[DataFrame]) -> bool:
+    """Whether the result of a step may depend on the steps before it.
+
+    A join with what does not stream is row by row; with two streams in the plan it may be one of
+    streams.
+    """
+    for frame in frames:
+        text = frame._jdf.queryExecution().analyzed().toString()
+        nodes = [match[1] for line in text.splitlines() if (match := _NODE.match(line))]
+        streams = sum(node.startswith("Streaming") for node in nodes)
+        allowed = _ROW_BY_ROW | {"Join"} if streams == 1 else _ROW_BY_ROW
+        if not allowed.issuperset(nodes):
+            return True
+    return False
+
+
+def used_columns(frames: Iterable[DataFrame], names: Iterable[str]) -> set[str]:
+    """Those of these columns of the inputs that a function makes use of, or rather more.
+
+    In the text of a plan a column is `name#id`; where an input defines it, `AS name#id`.
+    """
+    plans = [frame._jdf.queryExecution().analyzed() for frame in frames]
+    text = "\n".join(f"{plan.toString()}\n{plan.output().toString()}" for plan in plans)
+    return {
+        name
+        for name in names
+        if not name.isidentifier() or re.search(rf"(?<!AS )(?<!\w){name}#\d", text)
+    }
+
+
+def inputs_in_plan(rows: DataFrame) -> list[str | None]:
+    """The input that each source of a query reads, in the order of Spark's offsets.
+
+    Spark keeps an offset for each leaf of the plan, and an input that is used twice is two
+    leaves. A source that is none of ours has no name.
+    """
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    names: list[str | None] = []
+    for place in range(leaves.size()):
+        leaf = leaves.apply(place)
+        if leaf.isStreaming():
+            ours = leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == "pillarbox"
+            names.append(leaf.extraOptions().get(INPUT) if ours else None)
+    return names

@@ -1,0 +1,52 @@
+"""A body as a row of a typed log, and back, without Spark."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pillarbox.codec import codec_for
+from pillarbox.pipeline.schema import BODY, VARIANT, shape_of
+
+_KEPT = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
+
+
+def row_of(body: bytes, body_type: Any) -> dict[str, Any]:
+    """A body, as it would be in a row log, as the columns of a table."""
+    shape = shape_of(body_type)
+    value = codec_for(body_type).decode(body)
+    plain = msgspec.to_builtins(value, builtin_types=_KEPT) if shape.kind != "bytes" else value
+    columns = plain if shape.kind == "object" else {BODY: plain}
+    row = {}
+    for each in shape.columns:
+        found = columns.get(each.name)
+        if each.type == VARIANT:
+            found = msgspec.json.encode(found).decode()
+        elif VARIANT in each.type:
+            found = msgspec.json.encode({"v": found}).decode()
+        row[each.name] = found
+    return row
+
+
+def json_of(row: Mapping[str, Any]) -> bytes:
+    """A row of a table as a line for people: bytes that are no text in base64."""
+    return msgspec.json.encode({name: _plain(value) for name, value in row.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return str(value) if isinstance(value, uuid.UUID) else value

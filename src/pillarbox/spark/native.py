@@ -1,0 +1,81 @@
+"""The rows of a typed log between two indices, read by Spark's own Parquet reader.
+
+Which files that are, the table tells. A row's index is that of its file's first row and its
+place in the file, which Spark knows; nothing is computed that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pillarbox.spark.errors import DataLossError, OptionError
+from pillarbox.spark.place import local_directory
+from pillarbox.spark.table import INDEX, TIME, DataFile, TableLog, is_table
+
+#: With more, Spark lists them by a job; and the index of a row is looked up among so many.
+_FILES_AT_ONCE = 32
+_SCANS_MAX = 16
+
+
+def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
+    """A typed log as a DataFrame: its own columns, `_index` and `_time`."""
+    directory = local_directory(url)
+    if not is_table(directory):
+        raise OptionError(
+            f"there is no typed log in {directory}; a log of rows or a mailbox is read with"
+            " spark.read.format('pillarbox')"
+        )
+    table = TableLog(directory)
+    return read_rows(spark, table, StructType.fromJson(table.spark_schema), start, end)
+
+
+def read_rows(
+    spark: Any, table: TableLog, schema: StructType, start: int, end: int | None
+) -> DataFrame:
+    """Columns of a table as they are stored, `_index` and `_time`."""
+    until = table.end_index if end is None else end
+    if start < until and start < table.first_index:
+        raise DataLossError(table.path, start, table.first_index)
+    files = table.files(start, until)
+    size = max(_FILES_AT_ONCE, -(-len(files) // _SCANS_MAX))
+    parts = [
+        _read(spark, schema, files[at : at + size], start, until)
+        for at in range(0, len(files), size)
+    ]
+    return functools.reduce(DataFrame.union, parts) if parts else _nothing(spark, schema)
+
+
+def _read(
+    spark: Any, schema: StructType, files: Sequence[DataFile], start: int, end: int
+) -> DataFrame:
+    reader = spark.read.schema(schema).option("__globPaths__", "false")
+    rows = reader.parquet(*(f"file:{each.path}" for each in files))
+    index = _by_file(files, [F.lit(each.first) for each in files]) + F.col("_metadata.row_index")
+    when = _by_file(files, [F.lit(each.time) for each in files])
+    named = [F.col(f"`{name}`") for name in schema.fieldNames()]
+    found: DataFrame = rows.select(*named, index.alias(INDEX), when.alias(TIME))
+    if start <= files[0].first and files[-1].end <= end:
+        return found
+    return found.where((F.col(INDEX) >= start) & (F.col(INDEX) < end))
+
+
+def _by_file(files: Sequence[DataFile], values: Sequence[Column]) -> Column:
+    """The value of the file that a row is of."""
+    if len(files) == 1:
+        return values[0]
+    names = [F.lit(each.path.rpartition("/")[2]) for each in files]
+    pairs = [item for pair in zip(names, values, strict=True) for item in pair]
+    return F.element_at(F.create_map(*pairs), F.col("_metadata.file_name"))
+
+
+def _nothing(spark: Any, schema: StructType) -> DataFrame:
+    columns = [F.lit(None).cast(each.dataType).alias(each.name) for each in schema]
+    columns += [F.lit(None).cast("bigint").alias(INDEX), F.lit(None).cast("timestamp").alias(TIME)]
+    empty: DataFrame = spark.range(0).select(*columns)
+    return empty

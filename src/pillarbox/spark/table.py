@@ -1,0 +1,389 @@
+"""A typed log: a Delta table whose rows are numbered, and whose commits name the step they are.
+
+The files of a commit are numbered from the end of the table on: partition column `_first` has
+the index of a file's first row, `_time` the time of its commit. Each commit moves the number of
+a transaction to the new end of the table, so two writers can't number their rows alike: Delta
+refuses the later one, which looks again. Needs no Spark, and no Java.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pillarbox.closing import Closing
+from pillarbox.extras import extra
+from pillarbox.spark.errors import DivergedError, FencedError, SparkError
+from pillarbox.spark.steps import Step
+from pillarbox.spark.table_files import conformed, sync, sync_all
+
+FIRST, TIME = "_first", "_time"
+INDEX = "_index"
+_PARTITIONED = [FIRST, TIME]
+_END = "pillarbox.end"
+_META = "pillarbox."
+_LOG = "_delta_log"
+_ATTEMPTS = 100
+_CHECKPOINT_COMMITS = 100
+#: How long the table keeps single commits; what they did is kept in checkpoints.
+LOG_HOURS = 6
+_LOOKED_AT = (8, 128, 2048)  # commits that are searched for a step, newest first
+_EPOCH_OF = "pillarbox.epoch:"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A Parquet file in the directory of a table; its name is relative to that."""
+
+    name: str
+    size_bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the table, and the indices of its rows."""
+
+    path: str
+    first: int
+    count: int
+    size_bytes: int
+    time: datetime.datetime
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+def is_table(directory: str) -> bool:
+    """Whether there is a Delta table in the directory."""
+    return os.path.isdir(f"{directory}/{_LOG}")
+
+
+def create_table(
+    directory: str, schema: Any, *, columns: Sequence[str], log_hours: int = LOG_HOURS
+) -> None:
+    """Create an empty typed log; `schema` is Spark's schema of its rows as JSON."""
+    lake = deltalake()
+    fields = json.loads(schema)
+    for name, kind in ((FIRST, "long"), (TIME, "timestamp")):
+        fields["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
+    lake.DeltaTable.create(
+        directory,
+        lake.Schema.from_json(json.dumps(fields)),
+        mode="ignore",
+        partition_by=_PARTITIONED,
+        description=json.dumps(list(columns)),
+        configuration={
+            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
+            # Each look at the table lists the files of its commits.
+            "delta.logRetentionDuration": f"interval {log_hours} hours",
+        },
+    )
+    sync_all(f"{directory}/{_LOG}")
+    sync(directory)
+
+
+class TableLog(Closing):
+    """One typed log, as of the last `refresh`."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = directory
+        self._table = deltalake().DeltaTable(directory)
+        self._files: list[DataFile] | None = None
+
+    def refresh(self) -> None:
+        before = self._table.version()
+        self._table.update_incremental()
+        if self._table.version() != before:
+            self._files = None
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def end_index(self) -> int:
+        return int(self._table.transaction_version(_END) or 0)
+
+    @property
+    def first_index(self) -> int:
+        return self.files()[0].first if self.files() else self.end_index
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema of the rows, without the columns that number them."""
+        import pyarrow as pa  # noqa: PLC0415 - behind an extra
+
+        fields = pa.schema(self._table.schema().to_arrow())
+        return pa.schema([each for each in fields if each.name not in _PARTITIONED])
+
+    @property
+    def added_columns(self) -> set[str]:
+        """Columns that were added to the table later: older files lack them."""
+        created = json.loads(self._table.metadata().description or "[]")
+        return set(self.schema.names) - set(created)
+
+    @property
+    def spark_schema(self) -> dict[str, Any]:
+        """The schema of the rows as Spark has it in JSON."""
+        found: dict[str, Any] = json.loads(self._table.schema().to_json())
+        return found | {"fields": [x for x in found["fields"] if x["name"] not in _PARTITIONED]}
+
+    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Add columns, which are as Spark has them in JSON."""
+        schema = json.dumps({"type": "struct", "fields": list(fields)})
+        self._table.alter.add_columns(deltalake().Schema.from_json(schema).fields)
+        self.refresh()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def files(self, start: int = 0, end: int | None = None) -> list[DataFile]:
+        """The files that hold rows between two indices, in order."""
+        if self._files is None:
+            self._files = sorted(self._added(), key=lambda each: each.first)
+        low = bisect_right(self._files, start, key=lambda each: each.end)
+        high = bisect_left(self._files, self.end_index if end is None else end, key=_first)
+        return self._files[low:high]
+
+    def _added(self) -> Iterator[DataFile]:
+        import pyarrow as pa  # noqa: PLC0415 - behind an extra
+
+        added = pa.table(self._table.get_add_actions(flatten=True)).to_pydict()
+        names = ("path", f"partition.{FIRST}", "num_records", "size_bytes", f"partition.{TIME}")
+        for path, first, count, size, when in zip(*(added.get(n, ()) for n in names), strict=True):
+            if first is None or count is None:
+                raise SparkError(
+                    f"{self.path}/{path} was added to the table by somebody else, so its rows have"
+                    " no index; a log of a pipeline is written by the pipeline only. Restore the"
+                    " table to the version before"
+                )
+            yield DataFile(f"{self.path}/{path}", first, count, size, when)
+
+    def index_at_time(self, time_ns: int) -> int:
+        """The first row that was committed then or later."""
+        micros = time_ns / 1000
+        return next((f.first for f in self.files() if _micros(f.time) >= micros), self.end_index)
+
+    def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows between two indices, with their indices."""
+        from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+        until, schema = self.end_index if end is None else end, self.schema
+        for file in self.files(start, until):
+            index = file.first
+            for batch in parquet.ParquetFile(file.path).iter_batches():
+                for row in conformed(batch, schema).to_pylist():
+                    if start <= index < until:
+                        yield index, row
+                    index += 1
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def holds(self, step: Step) -> bool:
+        """Whether the step was committed; raises if it can't be one of this table's history."""
+        last = self._table.transaction_version(step.processor)
+        if last is None or last < step.batch_id - 1:
+            return False
+        found = self._step_of(step.processor, int(last))
+        if last == step.batch_id - 1:
+            follows = found is None or found["ends"] == json.dumps(step.starts)
+        else:
+            found = self._step_of(step.processor, step.batch_id)
+            if found is not None and found["hash"] == step.hash:
+                return True
+            follows = False
+        if follows:
+            return False
+        raise DivergedError(
+            f"{step.processor!r} has done step {last} into {self.path}, but its checkpoint is about"
+            f" to do step {step.batch_id} from {step.starts}: they are not of one history. Restore"
+            " the checkpoint, or reset the processor"
+        )
+
+    def holds_hash(self, writer: str, hash_: str) -> bool:
+        """Whether one of the newest steps of a writer has this hash."""
+        return any(each["hash"] == hash_ for each in self._steps(writer, _LOOKED_AT[1]))
+
+    def _step_of(self, writer: str, number: int) -> dict[str, str] | None:
+        for limit in _LOOKED_AT:
+            found = [x for x in self._steps(writer, limit) if x["step"] == str(number)]
+            if found or limit > self._table.version():
+                return found[0] if found else None
+        return None
+
+    def _steps(self, writer: str | None, limit: int) -> Iterator[dict[str, str]]:
+        for commit in self._table.history(limit):
+            name = commit.get(f"{_META}processor")
+            if name is not None and writer in (None, name):
+                yield {k.removeprefix(_META): v for k, v in commit.items() if k.startswith(_META)}
+
+    def last_steps(self) -> dict[str, dict[str, str]]:
+        """The newest step of each processor, as far as the newest commits tell."""
+        found: dict[str, dict[str, str]] = {}
+        for each in self._steps(None, _LOOKED_AT[1]):
+            found.setdefault(each["processor"], {k: each[k] for k in ("step", "hash")})
+        return found
+
+    def claim(self, writer: str) -> int:
+        """The next epoch of a writer: a run with an older one can't commit any more."""
+        for _ in range(_ATTEMPTS):
+            self.refresh()
+            epoch = self._epoch(writer) + 1
+            if self._try([], {}, {f"{_EPOCH_OF}{writer}": epoch}):
+                return epoch
+        raise FencedError(f"other runs keep claiming {self.path}; stop them")
+
+    def _epoch(self, writer: str) -> int:
+        return int(self._table.transaction_version(f"{_EPOCH_OF}{writer}") or 0)
+
+    def commit(self, files: Sequence[NewFile], step: Step | None, epoch: int | None = None) -> bool:
+        """Make files part of the table; False if the step was there.
+
+        They are on disk when this is called, and the commit is when it returns.
+        """
+        for _ in range(_ATTEMPTS):
+            if step is not None and self.holds(step):
+                return False
+            known: dict[str, int] = {}
+            if step is not None and epoch is not None:
+                if self._epoch(step.processor) > epoch:
+                    raise FencedError(
+                        f"a later run of {step.processor!r} has taken over {self.path}; this one"
+                        " must stop, and nothing that it does now is written"
+                    )
+                known[f"{_EPOCH_OF}{step.processor}"] = epoch
+            if step is not None:
+                known[step.processor] = step.batch_id
+            if self._try(files, _metadata(step), known):
+                return True
+            self.refresh()
+        raise SparkError(f"other writers keep committing to {self.path}; stop them")
+
+    def _try(
+        self, files: Sequence[NewFile], metadata: Mapping[str, str], known: Mapping[str, int]
+    ) -> bool:
+        """Add files at the end of the table."""
+        end, added = self.end_index, []
+        for file in files:
+            added.append(_addition(file, end, datetime.datetime.now(datetime.UTC), changes=True))
+            end += file.count
+        return self._enter(added, metadata, {_END: end, **known})
+
+    def _enter(
+        self, actions: Sequence[Any], metadata: Mapping[str, str], known: Mapping[str, int]
+    ) -> bool:
+        """Commit, and have it on disk; False if another one was quicker."""
+        lake = deltalake()
+        entered = [lake.Transaction(name, version) for name, version in known.items()]
+        properties = lake.CommitProperties(
+            custom_metadata=dict(metadata), max_commit_retries=1, app_transactions=entered
+        )
+        version = self._table.version() + 1
+        try:
+            self._table.create_write_transaction(
+                list(actions),
+                "append",
+                self._table.schema(),
+                partition_by=_PARTITIONED,
+                commit_properties=properties,
+                post_commithook_properties=lake.PostCommitHookProperties(False, False),
+            )
+        except lake.exceptions.CommitFailedError:
+            return False
+        sync(f"{self.path}/{_LOG}/{version:020}.json")
+        sync(f"{self.path}/{_LOG}")
+        self.refresh()
+        if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
+            self._table.create_checkpoint()
+            self._table.cleanup_metadata()
+        return True
+
+    def replace(self, old: Sequence[DataFile], new: NewFile) -> bool:
+        """Put one file in the place of some that follow one another; False if another writer
+        came in between."""
+        from deltalake.transaction import RemoveAction  # noqa: PLC0415 - behind an extra
+
+        now = time.time_ns() // 1_000_000
+        gone = [
+            RemoveAction(each.path.removeprefix(f"{self.path}/"), False, now, each.size_bytes)
+            for each in old
+        ]
+        added = _addition(new, old[0].first, old[-1].time, changes=False)
+        return self._enter([*gone, added], {}, {_END: self.end_index})
+
+    def vacuum(self, hours: int) -> int:
+        """Remove files from disk that are not part of the table for so long; how many."""
+        gone = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        self.refresh()
+        return len(gone)
+
+    def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
+        """Append rows that no step made, and move marks: numbers that the table keeps by name."""
+        import pyarrow as pa  # noqa: PLC0415 - behind an extra
+        from pyarrow import parquet  # noqa: PLC0415
+
+        name = f"{uuid.uuid4().hex}.parquet"
+        files = []
+        if rows:
+            parquet.write_table(
+                pa.Table.from_pylist(list(rows), self.schema), f"{self.path}/{name}"
+            )
+            sync(f"{self.path}/{name}")
+            sync(self.path)
+            files = [NewFile(name, os.stat(f"{self.path}/{name}").st_size, len(rows))]
+        while not self._try(files, {}, {f"{_META}{mark}": at for mark, at in marks.items()}):
+            self.refresh()
+
+    def mark(self, name: str) -> int:
+        """A number that the table keeps by name; 0 if there is none."""
+        return int(self._table.transaction_version(f"{_META}{name}") or 0)
+
+
+def _addition(file: NewFile, first: int, when: datetime.datetime, *, changes: bool) -> Any:
+    from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
+
+    values = {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
+    stats = json.dumps({"numRecords": file.count})
+    now = time.time_ns() // 1_000_000
+    return AddAction(file.name, file.size_bytes, values, now, changes, stats)
+
+
+def _metadata(step: Step | None) -> dict[str, str]:
+    if step is None:
+        return {}
+    writer, _, generation = step.processor.partition("@")
+    known = {
+        "processor": step.processor,
+        "id": writer,
+        "generation": generation or "0",
+        "step": str(step.batch_id),
+        "hash": step.hash,
+        "ends": json.dumps(step.ends),
+    }
+    return {f"{_META}{name}": value for name, value in known.items()}
+
+
+def _first(file: DataFile) -> int:
+    return file.first
+
+
+def _micros(when: datetime.datetime) -> float:
+    return when.timestamp() * 1e6
+
+
+def deltalake() -> Any:
+    with extra("spark", "a log of a pipeline"):
+        import deltalake  # noqa: PLC0415 - behind an extra
+        import deltalake.exceptions  # noqa: PLC0415
+    return deltalake

@@ -1,0 +1,92 @@
+"""Typed logs without Spark: numbering, compaction, and what many steps cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+from pillarbox.spark.steps import Input, Step
+from pillarbox.spark.table import TableLog, create_table
+from pillarbox.spark.table_compaction import FILES_MIN, compact
+
+FIELDS = [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, kind in (("number", "long"), ("tea", "string"))
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableLog:
+    path = str(tmp_path / "table")
+    create_table(path, json.dumps({"type": "struct", "fields": FIELDS}), columns=["number", "tea"])
+    return TableLog(path)
+
+
+def add(table: TableLog, *numbers: int) -> None:
+    table.append([{"number": n, "tea": f"tea {n}"} for n in numbers], {})
+
+
+def rows(table: TableLog) -> list[tuple[int, Any]]:
+    return [(index, row["number"]) for index, row in TableLog(table.path).rows()]
+
+
+def test_R70_compaction_keeps_rows_and_their_indices(table: TableLog) -> None:
+    for number in range(0, 80, 2):
+        add(table, number, number + 1)
+    before = rows(table)
+    assert compact(table, 2 * FILES_MIN - 1) == 0  # too few of them are whole before that
+    assert compact(table, 61) == 30
+    assert rows(table) == before == [(n, n) for n in range(80)]
+    assert len(table.files()) == 1 + 10
+    assert [index for index, _ in table.rows(17, 19)] == [17, 18]
+    add(table, 80)
+    assert rows(table)[-1] == (80, 80)
+    old = TableLog(table.path)
+    assert table.vacuum(0) == 30
+    assert rows(old) == rows(table)
+
+
+def test_R82_compaction_leaves_what_the_table_knows_of_steps(table: TableLog) -> None:
+    steps = [Step("s", n, (Input(str(n), str(n + 1)),), f"hash {n}") for n in range(40)]
+    for each in steps:
+        add(table, each.batch_id)
+        assert table.commit([], each)
+    assert compact(table, table.end_index) > 0
+    assert all(table.holds(each) for each in steps)
+    assert not table.commit([], steps[-1])
+    other = TableLog(table.path)
+    add(other, 99)
+    assert other.files()[-1].first == 40
+
+
+def test_R82_a_writer_beside_a_compaction_is_not_lost(table: TableLog) -> None:
+    for number in range(20):
+        add(table, number)
+    stale = TableLog(table.path)
+    stale.files()
+    add(table, 20)
+    assert compact(stale, 20) == 20  # it looks again first
+    add(table, 21)
+    assert rows(table) == [(n, n) for n in range(22)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_R88_soak_a_hundred_thousand_steps_keep_the_cost_of_a_step_flat(table: TableLog) -> None:
+    took = []
+    for number in range(100_000):
+        start = time.perf_counter()
+        add(table, number)
+        table.holds(Step("s", number, (Input(None, str(number)),), str(number)))
+        took.append(time.perf_counter() - start)
+        if number % 200 == 199:
+            compact(table, number - 50)
+    early, late = sorted(took[1000:3000]), sorted(took[-2000:])
+    assert late[1000] < 1.5 * early[1000]
+    assert len(TableLog(table.path).files()) < 1000

@@ -1,0 +1,65 @@
+"""What a plan tells: whether a stream keeps state, and which columns it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pillarbox.pipeline.graph import LogRef
+from pillarbox.pipeline.plan import keeps_state, probe, used_columns
+
+
+class Order(Struct):
+    number: int
+    tea: str
+    grams: int
+
+
+NAMES = {"number", "tea", "grams", "_index", "_time"}
+Function = Callable[[DataFrame], DataFrame]
+
+
+ROW_BY_ROW: dict[str, tuple[Function, set[str]]] = {
+    "where": (lambda rows: rows.where("grams > 5").select("tea"), {"grams", "tea"}),
+    "all": (lambda rows: rows, NAMES),
+    "explode": (lambda rows: rows.select(F.explode(F.split("tea", " ")).alias("word")), {"tea"}),
+    "union": (lambda rows: rows.select("tea").union(rows.select("tea")), {"tea"}),
+    "static join": (
+        lambda rows: rows.join(rows.sparkSession.range(3), rows.number == F.col("id")).select("id"),
+        {"number"},
+    ),
+}
+KEEPS_STATE: dict[str, tuple[Function, set[str]]] = {
+    "sum": (lambda rows: rows.groupBy("tea").sum("grams"), {"tea", "grams"}),
+    "count": (lambda rows: rows.groupBy().count(), set()),
+    "distinct": (lambda rows: rows.dropDuplicates(["tea"]), NAMES),
+    "watermark": (
+        lambda rows: rows.withWatermark("_time", "1 hour").select("tea"),
+        {"_time", "tea"},
+    ),
+    "self-join": (
+        lambda rows: rows.alias("a").join(rows.alias("b"), "number").select("a.tea", "b.grams"),
+        {"number", "tea", "grams"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*ROW_BY_ROW, *KEEPS_STATE])
+def test_R80_a_plan_tells_whether_state_is_kept_and_what_is_used(name: str, spark: Any) -> None:
+    function, used = (ROW_BY_ROW | KEEPS_STATE)[name]
+    made = function(probe(spark, LogRef("orders", "file:./orders", Order)))
+    assert keeps_state([made]) is (name in KEEPS_STATE)
+    assert used <= used_columns([made], NAMES)
+    if name in ("where", "sum", "count", "explode"):
+        assert used == used_columns([made], NAMES)
+
+
+def test_R80_a_condition_counts_as_use(spark: Any) -> None:
+    log = LogRef("orders", "file:./orders", Order).where("number > 3")
+    made = probe(spark, log).groupBy("tea").sum("grams")
+    assert used_columns([made], NAMES) == {"number", "tea", "grams"}
