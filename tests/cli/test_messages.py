@@ -108,9 +108,12 @@ def test_R39_dead_letters_are_seen_and_redriven(url: str) -> None:
     assert by_reason == {"redriven": 1}
     by_id = as_json(pillarbox("redrive", graves, seen[2]["id"], "--json"))
     assert by_id == {"redriven": 1}
+    missing = pillarbox("redrive", graves, "--to", "others")
+    assert (missing.returncode, "a queue that exists" in missing.stderr) == (1, True)
+    others = url.replace("orders", "others")
+    pillarbox("queue", "create", others)
     assert "1 message redriven" in pillarbox("redrive", graves, "--to", "others").stdout
     assert [each["body"] for each in lines(pillarbox("peek", url, "--json"))] == ["slow", "bad too"]
-    others = url.replace("orders", "others")
     assert [each["body"] for each in lines(pillarbox("peek", others, "--json"))] == ["bad"]
 
 

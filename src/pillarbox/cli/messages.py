@@ -58,7 +58,8 @@ def send(
     options: dict[str, Any] = {"delay_seconds": delay, "priority": priority, "group": group}
     if attribute:
         options["attributes"] = dict(key_and_value("--attribute", each) for each in attribute)
-    with _open_for(url, bodies) as box:
+    kind = bytes if any(isinstance(each, bytes) for each in bodies) else str
+    with open_box(url, kind, create=True) as box:
         ids: list[str] = []
         if deduplication_id is not None:
             ids.append(box.send(bodies[0], deduplication_id=deduplication_id, **options))
@@ -78,12 +79,6 @@ def _bodies(body: str, *, lines: bool) -> list[Any]:
         return [part.decode() for part in parts]
     except UnicodeDecodeError:
         return parts
-
-
-def _open_for(url: str, bodies: list[Any]) -> Mailbox[Any]:
-    options = {"create": True} if url.startswith("sqs") else {}  # other backends create it unasked
-    kind = bytes if any(isinstance(body, bytes) for body in bodies) else str
-    return open_box(url, kind, **options)
 
 
 def receive(
@@ -135,7 +130,9 @@ def redrive(
     ] = None,
     /,
     *,
-    to: Annotated[str | None, Parameter(help="Target queue (default: each source queue).")] = None,
+    to: Annotated[
+        str | None, Parameter(help="Existing target queue (default: each source).")
+    ] = None,
     reason: Annotated[str | None, Parameter(help="Only if the reason contains this.")] = None,
     json: Json = False,
 ) -> int:

@@ -124,9 +124,7 @@ def create(
         options["redelivery"] = redelivery
     if capacity is not None:
         options["capacity"] = capacity
-    if url.startswith("sqs"):
-        options["create"] = True
-    with open_box(url, **options):
+    with open_box(url, create=True, **options):
         pass
     return _print_queue(queue_at(url), "created", json=json)
 
