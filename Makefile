@@ -25,9 +25,10 @@ setup: $(READY) ## Create or refresh .venv (nothing to do when it is up to date)
 run: $(JAVA) ## Run the demo (ONCE=1: one round, then stop)
 	@$(PY) -m pillarbox.demo
 
-test: lint services $(DOCS) ## Lint, type-check, run the tests, build the docs; core must be covered whole
-	$(PY) -m coverage erase
+test: lint services $(DOCS) ## Lint, type-check, run the tests with coverage, build the docs
+	rm -f .coverage*
 	$(PY) tools/run_tests.py
+	$(PY) -m coverage report --data-file=.coverage-core --show-missing --fail-under=100
 	$(PY) -m coverage report
 	$(PY) -m mkdocs build --strict --quiet
 
@@ -80,7 +81,7 @@ lock: $(UV) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) --group lock --output-file requirements/lock.lock
 
 clean: ## Remove .venv and everything generated
-	rm -rf .venv .venv-interop .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+	rm -rf .venv .venv-interop .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
 		.ruff_cache build dist mutants site
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
