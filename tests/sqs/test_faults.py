@@ -14,6 +14,7 @@ from pillarbox import (
     MailboxError,
     MailboxFullError,
     SerializationError,
+    UnknownOutcomeError,
 )
 from pillarbox.mailbox.sqs import (
     BatchError,
@@ -42,7 +43,7 @@ AGAIN = {
 FOR_GOOD: dict[str, tuple[Any, type[MailboxError]]] = {
     "throttled": (AGAIN["throttled"], MailboxFullError),
     "unavailable": (AGAIN["unavailable"], MailboxConnectionError),
-    "a lost connection": (lost_request, MailboxConnectionError),
+    "a lost connection": (lost_request, UnknownOutcomeError),
 }
 
 AT_ONCE: dict[str, tuple[Any, type[MailboxError], str]] = {
@@ -72,7 +73,7 @@ def test_R22_what_is_not_over_soon_is_an_error(
     proxy.faults["SendMessage"] = [fault] * ATTEMPTS_MAX
     with pytest.raises(kind, match=box.name) as raised:
         box.send("a")
-    assert raised.value.retryable
+    assert raised.value.retryable is (kind is not UnknownOutcomeError)
     assert proxy.calls["SendMessage"] == ATTEMPTS_MAX
     assert list(box.receive()) == []
 
@@ -180,7 +181,8 @@ def test_R34_a_batch_that_breaks_half_way_says_what_was_sent(
     error = raised.value
     assert sorted(error.failed) == list(range(10, 20))
     assert sorted(error.sent) == [*range(10), *range(20, 25)]
-    assert error.retryable is True
+    assert isinstance(error.failed[10], UnknownOutcomeError)
+    assert error.retryable is False
 
 
 def test_R16_on_a_fifo_queue_nothing_overtakes_a_batch_that_failed(
@@ -225,7 +227,7 @@ def test_R6_an_acknowledgement_that_could_not_be_made_can_be_made_later(
     box.send("a")
     (message,) = box.receive()
     proxy.faults["DeleteMessage"] = [lost_request] * ATTEMPTS_MAX
-    with pytest.raises(MailboxConnectionError):
+    with pytest.raises(UnknownOutcomeError):
         message.acknowledge()
     assert message.acknowledge() is True
     assert message.acknowledge() is False

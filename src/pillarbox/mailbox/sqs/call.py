@@ -8,10 +8,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from pillarbox.core.errors import MailboxConnectionError, MailboxFullError
+from pillarbox.core.errors import (
+    MailboxConnectionError,
+    MailboxFullError,
+    UnknownOutcomeError,
+)
 from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.sqs.errors import LostAnswerError
 
 ATTEMPTS_MAX = 4
+_READS = ("get_", "list_", "receive_")  # what begins like this changes nothing that matters
 _PAUSE_SECONDS = 0.1  # before the second attempt; then doubled each time
 
 
@@ -42,12 +48,22 @@ Step = Call | Pause
 def ask(operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
     """Call SQS, and again after what may be over soon; its answer."""
     attempt = 0
+    doubtful = False
     while True:
         attempt += 1
+        call = Call(operation, params, owner)
         try:
-            return (yield Call(operation, params, owner))
-        except (MailboxConnectionError, MailboxFullError):
-            if attempt == ATTEMPTS_MAX:
+            return (yield call)
+        except (MailboxConnectionError, MailboxFullError) as error:
+            doubtful |= isinstance(error, LostAnswerError)
+            if attempt < ATTEMPTS_MAX:
+                pass
+            elif doubtful and not operation.startswith(_READS):
+                raise UnknownOutcomeError(
+                    f"{error}; queue {call.queue!r} may have been changed or not: look before "
+                    "you ask again"
+                ) from error
+            else:
                 raise
         yield pause(attempt, owner)
 

@@ -8,8 +8,10 @@ from typing import Any
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionClosedError,
     HTTPClientError,
     NoCredentialsError,
+    ReadTimeoutError,
 )
 from botocore.exceptions import (
     ConnectionError as EndpointError,
@@ -50,11 +52,16 @@ class UnsupportedOperationError(MailboxError):
     http_status = 400
 
 
+class LostAnswerError(MailboxConnectionError):
+    """SQS may have got the request, and its answer did not come. Verbs turn it into another."""
+
+
 class BatchError(MailboxError):
     """Some messages of a batch were taken and some were not.
 
     `sent` has the ids of those that were, `failed` the errors of those that were not, both by the
-    place in the batch. Send the failed ones again.
+    place in the batch. Send the failed ones again; one that failed by `UnknownOutcomeError` may
+    have been sent.
     """
 
     def __init__(
@@ -85,9 +92,11 @@ def from_botocore(error: Exception, operation: str, queue: str) -> MailboxError:
         return from_code(about.get("Code", ""), about.get("Message", ""), operation, queue, status)
     verb = _name_of(operation)
     if isinstance(error, HTTPClientError | EndpointError):
-        return MailboxConnectionError(
+        lost = isinstance(error, ReadTimeoutError | ConnectionClosedError)
+        kind = LostAnswerError if lost else MailboxConnectionError
+        return kind(
             f"SQS can't be reached for {verb} on queue {queue!r}: {error}; "
-            "see that the endpoint and the region are right and the network is up"
+            "check that the endpoint and the region are right and that the network is up"
         )
     if isinstance(error, NoCredentialsError):
         return MailboxError(
@@ -122,7 +131,7 @@ def from_code(
     if code in _UNKNOWN_VERB or status == 501:
         return UnsupportedOperationError(what)
     if code in _DENIED:
-        return MailboxError(f"{what}; see that the credentials are right and allow sqs:{verb}")
+        return MailboxError(f"{what}; check that the credentials are right and allow sqs:{verb}")
     if status >= 500:
         return MailboxConnectionError(what)
     return MailboxError(what)

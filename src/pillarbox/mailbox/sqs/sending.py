@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pillarbox.core.errors import MailboxConnectionError, MailboxError, MailboxFullError
+from pillarbox.core.errors import (
+    MailboxConnectionError,
+    MailboxError,
+    MailboxFullError,
+    UnknownOutcomeError,
+)
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import BatchError, from_code
@@ -32,7 +37,7 @@ def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[lis
             continue
         try:
             yield from _send_batch(queue, entries, batch, sent, failed)
-        except (MailboxConnectionError, MailboxFullError) as error:
+        except (MailboxConnectionError, MailboxFullError, UnknownOutcomeError) as error:
             if not sent:
                 raise
             failed.update((place, error) for place in batch if place not in sent)
