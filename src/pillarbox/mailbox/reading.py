@@ -6,14 +6,12 @@ lost: it is logged, and dead-lettered where there is a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import repeat
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.logger import logger
@@ -28,10 +26,9 @@ from pillarbox.mailbox.message import (
 )
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.verbs import user_attributes
 
 T = TypeVar("T")
-
-_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class Reader(Generic[T]):
@@ -107,7 +104,7 @@ class Reader(Generic[T]):
         noted = record.attributes
         return Details(
             enqueued_at=self._time(record.key << 1),
-            attributes=_plain(noted) if noted else _NO_ATTRIBUTES,
+            attributes=user_attributes(noted),
             priority=record.priority,
             group=lease.extra.group if lease.extra is not None else None,
             reply_to=noted.get(REPLY_TO) if noted else None,
@@ -127,9 +124,3 @@ class Reader(Generic[T]):
 
     def _time(self, nanoseconds: int) -> datetime:
         return as_datetime(nanoseconds + self._store.clock.epoch_ns)
-
-
-def _plain(attributes: dict[str, str]) -> Mapping[str, str]:
-    ours = limits.RESERVED_PREFIX
-    kept = {name: text for name, text in attributes.items() if not name.startswith(ours)}
-    return MappingProxyType(kept)

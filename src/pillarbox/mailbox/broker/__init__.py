@@ -26,14 +26,14 @@ __all__ = [
 
 def open_url(url: str, body_type: Any = Any, **options: Any) -> BrokerMailbox[Any]:
     """The mailbox that an http(s) URL names."""
-    place, name = split(url)
-    return BrokerMailbox(name, body_type, url=place, **options)
+    broker, name = split(url)
+    return BrokerMailbox(name, body_type, url=broker, **options)
 
 
 def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncBrokerMailbox[Any]:
     """`open_url` for asyncio."""
-    place, name = split(url)
-    return AsyncBrokerMailbox(name, body_type, url=place, **options)
+    broker, name = split(url)
+    return AsyncBrokerMailbox(name, body_type, url=broker, **options)
 
 
 def split(url: str) -> tuple[str, str]:

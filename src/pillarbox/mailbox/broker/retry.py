@@ -141,6 +141,4 @@ def results_of(answer: Answer, address: Address) -> list[Any]:
 
 
 def _no_broker(address: Address) -> MailboxError:
-    return MailboxError(
-        f"there is no Pillarbox broker at {address.origin}: see that the URL names one"
-    )
+    return MailboxError(f"there is no Pillarbox broker at {address.origin}: check the URL")

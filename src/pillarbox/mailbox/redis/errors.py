@@ -18,8 +18,8 @@ class RefusedError(MailboxError):
 
     def __init__(self, queue: str, text: str) -> None:
         super().__init__(
-            f"mailbox {queue!r}: Redis refused it ({text}): see that its keys are ours alone, and "
-            "that the server is Redis 7 or newer"
+            f"mailbox {queue!r}: Redis refused it ({text}): check that nothing else writes to its "
+            "keys, and that the server is Redis 7 or newer"
         )
         self.queue = queue
         self.text = text

@@ -23,7 +23,7 @@ class RedisMailbox(RemoteMailbox[T], Generic[T]):
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
 
-    Whoever opens the same name at the same place has the same queue. Options: `RedisOptions`.
+    Mailboxes of the same name on the same servers share one queue. Options: `RedisOptions`.
     """
 
     _verbs: RedisVerbs[T]

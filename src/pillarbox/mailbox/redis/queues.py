@@ -26,10 +26,10 @@ _QUEUE = re.compile(rb"\{queue:([\w.-]+)\}((?:_dlq)*):queue")
 
 
 def list_queues(url: str) -> list[str]:
-    """The URL of each queue at a place; of just one, if it is there, where the URL names it.
+    """The URLs of all queues on a server; if the URL names a queue, that one, if it exists.
 
-    A place is what stands before a queue's name: `redis://host`, `redis://host/2/` for database
-    2, `redis+sentinel://host/service/`.
+    A server is the part before the queue's name: `redis://host`, `redis://host/2/` for database 2,
+    `redis+sentinel://host/service/`.
     """
     parts = urlsplit(url)
     path, _, name = parts.path.rpartition("/")

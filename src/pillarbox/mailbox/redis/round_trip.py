@@ -83,6 +83,6 @@ class RoundTrip:
             raise NotReplicatedError(
                 f"mailbox {call.queue!r}: {confirmed} of {call.replicas} replicas confirmed within "
                 f"{call.replica_seconds:g} seconds; the master has it, and loses it if it fails "
-                "now: see that the replicas run, and use a deduplication_id if you send it again"
+                "now: check the replicas, and use a deduplication_id if you send it again"
             )
         return answer

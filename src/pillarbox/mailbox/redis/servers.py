@@ -1,7 +1,7 @@
-"""Which servers there are, and which of them has a queue: one server, a cluster, or sentinels.
+"""Which Redis servers there are, and which of them holds a queue: one, a cluster, or sentinels.
 
-A servers knows no I/O. A link asks one of the `seeds` the servers's `question` and lets it `learn`
-the answer; then `address` tells where a slot is, until something shows that it is there no more.
+No I/O happens here. A connection asks one of the `seeds` the `question` and passes the answer to
+`learn`. From then on `address` tells where a slot is, until an error shows that it has moved.
 """
 
 from __future__ import annotations

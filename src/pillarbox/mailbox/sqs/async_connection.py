@@ -88,8 +88,8 @@ class AsyncSQSConnection(AsyncConnection):
     async def _hand_back(self, queue_url: str, answer: Any) -> None:
         """The answer came as the receive was cancelled: others need not wait for the leases."""
         entries = [
-            {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
-            for place, each in enumerate(answer.get("Messages", []))
+            {"Id": str(position), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
+            for position, each in enumerate(answer.get("Messages", []))
         ]
         if entries:
             asked = {"QueueUrl": queue_url, "Entries": entries}

@@ -59,9 +59,9 @@ class LostAnswerError(MailboxConnectionError):
 class BatchError(MailboxError):
     """Some messages of a batch were taken and some were not.
 
-    `sent` has the ids of those that were, `failed` the errors of those that were not, both by the
-    place in the batch. Send the failed ones again; one that failed by `UnknownOutcomeError` may
-    have been sent.
+    `sent` has the ids of those that were, `failed` the errors of those that were not, both by
+    the position in the batch. Send the failed ones again; one that failed by
+    `UnknownOutcomeError` may have been sent.
     """
 
     def __init__(

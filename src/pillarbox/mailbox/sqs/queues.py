@@ -18,9 +18,9 @@ _PAGE = 1_000  # the most that SQS tells at once
 
 
 def list_queues(url: str) -> list[str]:
-    """The URL of each queue at a place; of just one, if it is there, where the URL names it.
+    """The URLs of all queues on a server; if the URL names a queue, that one, if it exists.
 
-    A place is what stands before a queue's name: `sqs://region`, `sqs+http://host:port`.
+    A server is the part before the queue's name: `sqs://region`, `sqs+http://host:port`.
     """
     parts = urlsplit(url)
     if parts.path.strip("/"):

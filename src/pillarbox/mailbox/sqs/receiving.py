@@ -179,9 +179,11 @@ def _ask(
         return set(deliveries)
     done: set[Delivery] = set()
     for start in range(0, len(entries), BATCH_MESSAGES_MAX):
-        places = range(start, min(start + BATCH_MESSAGES_MAX, len(entries)))
-        asked = {place: {"Id": str(place), **entries[place]} for place in places}
-        done |= {deliveries[place] for place in (yield from _ask_batch(queue, operation, asked))}
+        positions = range(start, min(start + BATCH_MESSAGES_MAX, len(entries)))
+        asked = {position: {"Id": str(position), **entries[position]} for position in positions}
+        done |= {
+            deliveries[position] for position in (yield from _ask_batch(queue, operation, asked))
+        }
     return done
 
 

@@ -33,28 +33,28 @@ def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[lis
     failed: dict[int, MailboxError] = {}
     for batch in _batches(entries):
         if failed and queue.fifo:  # what comes later must not overtake what failed
-            failed.update((place, _not_tried(queue)) for place in batch)
+            failed.update((position, _not_tried(queue)) for position in batch)
             continue
         try:
             yield from _send_batch(queue, entries, batch, sent, failed)
         except (MailboxConnectionError, MailboxFullError, UnknownOutcomeError) as error:
             if not sent:
                 raise
-            failed.update((place, error) for place in batch if place not in sent)
+            failed.update((position, error) for position in batch if position not in sent)
     if failed:
         raise BatchError(queue.name, sent, failed)
-    return [sent[place] for place in range(len(entries))]
+    return [sent[position] for position in range(len(entries))]
 
 
 def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
-    """The places of the messages that go together."""
+    """The positions of the messages that go together."""
     batch: list[int] = []
     total = 0
-    for place, (_, size) in enumerate(entries):
+    for position, (_, size) in enumerate(entries):
         if batch and (len(batch) == BATCH_MESSAGES_MAX or total + size > BATCH_BYTES_MAX):
             yield batch
             batch, total = [], 0
-        batch.append(place)
+        batch.append(position)
         total += size
     if batch:
         yield batch
@@ -69,7 +69,7 @@ def _send_batch(
 ) -> Verb[None]:
     left = batch
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        asked = [{"Id": str(place), **entries[place][0]} for place in left]
+        asked = [{"Id": str(position), **entries[position][0]} for position in left]
         answer = yield from queue.ask("send_message_batch", Entries=asked)
         for done in answer.get("Successful", []):
             sent[int(done["Id"])] = done["MessageId"]
@@ -80,8 +80,8 @@ def _send_batch(
         left = [int(each["Id"]) for each in refused if not each["SenderFault"]]
         if not left or attempt == ATTEMPTS_MAX:
             return
-        for place in left:
-            del failed[place]
+        for position in left:
+            del failed[position]
         yield pause(attempt)
 
 
