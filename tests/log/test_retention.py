@@ -107,3 +107,21 @@ def test_R73_compaction_in_a_loop_keeps_the_disk_bounded() -> None:
             log.append(b"z" * 700)
         log.truncate_before(log.end_index)
     assert disk.used_bytes() < 60_000
+
+
+def test_R73_a_segment_that_is_not_sealed_yet_is_not_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = open_log(new_disk(), segment_bytes=8192)
+    monkeypatch.setattr(log._writer.commit, "_call_thread", lambda: None)
+    log.append(b"x" * 1_000)
+    while len(log._catalog.segments) < 2:  # the next segment has begun, and nothing is written
+        log.submit([b"y" * 1_000], lazy=True)
+
+    log.truncate_before(log.next_index)
+    log.flush()
+
+    assert log.first_index == 0
+    assert log.get(0) == b"x" * 1_000
+    assert log.get(log.end_index - 1) == b"y" * 1_000
+    log.close()

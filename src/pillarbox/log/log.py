@@ -298,7 +298,8 @@ class Log(ReadableLog, Closing):
             while self._catalog.segments:
                 oldest = self._catalog.segments[0]
                 needed = self._last_with(oldest)
-                if needed is self._catalog.segments[-1] or needed.end_index > limit:
+                sealed = oldest.sealed and needed.sealed  # a full one is sealed with the next group
+                if not sealed or needed is self._catalog.segments[-1] or needed.end_index > limit:
                     break
                 self._catalog.drop_first()
                 self._reader.forget(oldest)
