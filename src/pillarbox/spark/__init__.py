@@ -5,9 +5,7 @@ one micro-batch does; its hash names it for ever (`read_step`), and the outputs 
 (`last_commit`). Needs `pip install 'pillarbox[spark]'`; importing this module needs nothing.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+import typing
 
 from pillarbox.spark.commits import StepCommit, claim, last_commit, step_commits
 from pillarbox.spark.enqueue import Progress, enqueue
@@ -22,11 +20,11 @@ from pillarbox.spark.errors import (
 from pillarbox.spark.session import register, session
 from pillarbox.spark.steps import Input, Step, make_durable, read_step
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
+def read(spark: typing.Any, url: str, *, start: int = 0, end: int | None = None) -> "DataFrame":
     """A typed log of a pipeline as a DataFrame: its columns, `_index` and `_time`."""
     from pillarbox.spark import native  # noqa: PLC0415 - behind an extra
 
