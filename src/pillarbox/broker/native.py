@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -19,11 +19,17 @@ from pillarbox.broker.access import Principal
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
+from pillarbox.broker.native_receive import (
+    AT_ONCE_MAX,
+    HEADERS,
+    MICROSECOND_NS,
+    NativeReceive,
+    response,
+)
 from pillarbox.broker.peek import PeekHandler
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import NATIVE
-from pillarbox.broker.translation import group_of
 from pillarbox.core import limits
 from pillarbox.core.errors import (
     InvalidParameterError,
@@ -43,14 +49,9 @@ from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.waiters import TaskWaiter
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
-
-_HEADERS = {"Content-Type": "application/msgpack"}
-_MICROSECOND_NS = 1_000
-_AT_ONCE_MAX = 100  # messages of a large batch that are told or settled before others go on
 
 
 class Native:
@@ -62,6 +63,7 @@ class Native:
         self._tokens = broker.tokens
         self._instance = secrets.token_hex(8)
         self._recent_answers = RecentAnswers(self._instance)
+        self._receiving = NativeReceive(broker, self._recent_answers, self._failed)
         self._peek_handler = PeekHandler(broker)
         self._history = History(broker.store)
         self.reply_queues = ReplyQueues(broker.store, broker.catalogue)
@@ -82,16 +84,16 @@ class Native:
             return Response(401, error.message.encode())
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             wrong = InvalidParameterError("request", f"{len(request.body):,} bytes", str(error))
-            return _response([self._failed(wrong)])
+            return response([self._failed(wrong)])
         try:
             last = self._recent_answers.recall(asked)
         except UnknownOutcomeError as error:
-            return _response([self._failed(error)] * len(asked.commands))
+            return response([self._failed(error)] * len(asked.commands))
         if last is None:
             return self._execute(asked, name, principal)
         if asked.number < last.number:
             return Response(409, b"this request is older than the last one of its channel")
-        return Response(200, last.body, _HEADERS, after=last.after, otherwise=self._unconfirmed)
+        return Response(200, last.body, HEADERS, after=last.after, otherwise=self._unconfirmed)
 
     def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
         first = asked.commands[0]
@@ -100,16 +102,17 @@ class Native:
         if len(asked.commands) == 1 and type(first) is wire.Receive:
             try:
                 self._check(first, name, principal)
-                return self._receive(asked, first, self._desk(name))
+                self.reply_queues.polled(name)
+                return self._receiving.answer(asked, first, self._desk(name))
             except (MailboxError, SqsError) as error:
-                return _response([self._failed(error)])
+                return response([self._failed(error)])
         if any(map(_is_long, asked.commands)):
             return self._slowly(asked, name, principal)
         results = [self._outcome(command, name, principal) for command in asked.commands]
-        response = self._broker.confirmed(_response(results))
-        response.otherwise = self._unconfirmed
-        self._recent_answers.keep(asked, response.body, response.after)
-        return response
+        answer = self._broker.confirmed(response(results))
+        answer.otherwise = self._unconfirmed
+        self._recent_answers.keep(asked, answer.body, answer.after)
+        return answer
 
     def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
         try:
@@ -132,9 +135,9 @@ class Native:
                 await self._broker.saved()
         except LogError as error:
             return self._unconfirmed(error)
-        response = _response(results)
-        self._recent_answers.keep(asked, response.body)
-        return response
+        answer = response(results)
+        self._recent_answers.keep(asked, answer.body)
+        return answer
 
     async def _long(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
         try:
@@ -156,8 +159,8 @@ class Native:
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
         """Very many handles: a few at a time."""
         answers: list[bool] = []
-        for at in range(0, len(command.handles), _AT_ONCE_MAX):
-            some = msgspec.structs.replace(command, handles=command.handles[at : at + _AT_ONCE_MAX])
+        for at in range(0, len(command.handles), AT_ONCE_MAX):
+            some = msgspec.structs.replace(command, handles=command.handles[at : at + AT_ONCE_MAX])
             answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
             await asyncio.sleep(0)
         return wire.Settled(answers)
@@ -167,9 +170,9 @@ class Native:
     ) -> Response:
         try:
             self._check(command, name, principal)
-            return _response([await self._history.answer(command, name)])
+            return response([await self._history.answer(command, name)])
         except (MailboxError, SqsError) as error:
-            return _response([self._failed(error)])
+            return response([self._failed(error)])
 
     def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
         """May whoever asks do this? Keys are given in the words of SQS's actions."""
@@ -188,7 +191,7 @@ class Native:
     def _unconfirmed(self, error: Exception) -> Response:
         """What was written could not be confirmed: the disk failed."""
         known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
-        return _response([self._failed(known)])
+        return response([self._failed(known)])
 
     def _desk(self, name: str) -> QueueSession:
         desk = self._store.desks.get(name)
@@ -199,127 +202,6 @@ class Native:
             error.instance = self._instance
             raise error
         return desk
-
-    # -- receiving ---------------------------------------------------------------------------
-
-    def _receive(self, asked: wire.Request, command: wire.Receive, desk: QueueSession) -> Answer:
-        timeout = command.timeout_us * _MICROSECOND_NS
-        self.reply_queues.polled(desk.queue.name)
-        leases = desk.receive(self._broker, command.count, timeout, 0)
-        if not leases and command.wait_us and not self._broker.closed:
-            return self._wait(asked, command, desk)
-        return self._delivery(asked, desk, leases)
-
-    async def _wait(
-        self, asked: wire.Request, command: wire.Receive, desk: QueueSession
-    ) -> Response:
-        try:
-            answer = self._delivery(asked, desk, await self._parked(command, desk))
-            return answer if isinstance(answer, Response) else await answer
-        except MailboxError as error:  # the disk failed: whoever waits must be told
-            return _response([self._failed(error)])
-
-    async def _parked(self, command: wire.Receive, desk: QueueSession) -> list[Lease]:
-        """Wait until there is something; a client that hangs up cancels this."""
-        clock = desk.store.clock
-        until = clock.now() + command.wait_us * _MICROSECOND_NS
-        waiter = TaskWaiter(self._broker, command.count, command.timeout_us * _MICROSECOND_NS)
-        cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
-        self._broker.metrics.parked += 1
-        try:
-            desk.enter(waiter)
-            await waiter.done
-            return desk.leave(waiter)
-        except BaseException:  # nobody will see what it was given
-            desk.give_up(waiter)
-            raise
-        finally:
-            cancel_alarm()
-            self._broker.metrics.parked -= 1
-
-    def _delivery(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Answer:
-        """What was leased, as far as it fits into one answer."""
-        try:
-            bodies = desk.bodies([lease.record for lease in leases[:_AT_ONCE_MAX]], wait=False)
-        except BlockingIOError:
-            return self._read(asked, desk, leases)
-        if len(leases) > _AT_ONCE_MAX:
-            return self._read(asked, desk, leases)
-        leases = self._fitting(desk, leases, bodies)
-        told = [self._told(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)]
-        return self._delivered(asked, desk, leases, told)
-
-    async def _read(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Response:
-        """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
-        told: list[wire.Delivery] = []
-        try:
-            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
-            leases = self._fitting(desk, leases, bodies)
-            for at in range(0, len(leases), _AT_ONCE_MAX):
-                end = at + _AT_ONCE_MAX
-                some = zip(leases[at:end], bodies[at:end], strict=False)
-                told += [self._told(desk, lease, body) for lease, body in some]
-                await asyncio.sleep(0)
-        except MailboxError as error:
-            self._unsent(asked, desk, leases)
-            return _response([self._failed(error)])
-        except BaseException:  # the client hung up
-            self._unsent(asked, desk, leases)
-            raise
-        return self._delivered(asked, desk, leases, told)
-
-    def _fitting(
-        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None]
-    ) -> list[Lease]:
-        """The leases whose bodies fit into one answer; the others go back to the front."""
-        room = wire.ANSWER_BYTES_MAX
-        for fit, body in enumerate(bodies):
-            room -= len(body or b"")
-            if room < 0 and fit:
-                desk.release(leases[fit:][::-1], to_front=True)
-                return leases[:fit]
-        return leases
-
-    def _delivered(
-        self,
-        asked: wire.Request,
-        desk: QueueSession,
-        leases: list[Lease],
-        told: list[wire.Delivery],
-    ) -> Response:
-        self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
-        response = _response([wire.Delivered(told)])
-        if leases:
-            self._broker.metrics.delivered(leases)
-            response.unsent = lambda: self._unsent(asked, desk, leases)
-            self._recent_answers.keep(asked, response.body)
-        return response
-
-    def _unsent(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> None:
-        self._recent_answers.forget(asked)
-        desk.release(leases[::-1], to_front=True)
-
-    def _told(self, desk: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
-        record, extra, store = lease.record, lease.extra, self._store
-        epoch, noted = store.clock.epoch_ns, record.attributes
-        died = None
-        if extra is not None and extra.death is not None:
-            death = extra.death
-            attempts = [
-                (a.leased_at + epoch, a.ended_at + epoch, a.outcome) for a in extra.attempts
-            ]
-            died = wire.Died(death.source, death.reason, death.died_at + epoch, attempts)
-        return wire.Delivery(
-            store.message_id(record.key),
-            store.handle(desk.queue, lease) if lease.leased_at else "",
-            body,
-            lease.number,
-            (record.key << 1) + epoch,
-            record.priority,
-            noted,
-            group_of(extra.group if extra is not None else None, noted),
-            died,
-        )
 
     # -- the other verbs ---------------------------------------------------------------------
 
@@ -333,7 +215,7 @@ class Native:
         extra: Callable[[], Extra] | None = None
         if group is not None or deduplication is not None:
             extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
-        delay = command.delay_us * _MICROSECOND_NS
+        delay = command.delay_us * MICROSECOND_NS
         desk, bodies = self._desk(name), command.bodies
         plain = noted is None and extra is None and not command.priority and not delay
         if plain and len(bodies) == 1 and desk.queue.settings.capacity is None:
@@ -363,7 +245,7 @@ class Native:
             if room < 0 and told:
                 break
             looked_at = Lease(record, deliveries, 0, 0, 0, record.extra)  # over before it began
-            told.append(self._told(desk, looked_at, body))
+            told.append(self._receiving.render(desk, looked_at, body))
         return wire.Delivered(told)
 
     async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
@@ -450,18 +332,14 @@ def _nowhere(name: str) -> Any:
     raise AssertionError("the broker answers nobody's messages")
 
 
-def _response(results: Sequence[wire.Result]) -> Response:
-    return Response(200, wire.encode(results), _HEADERS)
-
-
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
     wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, QueueSession.acknowledge),
     wire.Nack: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * _MICROSECOND_NS)
+        c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * MICROSECOND_NS)
     ),
     wire.Extend: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.extend(leases, c.timeout_us * _MICROSECOND_NS)
+        c.handles, q, lambda desk, leases: desk.extend(leases, c.timeout_us * MICROSECOND_NS)
     ),
     wire.Release: lambda n, c, q: n._settle(
         c.handles, q, lambda desk, leases: desk.release(leases, to_front=c.to_front)
@@ -484,5 +362,5 @@ _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
 def _is_long(command: wire.Command) -> bool:
     """Whether it may take more than a moment."""
     return type(command) in _LONG or (
-        isinstance(command, _BY_HANDLES) and len(command.handles) > _AT_ONCE_MAX
+        isinstance(command, _BY_HANDLES) and len(command.handles) > AT_ONCE_MAX
     )

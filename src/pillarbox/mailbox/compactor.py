@@ -86,10 +86,9 @@ class Compactor:
 
     def reclaim(self) -> bool:
         """After a refusal: wait for what is being reclaimed; whether there is room then."""
-        if not self._store.log.space.full:
-            return False
-        with self._passed:
-            self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
+        if self._store.log.space.full:  # else it has been reclaimed since
+            with self._passed:
+                self._passed.wait_for(lambda: not self._asked, _RECLAIM_SECONDS)
         return not self._store.log.space.full
 
     def look(self, expected: int) -> None:

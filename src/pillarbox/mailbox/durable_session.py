@@ -25,6 +25,7 @@ from pillarbox.core.events import (
     Sent,
 )
 from pillarbox.core.queue import Lease, Queue, Record
+from pillarbox.log import LogFullError
 from pillarbox.mailbox.location import INDEX_SHIFT, location
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
@@ -101,8 +102,9 @@ class DurableQueueSession(QueueSession):
     def send(self, *message: Any, **options: Any) -> Sequence[int]:
         try:
             return super().send(*message, **options)
-        except MailboxFullError:
-            if not self.store.reclaim():
+        except MailboxFullError as error:
+            disk_was_full = isinstance(error.__cause__, LogFullError)  # else the queue is
+            if not disk_was_full or not self.store.reclaim():
                 raise
         return super().send(*message, **options)
 

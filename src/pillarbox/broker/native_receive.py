@@ -1,0 +1,166 @@
+"""Receives through the private protocol: at once, or parked until there is something.
+
+What a client did not get because it hung up goes back to the front of the line, uncounted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.http import Answer, Response
+from pillarbox.broker.recent_answers import RecentAnswers
+from pillarbox.broker.translation import group_of
+from pillarbox.core.errors import MailboxError
+from pillarbox.core.queue import Lease
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.waiters import TaskWaiter
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+HEADERS = {"Content-Type": "application/msgpack"}
+MICROSECOND_NS = 1_000
+AT_ONCE_MAX = 100  # messages of a large batch that are rendered or settled before others go on
+
+
+def response(results: Sequence[wire.Result]) -> Response:
+    return Response(200, wire.encode(results), HEADERS)
+
+
+class NativeReceive:
+    """Answers the command `Receive`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        recent_answers: RecentAnswers,
+        failed: Callable[[MailboxError | SqsError], wire.Failed],
+    ) -> None:
+        self._broker = broker
+        self._recent_answers = recent_answers
+        self._failed = failed
+
+    def answer(self, asked: wire.Request, command: wire.Receive, desk: QueueSession) -> Answer:
+        timeout = command.timeout_us * MICROSECOND_NS
+        leases = desk.receive(self._broker, command.count, timeout, 0)
+        if not leases and command.wait_us and not self._broker.closed:
+            return self._wait(asked, command, desk)
+        return self._delivery(asked, desk, leases)
+
+    async def _wait(
+        self, asked: wire.Request, command: wire.Receive, desk: QueueSession
+    ) -> Response:
+        try:
+            answer = self._delivery(asked, desk, await self._parked(command, desk))
+            return answer if isinstance(answer, Response) else await answer
+        except MailboxError as error:  # the disk failed: whoever waits must be told
+            return response([self._failed(error)])
+
+    async def _parked(self, command: wire.Receive, desk: QueueSession) -> list[Lease]:
+        """Wait until there is something; a client that hangs up cancels this."""
+        clock = desk.store.clock
+        until = clock.now() + command.wait_us * MICROSECOND_NS
+        waiter = TaskWaiter(self._broker, command.count, command.timeout_us * MICROSECOND_NS)
+        cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
+        self._broker.metrics.parked += 1
+        try:
+            desk.enter(waiter)
+            await waiter.done
+            return desk.leave(waiter)
+        except BaseException:  # nobody will see what it was given
+            desk.give_up(waiter)
+            raise
+        finally:
+            cancel_alarm()
+            self._broker.metrics.parked -= 1
+
+    def _delivery(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Answer:
+        """What was leased, as far as it fits into one answer."""
+        try:
+            bodies = desk.bodies([lease.record for lease in leases[:AT_ONCE_MAX]], wait=False)
+        except BlockingIOError:
+            return self._read(asked, desk, leases)
+        if len(leases) > AT_ONCE_MAX:
+            return self._read(asked, desk, leases)
+        leases = self._fitting(desk, leases, bodies)
+        rendered = [
+            self.render(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)
+        ]
+        return self._delivered(asked, desk, leases, rendered)
+
+    async def _read(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Response:
+        """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
+        rendered: list[wire.Delivery] = []
+        try:
+            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
+            leases = self._fitting(desk, leases, bodies)
+            for at in range(0, len(leases), AT_ONCE_MAX):
+                end = at + AT_ONCE_MAX
+                some = zip(leases[at:end], bodies[at:end], strict=False)
+                rendered += [self.render(desk, lease, body) for lease, body in some]
+                await asyncio.sleep(0)
+        except MailboxError as error:
+            self._unsent(asked, desk, leases)
+            return response([self._failed(error)])
+        except BaseException:  # the client hung up
+            self._unsent(asked, desk, leases)
+            raise
+        return self._delivered(asked, desk, leases, rendered)
+
+    def _fitting(
+        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None]
+    ) -> list[Lease]:
+        """The leases whose bodies fit into one answer; the others go back to the front."""
+        room = wire.ANSWER_BYTES_MAX
+        for fit, body in enumerate(bodies):
+            room -= len(body or b"")
+            if room < 0 and fit:
+                desk.release(leases[fit:][::-1], to_front=True)
+                return leases[:fit]
+        return leases
+
+    def _delivered(
+        self,
+        asked: wire.Request,
+        desk: QueueSession,
+        leases: list[Lease],
+        rendered: list[wire.Delivery],
+    ) -> Response:
+        self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
+        answer = response([wire.Delivered(rendered)])
+        if leases:
+            self._broker.metrics.delivered(leases)
+            answer.unsent = lambda: self._unsent(asked, desk, leases)
+            self._recent_answers.keep(asked, answer.body)
+        return answer
+
+    def _unsent(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> None:
+        self._recent_answers.forget(asked)
+        desk.release(leases[::-1], to_front=True)
+
+    def render(self, desk: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
+        """One message as clients of the private protocol get it."""
+        record, extra, store = lease.record, lease.extra, self._broker.store
+        epoch, noted = store.clock.epoch_ns, record.attributes
+        died = None
+        if extra is not None and extra.death is not None:
+            death = extra.death
+            attempts = [
+                (a.leased_at + epoch, a.ended_at + epoch, a.outcome) for a in extra.attempts
+            ]
+            died = wire.Died(death.source, death.reason, death.died_at + epoch, attempts)
+        return wire.Delivery(
+            store.message_id(record.key),
+            store.handle(desk.queue, lease) if lease.leased_at else "",
+            body,
+            lease.number,
+            (record.key << 1) + epoch,
+            record.priority,
+            noted,
+            group_of(extra.group if extra is not None else None, noted),
+            died,
+        )
