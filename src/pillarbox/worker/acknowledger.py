@@ -94,11 +94,12 @@ class Acknowledger:
         while True:
             with self._lock:
                 batch, self._pending = self._pending, []
-                self._awake = bool(batch) or self._closing
+                closing = self._closing  # before which everything was put
+                self._awake = bool(batch) or closing
             if batch:
                 left = self._settle(batch)
                 pause = self._pause(left, pause) if left else _PAUSE_NS
-            elif self._closing:
+            elif closing:
                 return
             else:
                 self._gate.acquire()
