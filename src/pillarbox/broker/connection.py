@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
     def _read_on(self) -> None:
-        """Go on with requests while there is room for more, and the client reads its answers."""
+        """Start waiting requests, and read more, while the client reads its answers."""
         while self._backlog and not self._is_full():
             self._begin(*self._backlog.popleft())
             self.flush()

@@ -151,7 +151,7 @@ class Broker:
     async def in_slices(self, steps: Iterator[int]) -> int:
         """Do long work step by step, and let others go on between; confirmed when it returns.
 
-        While there are other requests it takes a break after each step: they come first.
+        Pauses after each step while other requests arrive, so that they come first.
         """
         total, requests = 0, self.http_server.requests
         for number, count in enumerate(steps, 1):

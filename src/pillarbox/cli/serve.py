@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _COLLECT_SECONDS: Final = 60.0
 _NEVER_BY_ITSELF: Final = 1_000_000_000
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
-_SWITCH_SECONDS: Final = 0.000_5  # the other threads may keep the event loop's waiting so long
+_SWITCH_SECONDS: Final = 0.000_5  # how long another thread may keep the event loop waiting
 
 app = command(
     "serve",
@@ -123,7 +123,7 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
         await broker.stop()
         output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
-    gc.freeze()  # what is there by now stays: no collection has to look through it
+    gc.freeze()  # exempt what was loaded at start-up from every collection
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
     collecting = asyncio.create_task(_collect_garbage())
     _announce(broker, json=json)
@@ -134,10 +134,10 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
 
 
 async def _collect_garbage() -> None:
-    """Collect the oldest generation for a thousandth of the time at most.
+    """Run full garbage collections, for at most a thousandth of the time.
 
-    That looks at every message in memory, and nobody is served meanwhile. Python would do it
-    many times a second while a queue grows; there is hardly anything to find.
+    A full collection visits every message in memory while no request is served. By itself,
+    Python would run several a second while a queue grows, and find hardly any garbage.
     """
     took = 0.0
     while True:

@@ -1,7 +1,7 @@
-"""A sorted line of messages, as long as it may be.
+"""A sorted line of messages, of any length.
 
-It is kept in parts, so that a message in the middle is near one end of its part: finding,
-inserting and removing one costs O(log n), and a few thousand moves of a pointer in C at most.
+A lane is a list of short deques. Finding, inserting or removing a message takes O(log n) steps,
+plus moving at most a few thousand pointers in C.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Lane(Generic[T]):
         tail.append(item)
 
     def grow(self) -> deque[T]:
-        """A new tail, for the old one is full."""
+        """Start a new tail when the old one is full."""
         if self.parts[-1]:  # else an interrupt left an empty one
             self.parts.append(deque())
         self.tail = self.parts[-1]
@@ -107,7 +107,7 @@ class Lane(Generic[T]):
         return item
 
     def advance(self) -> None:
-        """The next part is the head, for the head is empty."""
+        """Make the next part the head when the head is empty."""
         parts = self.parts
         while not parts[0] and len(parts) > 1:
             self.head = parts[1]
@@ -151,7 +151,7 @@ class Lane(Generic[T]):
         return part, bisect_left(part, position, key=self.position)
 
     def _number(self, position: Position) -> int:
-        """Whatever belongs after all others belongs into the last part."""
+        """The number of that part; what sorts after everything belongs in the last."""
         of, parts = self.position, self.parts
         return bisect_left(parts, position, 0, len(parts) - 1, key=lambda part: of(part[-1]))
 
