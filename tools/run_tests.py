@@ -53,27 +53,34 @@ def main() -> int:
     for share in shares().items():
         work.put(share)
     codes: dict[str, int] = {}
-    threads = [threading.Thread(target=_work, args=[work, codes]) for _ in range(AT_A_TIME)]
+    failures: list[str] = []
+    threads = [
+        threading.Thread(target=_work, args=[work, codes, failures]) for _ in range(AT_A_TIME)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for name, code in codes.items():
         print(f"{name}: {'passed' if code == 0 else f'FAILED with exit code {code}'}")
+    # Again and last: whoever sees only the end of a long output must see what failed.
+    print("".join(failures), end="")
     _combine()
     return int(len(codes) != len(SHARES) or any(codes.values()))
 
 
-def _work(work: queue.SimpleQueue[tuple[str, list[str]]], codes: dict[str, int]) -> None:
+def _work(
+    work: queue.SimpleQueue[tuple[str, list[str]]], codes: dict[str, int], failures: list[str]
+) -> None:
     while True:
         try:
             name, paths = work.get_nowait()
         except queue.Empty:
             return
-        codes[name] = _run(name, paths)
+        codes[name] = _run(name, paths, failures)
 
 
-def _run(name: str, paths: list[str]) -> int:
+def _run(name: str, paths: list[str], failures: list[str]) -> int:
     command = [sys.executable]
     if name in MEASURED:
         command += ["-m", "coverage", "run", f"--data-file=.coverage-{name}", *MEASURED[name]]
@@ -90,6 +97,8 @@ def _run(name: str, paths: list[str]) -> int:
     assert process.stdout is not None
     for line in process.stdout:
         print(f"{name:8} {time.monotonic() - started:5.0f}s | {line}", end="", flush=True)
+        if line.startswith(("FAILED ", "ERROR ")):
+            failures.append(line)
     return process.wait()
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from pillarbox import MailboxError, open_mailbox
+from pillarbox.broker.http import Response
 from pillarbox.log import RealDisk
 from pillarbox.mailbox.broker import wire
 from pillarbox.testing import FakeClock
@@ -259,3 +261,32 @@ def test_R58_a_move_task_that_can_not_be_confirmed_fails(
         (task,) = url.broker.moves.of("dead")
         until(lambda: task.status == "FAILED", "the task is over")
         assert task.failure
+
+
+def test_R58_long_work_is_confirmed_when_it_is_over(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other requests, which are answered between its steps, take nothing from what it wrote."""
+    fdatasync, gate = RealDisk.fdatasync, threading.Event()
+
+    def slow(self: RealDisk, handle: int) -> None:
+        gate.wait(30)
+        fdatasync(self, handle)
+
+    with running_broker(store, "fsync") as url, open_mailbox(f"{url}/orders", bytes) as box:
+        box.send(b"x")
+        broker, orders = url.broker, url.broker.store.desks["orders"]
+        (record,), _ = orders.glance(1)
+        monkeypatch.setattr(RealDisk, "fdatasync", slow)
+
+        def steps() -> Iterator[int]:
+            yield orders.remove([record.key])
+            broker.confirmed(Response(200, b""))  # as for any other request
+            yield 0
+
+        work = asyncio.run_coroutine_threadsafe(broker.in_slices(steps()), url.loop)
+        until(lambda: not orders.counts()[0], "it is deleted")
+        with pytest.raises(TimeoutError):
+            work.result(0.2)
+        gate.set()
+        assert work.result(30) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -22,10 +22,12 @@ from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.native_receive import (
     AT_ONCE_MAX,
     HEADERS,
+    LARGE_BATCH,
     MICROSECOND_NS,
     NativeReceive,
     response,
 )
+from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.peek import PeekHandler
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
@@ -146,6 +148,8 @@ class Native:
                 return await self._survey(principal)
             if isinstance(command, wire.Peek):
                 return await asyncio.to_thread(self._peek, command, name)
+            if isinstance(command, wire.Send):
+                return await self._send_many(command, name)
             if isinstance(command, _BY_HANDLES):
                 return await self._settle_all(command, name)
             if isinstance(command, wire.Redrive):
@@ -158,11 +162,11 @@ class Native:
 
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
         """Very many handles: a few at a time."""
-        answers: list[bool] = []
+        answers, pauses = list[bool](), Pauses(self._broker.http_server)
         for at in range(0, len(command.handles), AT_ONCE_MAX):
             some = msgspec.structs.replace(command, handles=command.handles[at : at + AT_ONCE_MAX])
             answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
-            await asyncio.sleep(0)
+            await pauses.pause()
         return wire.Settled(answers)
 
     async def _recall(
@@ -206,6 +210,18 @@ class Native:
     # -- the other verbs ---------------------------------------------------------------------
 
     def _send(self, command: wire.Send, name: str) -> wire.Result:
+        return wire.Sent(self._store.message_ids(self._send_all(command, name)))
+
+    async def _send_many(self, command: wire.Send, name: str) -> wire.Result:
+        """A large batch: one step, whose answer is made a little at a time."""
+        keys = self._send_all(command, name)
+        ids, pauses = list[str](), Pauses(self._broker.http_server)
+        for at in range(0, len(keys), AT_ONCE_MAX):
+            await pauses.pause()
+            ids += self._store.message_ids(keys[at : at + AT_ONCE_MAX])
+        return wire.Sent(ids)
+
+    def _send_all(self, command: wire.Send, name: str) -> Sequence[int]:
         noted = command.attributes
         if noted is not None:
             limits.attributes(noted)
@@ -219,9 +235,8 @@ class Native:
         desk, bodies = self._desk(name), command.bodies
         plain = noted is None and extra is None and not command.priority and not delay
         if plain and len(bodies) == 1 and desk.queue.settings.capacity is None:
-            return wire.Sent([self._store.message_id(desk.send_one(bodies[0]))])
-        keys = desk.send(bodies, command.priority, delay, noted, extra)
-        return wire.Sent(self._store.message_ids(keys))
+            return (desk.send_one(bodies[0]),)
+        return desk.send(bodies, command.priority, delay, noted, extra)
 
     def _settle(
         self, handles: list[str], name: str, verb: Callable[[QueueSession, list[Lease]], list[bool]]
@@ -361,6 +376,8 @@ _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
 
 def _is_long(command: wire.Command) -> bool:
     """Whether it may take more than a moment."""
-    return type(command) in _LONG or (
-        isinstance(command, _BY_HANDLES) and len(command.handles) > AT_ONCE_MAX
-    )
+    if isinstance(command, wire.Send):
+        return len(command.bodies) > LARGE_BATCH
+    if isinstance(command, _BY_HANDLES):
+        return len(command.handles) > LARGE_BATCH
+    return type(command) in _LONG

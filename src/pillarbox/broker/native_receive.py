@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Response
+from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.translation import group_of
 from pillarbox.core.errors import MailboxError
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 HEADERS = {"Content-Type": "application/msgpack"}
 MICROSECOND_NS = 1_000
-AT_ONCE_MAX = 100  # messages of a large batch that are rendered or settled before others go on
+LARGE_BATCH = 100  # messages; others need not wait until a larger one is done
+AT_ONCE_MAX = 50  # messages of a large batch that are worked on before others go on
 
 
 def response(results: Sequence[wire.Result]) -> Response:
@@ -45,17 +47,22 @@ class NativeReceive:
         self._failed = failed
 
     def answer(self, asked: wire.Request, command: wire.Receive, desk: QueueSession) -> Answer:
-        timeout = command.timeout_us * MICROSECOND_NS
-        leases = desk.receive(self._broker, command.count, timeout, 0)
+        leases = self._lease(command, desk, 0)
         if not leases and command.wait_us and not self._broker.closed:
             return self._wait(asked, command, desk)
-        return self._delivery(asked, desk, leases)
+        return self._delivery(asked, command, desk, leases)
+
+    def _lease(self, command: wire.Receive, desk: QueueSession, have: int) -> list[Lease]:
+        """What was asked for, or the next few of it."""
+        count = _at_once(command.count - have)
+        return desk.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
 
     async def _wait(
         self, asked: wire.Request, command: wire.Receive, desk: QueueSession
     ) -> Response:
         try:
-            answer = self._delivery(asked, desk, await self._parked(command, desk))
+            leases = await self._parked(command, desk)
+            answer = self._delivery(asked, command, desk, leases)
             return answer if isinstance(answer, Response) else await answer
         except MailboxError as error:  # the disk failed: whoever waits must be told
             return response([self._failed(error)])
@@ -64,7 +71,8 @@ class NativeReceive:
         """Wait until there is something; a client that hangs up cancels this."""
         clock = desk.store.clock
         until = clock.now() + command.wait_us * MICROSECOND_NS
-        waiter = TaskWaiter(self._broker, command.count, command.timeout_us * MICROSECOND_NS)
+        count = _at_once(command.count)
+        waiter = TaskWaiter(self._broker, count, command.timeout_us * MICROSECOND_NS)
         cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
         self._broker.metrics.parked += 1
         try:
@@ -78,31 +86,38 @@ class NativeReceive:
             cancel_alarm()
             self._broker.metrics.parked -= 1
 
-    def _delivery(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Answer:
+    def _delivery(
+        self, asked: wire.Request, command: wire.Receive, desk: QueueSession, leases: list[Lease]
+    ) -> Answer:
         """What was leased, as far as it fits into one answer."""
+        if AT_ONCE_MAX == len(leases) < command.count:
+            return self._read(asked, command, desk, leases)
         try:
-            bodies = desk.bodies([lease.record for lease in leases[:AT_ONCE_MAX]], wait=False)
+            bodies = desk.bodies([lease.record for lease in leases], wait=False)
         except BlockingIOError:
-            return self._read(asked, desk, leases)
-        if len(leases) > AT_ONCE_MAX:
-            return self._read(asked, desk, leases)
-        leases = self._fitting(desk, leases, bodies)
-        rendered = [
-            self.render(desk, lease, body) for lease, body in zip(leases, bodies, strict=False)
-        ]
-        return self._delivered(asked, desk, leases, rendered)
+            return self._read(asked, command, desk, leases)
+        rendered, _ = self._render_some(desk, leases, bodies, wire.ANSWER_BYTES_MAX)
+        return self._delivered(asked, desk, leases[: len(rendered)], rendered)
 
-    async def _read(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> Response:
+    async def _read(
+        self, asked: wire.Request, command: wire.Receive, desk: QueueSession, some: list[Lease]
+    ) -> Response:
         """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
+        room = wire.ANSWER_BYTES_MAX
+        leases: list[Lease] = []
         rendered: list[wire.Delivery] = []
+        pauses = Pauses(self._broker.http_server)
         try:
-            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
-            leases = self._fitting(desk, leases, bodies)
-            for at in range(0, len(leases), AT_ONCE_MAX):
-                end = at + AT_ONCE_MAX
-                some = zip(leases[at:end], bodies[at:end], strict=False)
-                rendered += [self.render(desk, lease, body) for lease, body in some]
-                await asyncio.sleep(0)
+            while some:
+                leases += some
+                bodies = await self._bodies(desk, some)
+                told, room = self._render_some(desk, some, bodies, room)
+                rendered += told
+                del leases[len(rendered) :]
+                if len(told) < len(some) or len(rendered) == command.count:
+                    break
+                await pauses.pause()
+                some = self._lease(command, desk, len(rendered))
         except MailboxError as error:
             self._unsent(asked, desk, leases)
             return response([self._failed(error)])
@@ -111,17 +126,30 @@ class NativeReceive:
             raise
         return self._delivered(asked, desk, leases, rendered)
 
-    def _fitting(
-        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None]
-    ) -> list[Lease]:
-        """The leases whose bodies fit into one answer; the others go back to the front."""
-        room = wire.ANSWER_BYTES_MAX
-        for fit, body in enumerate(bodies):
-            room -= len(body or b"")
-            if room < 0 and fit:
+    async def _bodies(self, desk: QueueSession, leases: list[Lease]) -> list[bytes | None]:
+        records = [lease.record for lease in leases]
+        try:
+            return desk.bodies(records, wait=False)
+        except BlockingIOError:
+            return await asyncio.to_thread(desk.bodies, records)
+
+    def _render_some(
+        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None], room: int
+    ) -> tuple[list[wire.Delivery], int]:
+        """Messages that fit into so many bytes, one at least in all; others go back to the front.
+
+        And how many bytes are left.
+        """
+        rendered: list[wire.Delivery] = []
+        for fit, (lease, body) in enumerate(zip(leases, bodies, strict=True)):
+            size = len(body or b"")
+            if size > room and (rendered or room < wire.ANSWER_BYTES_MAX):
                 desk.release(leases[fit:][::-1], to_front=True)
-                return leases[:fit]
-        return leases
+                break
+            room -= size
+            rendered.append(self.render(desk, lease, body))
+        self._broker.metrics.delivered(leases[: len(rendered)])
+        return rendered, room
 
     def _delivered(
         self,
@@ -133,7 +161,6 @@ class NativeReceive:
         self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
         answer = response([wire.Delivered(rendered)])
         if leases:
-            self._broker.metrics.delivered(leases)
             answer.unsent = lambda: self._unsent(asked, desk, leases)
             self._recent_answers.keep(asked, answer.body)
         return answer
@@ -164,3 +191,8 @@ class NativeReceive:
             group_of(extra.group if extra is not None else None, noted),
             died,
         )
+
+
+def _at_once(count: int) -> int:
+    """How many of so many messages are leased in one step."""
+    return count if count <= LARGE_BATCH else AT_ONCE_MAX

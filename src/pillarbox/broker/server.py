@@ -28,6 +28,7 @@ from pillarbox.broker.http_server import HttpServer
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
 from pillarbox.broker.native import Native
+from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.rights import Rights
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
@@ -41,7 +42,6 @@ from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
-_BREAK_SECONDS: Final = 0.001
 _STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
 
 
@@ -142,26 +142,23 @@ class Broker:
             self.written.append(self.store.written)
 
     async def saved(self) -> None:
-        """Return once what was written since the last answer is confirmed."""
-        if self.written:
-            ticket = self.written[-1]
-            self.written.clear()
-            await ticket
+        """Return once everything that was written so far is confirmed.
+
+        Other requests come and go while long work is done, and take from `written`, so that
+        does not say what the work has written.
+        """
+        self.written.clear()
+        if isinstance(self.store, DurableStore):
+            await self.store.written
 
     async def in_slices(self, steps: Iterator[int]) -> int:
-        """Do long work step by step, and let others go on between; confirmed when it returns.
-
-        Pauses after each step while other requests arrive, so that they come first.
-        """
-        total, requests = 0, self.http_server.requests
+        """Do long work step by step, and let others go on between; confirmed when it returns."""
+        total, pauses = 0, Pauses(self.http_server)
         for number, count in enumerate(steps, 1):
             total += count
             if number % _STEPS_UNCONFIRMED_MAX == 0:
                 await self.saved()
-            await asyncio.sleep(0)
-            if requests != self.http_server.requests:
-                requests = self.http_server.requests
-                await asyncio.sleep(_BREAK_SECONDS)
+            await pauses.pause()
         await self.saved()
         return total
 

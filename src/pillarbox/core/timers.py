@@ -6,9 +6,9 @@ majority, so that removing is O(1) and the heap is never more than twice what li
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice, takewhile
+from itertools import islice, repeat, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ _SLACK = 64  # stale entries that are never worth a sweep
 class Timers:
     """At most one time for each record."""
 
-    __slots__ = ("_heap", "_live")
+    __slots__ = ("_heap", "_latest", "_live")
 
     def __init__(self) -> None:
         self._live: dict[int, Entry] = {}
         self._heap: list[Entry] = []
+        self._latest = -1  # no entry has a later time
 
     def __len__(self) -> int:
         return len(self._live)
@@ -54,13 +55,19 @@ class Timers:
         entry = (at, record.key, record)
         self._live[record.key] = entry
         heappush(self._heap, entry)
+        self._latest = max(self._latest, at)
 
-    def add_all(self, at: int, records: Iterable[Record]) -> None:
-        entries = [(at, record.key, record) for record in records]
-        self._live.update((entry[1], entry) for entry in entries)
-        heap = self._heap
-        for entry in entries:
-            heappush(heap, entry)
+    def add_all(self, at: int, records: Sequence[Record]) -> None:
+        """Give records, in the order of their keys, one time."""
+        keys = [record.key for record in records]
+        entries = list(zip(repeat(at), keys, records, strict=False))
+        self._live.update(zip(keys, entries, strict=True))
+        if at > self._latest:  # what sorts last can be added to a heap as it is
+            self._latest = at
+            self._heap += entries
+        else:
+            for entry in entries:
+                heappush(self._heap, entry)
 
     def remove(self, key: int) -> None:
         del self._live[key]
@@ -75,7 +82,7 @@ class Timers:
         for at, key, record in self:
             if key not in gone:
                 fresh.add(at, record)
-        self._live, self._heap = fresh._live, fresh._heap
+        self._live, self._heap, self._latest = fresh._live, fresh._heap, fresh._latest
 
     def find(self, key: int) -> Record | None:
         entry = self._live.get(key)
