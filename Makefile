@@ -32,13 +32,18 @@ test: lint services $(DOCS) ## Lint, type-check, run the tests with coverage, bu
 	$(PY) -m coverage report
 	$(PY) -m mkdocs build --strict --quiet
 
-services: $(READY) $(JAVA) ## Install what the tests need beside Python: Redis and Chromium (apt, as root)
+services: $(READY) $(JAVA) ## Install what the tests need beside Python: Redis, PostgreSQL, Chromium (apt, as root)
 	@missing=; for program in redis-server chromium; do \
 		command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+		missing="$$missing postgresql"; }; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 		echo "The tests need$$missing: please install that first"; exit 1; fi; \
 	echo "Installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	if [ ! -e /etc/postgresql-common/createcluster.conf ]; then \
+		mkdir -p /etc/postgresql-common; \
+		echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf; fi; \
 	apt-get -qq update && apt-get -qq install --yes $$missing >/dev/null
 
 bench: $(PEERS) ## Run the benchmarks (ARGS=--quick: a smoke test)

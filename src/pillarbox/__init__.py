@@ -39,6 +39,7 @@ if typing.TYPE_CHECKING:
         Message,
         Undecodable,
     )
+    from pillarbox.mailbox.postgres import AsyncPostgresMailbox, PostgresMailbox
     from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
     from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox
     from pillarbox.mailbox.request import RequestClient
@@ -55,6 +56,7 @@ __all__ = [
     "AsyncInMemoryMailbox",
     "AsyncMailbox",
     "AsyncMessage",
+    "AsyncPostgresMailbox",
     "AsyncRedisMailbox",
     "AsyncRequestClient",
     "AsyncSQSMailbox",
@@ -78,6 +80,7 @@ __all__ = [
     "Message",
     "MessageBus",
     "Pipeline",
+    "PostgresMailbox",
     "ReceiptHandleExpiredError",
     "RedisMailbox",
     "ReentrantCallError",
@@ -102,6 +105,7 @@ _HOMES = {
     "AsyncInMemoryMailbox": "pillarbox.mailbox.memory",
     "AsyncMailbox": "pillarbox.mailbox.protocol",
     "AsyncMessage": "pillarbox.mailbox.message",
+    "AsyncPostgresMailbox": "pillarbox.mailbox.postgres",
     "AsyncRedisMailbox": "pillarbox.mailbox.redis",
     "AsyncRequestClient": "pillarbox.mailbox.async_request",
     "AsyncSQSMailbox": "pillarbox.mailbox.sqs",
@@ -125,6 +129,7 @@ _HOMES = {
     "Message": "pillarbox.mailbox.message",
     "MessageBus": "pillarbox.bus",
     "Pipeline": "pillarbox.pipeline",
+    "PostgresMailbox": "pillarbox.mailbox.postgres",
     "ReceiptHandleExpiredError": "pillarbox.core.errors",
     "RedisMailbox": "pillarbox.mailbox.redis",
     "ReentrantCallError": "pillarbox.core.errors",

@@ -49,7 +49,7 @@ MODULES = sorted(
 )
 VERBS = sorted(name for name in vars(Mailbox) if not name.startswith("_"))
 MEMBERS = [*VERBS, "__enter__", "__exit__"]
-HEAVY = ["boto3", "hypothesis", "pyarrow", "pydantic", "pyspark", "pytest", "redis"]
+HEAVY = ["boto3", "hypothesis", "psycopg", "pyarrow", "pydantic", "pyspark", "pytest", "redis"]
 
 every_module = pytest.mark.parametrize("name", MODULES)
 public_module = pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)

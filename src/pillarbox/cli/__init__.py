@@ -24,6 +24,7 @@ from pillarbox.cli import (
     mcp,
     messages,
     pipeline,
+    postgres,
     queue,
     report,
     serve,
@@ -47,7 +48,8 @@ app = command(
 app.version = f"pillarbox {__version__}"
 messages.register(app)
 for module in (
-    queue, top, log, serve, worker, mcp, pipeline, report, dashboard, doctor, bench, completion
+    queue, top, log, serve, worker, mcp, pipeline, postgres, report, dashboard, doctor, bench,
+    completion,
 ):  # fmt: skip
     app.command(module.app)
 

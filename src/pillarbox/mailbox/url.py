@@ -43,9 +43,10 @@ class MailboxOptions(TypedDict, total=False):
     max_body_bytes: int
     # file: and redis:
     durability: Literal["fsync", "os", "memory", "master", "replicated"]
+    # file: and postgresql: (there True or False)
+    history: Retention | bool | None
     # file:
     segment_bytes: int
-    history: Retention | None
     disk: Disk | None
     # memory:, file: and sqs:
     clock: Clock | None
@@ -56,7 +57,10 @@ class MailboxOptions(TypedDict, total=False):
     replicas: int
     replica_seconds: float
     journal: bool
+    # redis: and postgresql:
     retry_seconds: float
+    # postgresql:
+    pooler: bool
     # sqs:
     region: str | None
     endpoint: str | None

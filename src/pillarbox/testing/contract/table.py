@@ -13,6 +13,7 @@ from pillarbox.testing.contract.backend import Backend, Bounds, Capability
 from pillarbox.testing.contract.broker import BrokerBackend
 from pillarbox.testing.contract.durable import DurableBackend
 from pillarbox.testing.contract.memory import MemoryBackend
+from pillarbox.testing.contract.postgres import PostgresBackend
 from pillarbox.testing.contract.redis import RedisBackend, RedisClusterBackend
 from pillarbox.testing.contract.sqs import BROKER_CANNOT, SQS_CANNOT, SQSBackend
 
@@ -36,6 +37,7 @@ COLUMNS = (
     _column("broker", "http://host:9324/name", BrokerBackend),
     _column("Redis", "redis://host/name", RedisBackend),
     _column("Redis Cluster", "redis+cluster://host/name", RedisClusterBackend),
+    _column("PostgreSQL", "postgresql://host/database/name", PostgresBackend),
     Column("broker (as SQS)", "sqs+http://host:9324/name", BROKER_CANNOT, SQSBackend.bounds),
     Column("Amazon SQS", "sqs://region/name", SQS_CANNOT, SQSBackend.bounds),
 )

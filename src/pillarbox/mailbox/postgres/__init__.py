@@ -1,0 +1,45 @@
+"""Mailboxes in a PostgreSQL database: the whole contract, in the database that you have already.
+
+Every verb is one function of the schema `pillarbox` (`sql`), in one round trip; time is the
+server's. `open_url` is what `open_mailbox("postgresql://...")` calls. Needs PostgreSQL 13 or newer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pillarbox.extras import extra
+
+with extra("postgres", "a mailbox on PostgreSQL"):
+    import psycopg as _psycopg
+
+from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
+from pillarbox.mailbox.postgres.mailbox import AsyncPostgresMailbox, PostgresMailbox
+from pillarbox.mailbox.postgres.options import PostgresOptions, named_in
+from pillarbox.mailbox.postgres.queues import delete_queue, list_queues
+
+__all__ = [
+    "AsyncPostgresMailbox",
+    "PostgresMailbox",
+    "PostgresOptions",
+    "RefusedError",
+    "SchemaMissingError",
+    "delete_queue",
+    "list_queues",
+    "open_async_url",
+    "open_url",
+]
+
+del _psycopg
+
+
+def open_url(url: str, body_type: Any = Any, **options: Any) -> PostgresMailbox[Any]:
+    """The mailbox that a URL names; see `options` for its form."""
+    name, in_url = named_in(url)
+    return PostgresMailbox(name, body_type, url=url, **{**in_url, **options})
+
+
+def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncPostgresMailbox[Any]:
+    """`open_url` for asyncio."""
+    name, in_url = named_in(url)
+    return AsyncPostgresMailbox(name, body_type, url=url, **{**in_url, **options})

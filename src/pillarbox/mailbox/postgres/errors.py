@@ -1,0 +1,112 @@
+"""What an error of psycopg or of the server means for a mailbox."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors as e
+
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxConnectionError,
+    MailboxError,
+    MailboxFullError,
+    MailboxStorageError,
+)
+from pillarbox.mailbox.postgres.call import Call
+
+SERVER_VERSION_MIN = 130000
+
+# Nothing was done, and another try, perhaps at another server, may have more luck.
+NOT_YET = (
+    e.CannotConnectNow,
+    e.DeadlockDetected,
+    e.ReadOnlySqlTransaction,
+    e.SerializationFailure,
+    e.TooManyConnections,
+)
+_REFUSED = (e.InvalidAuthorizationSpecification, e.InvalidPassword)
+_NO_SCHEMA = (e.InvalidSchemaName, e.UndefinedFunction, e.UndefinedTable)
+
+
+class RefusedError(MailboxError):
+    """PostgreSQL refused a statement, and would refuse it again."""
+
+
+class QueueDeletedError(MailboxError):
+    """The queue that a mailbox was opened on has been deleted."""
+
+
+class SchemaMissingError(MailboxError):
+    """The database has no schema `pillarbox`, or one of another version."""
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection is gone: what was asked may have been done, or not."""
+    if isinstance(error, (e.AdminShutdown, e.CrashShutdown)):
+        return True
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and (
+        error.sqlstate is None or error.sqlstate.startswith("08")
+    )
+
+
+def is_hopeless(error: psycopg.Error) -> bool:
+    """Whether connecting again won't help: the server is there, and does not want us."""
+    text = str(error)
+    return (
+        isinstance(error, (*_REFUSED, e.InvalidCatalogName, e.InsufficientPrivilege))
+        or "no password supplied" in text
+        or "password authentication failed" in text
+        or ('role "' in text and "does not exist" in text)
+        or ('database "' in text and "does not exist" in text)
+        or "no pg_hba.conf entry" in text
+        or "certificate" in text
+    )
+
+
+def refused_connection(queue: str, error: psycopg.Error) -> MailboxError:
+    return MailboxConnectionError(
+        f"mailbox {queue!r}: PostgreSQL refused the connection ({_text(error)}): check the role, "
+        "the password and the database in the URL"
+    )
+
+
+def translated(call: Call, error: psycopg.Error) -> MailboxError:
+    """The error of a mailbox for what the server said; nothing was changed."""
+    queue, text = call.queue, _text(error)
+    if error.sqlstate == "PB404":
+        return QueueDeletedError(f"mailbox {queue!r}: the queue was deleted; open it again")
+    if error.sqlstate == "PB400":
+        return InvalidParameterError("connection", text, "in a transaction that is READ COMMITTED")
+    if error.sqlstate == "PB409":
+        return InvalidParameterError("dead_letters", queue, text)
+    if error.sqlstate == "PB507":
+        held, capacity = int(text), int(error.diag.message_detail or 0)
+        return MailboxFullError(
+            f"mailbox {queue!r} holds {held:,} of {capacity:,} messages and can't take that many "
+            "more: receive and acknowledge some, or raise capacity"
+        )
+    if isinstance(error, _NO_SCHEMA):
+        return SchemaMissingError(
+            f"mailbox {queue!r}: the database has no schema of this version of Pillarbox "
+            f"({text}): run `pillarbox postgres init URL` as a role that may create it"
+        )
+    if isinstance(error, e.InsufficientPrivilege):
+        return RefusedError(
+            f"mailbox {queue!r}: the role may not do this ({text}): run `pillarbox postgres init "
+            "URL --grant ROLE` as the owner of the schema"
+        )
+    if isinstance(error, (e.DiskFull, e.IoError)):
+        return MailboxStorageError(
+            f"mailbox {queue!r}: PostgreSQL can't write to its disk ({text}): make room there; "
+            "nothing was changed"
+        )
+    if isinstance(error, e.QueryCanceled):
+        return RefusedError(
+            f"mailbox {queue!r}: the statement was cancelled ({text}); nothing was changed: check "
+            "statement_timeout and lock_timeout, then try again"
+        )
+    return RefusedError(f"mailbox {queue!r}: PostgreSQL refused it ({text}); nothing was changed")
+
+
+def _text(error: psycopg.Error) -> str:
+    return error.diag.message_primary or str(error).strip()

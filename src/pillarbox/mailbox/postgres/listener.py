@@ -1,0 +1,253 @@
+"""One listener for each process and database: it wakes receivers that wait at a queue.
+
+While a process waits at a queue it holds a shared advisory lock there, by which senders know that
+somebody wants to be notified (`pillarbox.wake` in line.sql). One thread reads the notifications,
+wakes one receiver for each message, and looks at the clock for what is due by itself.
+
+Behind a transaction pooler there is no LISTEN and no lock of a session: receivers poll then.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from pillarbox.logger import logger
+
+POLL_SECONDS = 1.0  # where there is no LISTEN
+_LOOK_AGAIN_SECONDS = 10.0  # one receiver at each queue looks this often, whatever happens
+_LINGER_SECONDS = 1.0  # a queue is left when nobody has waited there for this long
+_PARKED = 1885500417  # see line.sql
+
+_listeners: dict[tuple[int, str], Listener] = {}
+_registry = threading.RLock()
+
+
+class Waiter:
+    """A receiver that waits; `wake` may be called from any thread."""
+
+    __slots__ = ("stop", "wake", "woken")
+
+    def __init__(self, wake: Callable[[], None], stop: Callable[[], bool]) -> None:
+        self.wake = wake
+        self.stop = stop
+        self.woken = False
+
+
+class _Place:
+    """Those who wait at one queue."""
+
+    __slots__ = ("left_at", "look_at", "position", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: deque[Waiter] = deque()
+        self.position = 0  # grows with every notification
+        self.look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+        self.left_at = time.monotonic()
+
+    def wake(self, count: int) -> None:
+        self.position += 1
+        while count > 0 and self.waiters:
+            waiter = self.waiters.popleft()
+            waiter.woken = True
+            waiter.wake()
+            count -= 1
+
+
+def listener_for(conninfo: str) -> Listener:
+    """The listener of this process for a database; each caller calls `release` in the end."""
+    with _registry:
+        key = os.getpid(), conninfo
+        found = _listeners.get(key)
+        if found is None:
+            found = _listeners[key] = Listener(conninfo)
+        found.users += 1
+        return found
+
+
+class Listener:
+    """Made by `listener_for`. Safe from any thread, and from a signal handler."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._lock = threading.RLock()
+        self._places: dict[int, _Place] = {}
+        self._positions = 0
+        self._connection: Any = None
+        self._thread: threading.Thread | None = None
+        self._pipe: tuple[int, int] | None = None
+        self.users = 0
+        self.polls = False  # behind a transaction pooler
+
+    def parked(self, queue: int) -> int:
+        """How many receivers of this process wait at a queue."""
+        place = self._places.get(queue)
+        return len(place.waiters) if place is not None else 0
+
+    def position(self, queue: int) -> int | None:
+        """How far a queue was notified; None if this process is not registered there."""
+        place = self._places.get(queue)
+        return None if place is None else place.position
+
+    def enter(self, queue: int) -> int | None:
+        """Register this process at a queue; None where receivers have to poll."""
+        with self._lock:
+            place = self._places.get(queue)
+            if place is None:
+                if self._connection is None:
+                    self._connect()
+                if self.polls:
+                    return None
+                self._connection.execute(
+                    "SELECT pg_advisory_lock_shared(%s::int, %s::int)", (str(_PARKED), str(queue))
+                )
+                place = self._places[queue] = _Place()
+                place.position = self._positions = self._positions + 1_000_000
+            place.left_at = time.monotonic()
+            return place.position
+
+    def join(
+        self, queue: int, position: int | None, waiter: Waiter, due_seconds: float | None
+    ) -> bool:
+        """Wait in line; False if there was a notification after `position`."""
+        with self._lock:
+            place = self._places.get(queue)
+            if place is None or place.position != position:
+                return False
+            place.waiters.append(waiter)
+            if due_seconds is not None:
+                look_at = time.monotonic() + due_seconds
+                if look_at < place.look_at:
+                    place.look_at = look_at
+                    self._nudge()
+            return True
+
+    def leave(self, queue: int, waiter: Waiter, *, heard: bool) -> None:
+        """Wait no longer. A wake-up that was not heard goes to the next one."""
+        with self._lock:
+            place = self._places.get(queue)
+            if place is None:
+                return
+            place.left_at = time.monotonic()
+            if waiter.woken:
+                if not heard:
+                    place.wake(1)
+            elif waiter in place.waiters:
+                place.waiters.remove(waiter)
+
+    def wake(self, queue: int, *, stopped: bool = False) -> None:
+        """Wake all who wait at a queue, or those who should wait no longer."""
+        with self._lock:
+            place = self._places.get(queue)
+            for waiter in list(place.waiters) if place is not None else ():
+                if not stopped or waiter.stop():
+                    waiter.wake()
+
+    def release(self) -> None:
+        """One user less; the last one closes the connection."""
+        with _registry, self._lock:
+            self.users -= 1
+            if self.users == 0:
+                _listeners.pop((os.getpid(), self._conninfo), None)
+                self._disconnect()
+
+    def _connect(self) -> None:
+        connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        try:
+            row: Any = connection.execute("SELECT pg_backend_pid()").fetchone()
+            if row[0] != connection.info.backend_pid:
+                self.polls = True
+                logger.warning(
+                    "behind a connection pooler there is no LISTEN: receivers poll",
+                    seconds=POLL_SECONDS,
+                )
+                connection.close()
+                return
+            connection.execute("LISTEN pillarbox")
+        except BaseException:
+            connection.close()
+            raise
+        connection.add_notify_handler(lambda each: self._notified(each.payload))
+        self._connection = connection
+        self._pipe = os.pipe()
+        self._thread = threading.Thread(
+            target=self._run, args=(connection, self._pipe), name="pillarbox-listen", daemon=True
+        )
+        self._thread.start()
+
+    def _disconnect(self) -> None:
+        """Forget the connection, and let everybody look; they register again if need be."""
+        connection, self._connection = self._connection, None
+        places, self._places = self._places, {}
+        for place in places.values():
+            place.wake(len(place.waiters))
+        if connection is not None:
+            connection.close()
+            self._nudge()
+            self._pipe = None
+
+    def _nudge(self) -> None:
+        if self._pipe is not None:
+            os.write(self._pipe[1], b".")
+
+    def _notified(self, payload: str) -> None:
+        queue, _, count = payload.partition(" ")
+        place = self._places.get(int(queue))
+        if place is not None:
+            place.wake(int(count))
+
+    def _run(self, connection: Any, pipe: tuple[int, int]) -> None:
+        try:
+            while self._connection is connection:
+                with self._lock:
+                    if self._connection is not connection:
+                        break
+                    seconds = self._look_at_clock()
+                    socket = connection.fileno()
+                ready, _, _ = select.select([socket, pipe[0]], [], [], seconds)
+                if pipe[0] in ready:
+                    os.read(pipe[0], 4096)
+                if socket in ready:
+                    self._read(connection)
+        except (psycopg.Error, OSError):
+            with self._lock:
+                if self._connection is connection:
+                    self._disconnect()
+        finally:
+            for end in pipe:
+                os.close(end)
+
+    def _read(self, connection: Any) -> None:
+        with self._lock:
+            if self._connection is not connection:
+                return
+            connection.pgconn.consume_input()
+            while (notification := connection.pgconn.notifies()) is not None:
+                self._notified(notification.extra.decode())
+
+    def _look_at_clock(self) -> float:
+        """Wake whoever should look by now; in how many seconds to do this again."""
+        now = time.monotonic()
+        following = now + _LOOK_AGAIN_SECONDS
+        for queue, place in list(self._places.items()):
+            if not place.waiters and now - place.left_at > _LINGER_SECONDS:
+                self._connection.execute(
+                    "SELECT pg_advisory_unlock_shared(%s::int, %s::int)",
+                    (str(_PARKED), str(queue)),
+                )
+                del self._places[queue]
+                continue
+            if place.look_at <= now:
+                place.look_at = now + _LOOK_AGAIN_SECONDS
+                place.wake(1)
+            following = min(following, place.look_at)
+            if not place.waiters:
+                following = min(following, place.left_at + _LINGER_SECONDS)
+        return max(0.001, following - now)

@@ -1,0 +1,125 @@
+"""How a mailbox on PostgreSQL is opened: its options, its URL, and the database behind it.
+
+    postgresql://user:password@host:5432/database/orders
+
+What stands behind a `?` are options of the mailbox or of libpq (`sslmode`, `target_session_attrs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError
+from pillarbox.core.queue import Redelivery
+from pillarbox.mailbox.local_options import check_options
+from pillarbox.mailbox.postgres.errors import SERVER_VERSION_MIN
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+
+RETRY_SECONDS = 15.0
+_CONNECT_SECONDS = 5
+_FORM = "postgresql://user@host/database/name"
+
+
+class PostgresOptions(TypedDict, total=False):
+    """How a mailbox on PostgreSQL may be opened.
+
+    `url` names the database (the queue's name may follow it or not). `history=True` has the queue
+    record its events. A call is tried again for `retry_seconds` while the server can't be reached.
+    `pooler=True` is for a transaction pooler in front of the server: no LISTEN, no prepared
+    statements. `create=False` opens a queue that exists; it raises if there is none.
+    """
+
+    url: str
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+    create: bool
+    max_body_bytes: int
+    history: bool
+    retry_seconds: float
+    pooler: bool
+
+
+_OPTIONS = tuple(PostgresOptions.__annotations__)
+
+
+class Database:
+    """One database, and how to connect to it."""
+
+    def __init__(self, conninfo: str, retry_seconds: float, pooler: bool) -> None:
+        self.conninfo = conninfo
+        self.retry_seconds = retry_seconds
+        self.pooler = pooler
+        self._checked = False
+
+    @property
+    def prepare_threshold(self) -> int | None:
+        return None if self.pooler else 2
+
+    def check(self, connection: Any) -> None:
+        """Raise if the server is too old."""
+        if self._checked:
+            return
+        version = connection.info.server_version
+        if version < SERVER_VERSION_MIN:
+            connection.close()
+            raise MailboxConnectionError(
+                f"this is PostgreSQL {version // 10_000}: Pillarbox needs "
+                f"{SERVER_VERSION_MIN // 10_000} or newer"
+            )
+        self._checked = True
+
+
+class CheckedOptions:
+    """The options of one mailbox, checked."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        check_options(options, _OPTIONS)
+        self.max_body_bytes: int = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
+        names = ("dead_letters", "redelivery", "capacity", "history", "create")
+        self.settings = {name: options[name] for name in names if name in options}
+        if "url" not in options:
+            raise InvalidParameterError("url", None, f"of the form {_FORM}")
+        conninfo, _, _ = parse_url(limits.text("url", options["url"]))
+        self.database = Database(
+            conninfo,
+            float(options.get("retry_seconds", RETRY_SECONDS)),
+            bool(options.get("pooler", False)),
+        )
+
+
+def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
+    """What libpq is told of the database, the mailbox in the URL if any, and its options."""
+    parts = urlsplit(url)
+    path = [unquote(part) for part in parts.path.split("/") if part]
+    if parts.scheme not in ("postgresql", "postgres") or not 1 <= len(path) <= 2:
+        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+    query = dict(parse_qsl(parts.query))
+    options = {key: _value(key, query.pop(key)) for key in list(query) if key in _OPTIONS}
+    query.setdefault("connect_timeout", str(_CONNECT_SECONDS))
+    query.setdefault("application_name", "pillarbox")
+    query["client_encoding"] = "utf8"
+    database = parts.path.split("/")[1]
+    conninfo = f"postgresql://{parts.netloc}/{database}?{urlencode(query)}"
+    return conninfo, path[1] if len(path) == 2 else "", options
+
+
+def named_in(url: str) -> tuple[str, dict[str, Any]]:
+    """The mailbox that a URL names, and its options."""
+    _, name, options = parse_url(url)
+    if not name:
+        raise InvalidParameterError("url", url, f"of the form {_FORM}")
+    return name, options
+
+
+def _value(option: str, text: str) -> Any:
+    if option in ("history", "create", "pooler"):
+        return text.lower() in ("1", "true", "yes")
+    if option in ("capacity", "max_body_bytes"):
+        return int(text)
+    if option == "retry_seconds":
+        return float(text)
+    return text

@@ -1,0 +1,90 @@
+"""The schema `pillarbox` in a database: created, or brought to this version, in one transaction.
+
+Safe to run twice, and by two processes at once: an advisory lock lets one go first, and the other
+then finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import psycopg
+from psycopg import errors as e
+from psycopg import sql
+
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
+
+VERSION = 1
+_LOCK = 1885500416
+_MIGRATIONS = {1: "tables"}  # what each version adds to the one before
+_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues")
+# Functions may call one another before they are created: their bodies are checked when they run.
+_BEGIN = "SET LOCAL check_function_bodies = off"
+
+
+def version_of(connection: Any) -> int:
+    """The version of a database's schema; 0 if there is none."""
+    try:
+        row = connection.execute("SELECT version FROM pillarbox.schema_version").fetchone()
+    except (e.UndefinedTable, e.InvalidSchemaName):
+        return 0
+    return int(row[0])
+
+
+def initialise(conninfo: str, grant: str | None = None) -> tuple[int, int]:
+    """Bring a database's schema to this version; the version before and after."""
+    try:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            before = version_of(connection)
+            if before > VERSION:
+                raise SchemaMissingError(
+                    f"the schema in this database has version {before}, this Pillarbox knows "
+                    f"{VERSION}: upgrade Pillarbox"
+                )
+            with connection.transaction():
+                _migrate(connection)
+                if grant is not None:
+                    _grant(connection, grant)
+            return before, VERSION
+    except e.InsufficientPrivilege as error:
+        raise RefusedError(
+            f"this role may not create the schema ({error.diag.message_primary}): run `pillarbox "
+            "postgres init URL --grant ROLE` once as the owner of the database"
+        ) from error
+    except psycopg.Error as error:
+        raise MailboxError(f"the schema can't be created: {str(error).strip()}") from error
+
+
+def _migrate(connection: Any) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+    connection.execute(_BEGIN)
+    exists = connection.execute(
+        "SELECT to_regclass('pillarbox.schema_version') IS NOT NULL"
+    ).fetchone()[0]
+    now = version_of(connection) if exists else 0
+    if now == 0:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS pillarbox")
+    for version in range(now + 1, VERSION + 1):
+        connection.execute(text(_MIGRATIONS[version]))
+    if now < VERSION:
+        for name in _FUNCTIONS:
+            connection.execute(text(name))
+        connection.execute("UPDATE pillarbox.schema_version SET version = %s", (VERSION,))
+
+
+def _grant(connection: Any, role: str) -> None:
+    to = sql.Identifier(role)
+    for right in (
+        "USAGE ON SCHEMA pillarbox",
+        "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pillarbox",
+        "USAGE ON ALL SEQUENCES IN SCHEMA pillarbox",
+        "EXECUTE ON ALL FUNCTIONS IN SCHEMA pillarbox",
+    ):
+        connection.execute(sql.SQL("GRANT " + right + " TO {}").format(to))
+
+
+def text(name: str) -> str:
+    """One of the files of SQL beside this module."""
+    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text("utf-8")

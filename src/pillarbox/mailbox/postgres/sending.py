@@ -1,0 +1,177 @@
+"""One queue: opening it, calling its functions, and sending."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pillarbox.codec import Codec
+from pillarbox.core import limits
+from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, answer, dropped, is_reply_queue
+from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.call import Call, Initialise
+from pillarbox.mailbox.postgres.errors import QueueDeletedError, SchemaMissingError
+from pillarbox.mailbox.postgres.low_water import LowWater
+from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.store import no_queue
+from pillarbox.mailbox.verbs import Verbs
+
+T = TypeVar("T")
+
+DEAD = "_dlq"
+_DECLARE = (
+    "SELECT * FROM pillarbox.declare_queue(%s, %s::boolean, %s, %s::bigint, %s::boolean, "
+    "%s::integer, %s)"
+)
+_SEND = (
+    "SELECT ids_, until_ FROM pillarbox.send(%s::integer, %s::bytea[], %s::bytea, %s::integer, "
+    "%s::bigint, %s, %s, %s::bigint, %s::bigint, %s::boolean)"
+)
+_DEDUPLICATION_US = str(limits.DEDUPLICATION_SECONDS * 1_000_000)
+
+
+class Settings(NamedTuple):
+    """What a queue was opened with, by whoever did so first."""
+
+    queue_id: int
+    redelivery: str
+    capacity: int | None
+    history: bool
+    max_deliveries: int
+    dead: str | None
+
+
+class Sender(Verbs[T, wire.Delivery], Generic[T]):
+    """Opens a queue, and puts messages in."""
+
+    def __init__(self, name: str, database: str, codec: Codec[T], max_body_bytes: int) -> None:
+        super().__init__(name, codec, max_body_bytes)
+        self.database = database  # what libpq is told of it
+        self.wanted: Mapping[str, Any] = {}  # how the queue is to be opened
+        self.settings: Settings | None = None
+        self.low_water = LowWater()
+
+    @property
+    def identity(self) -> object:
+        return self.database, self.name
+
+    @property
+    def queue_id(self) -> int | None:
+        return self.settings.queue_id if self.settings is not None else None
+
+    def open(self) -> Verb[None]:
+        try:
+            yield from self._declare()
+        except SchemaMissingError:
+            yield Initialise(self.name)
+            yield from self._declare()
+
+    def _declare(self) -> Verb[Settings]:
+        """These settings are for a new queue, the dead letters and the history for any."""
+        wanted = self.wanted
+        policy: DeadLetterPolicy | None = wanted.get("dead_letters")
+        capacity = wanted.get("capacity")
+        create = wanted.get("create", True)
+        rows = yield Call(
+            self.name,
+            _DECLARE,
+            (
+                self.name,
+                create,
+                wanted.get("redelivery", "tail"),
+                None if capacity is None else str(capacity),
+                wanted.get("history", False),
+                "0" if policy is None else str(policy.max_deliveries),
+                None if policy is None else limits.queue_name(policy.name or self.name + DEAD),
+            ),
+        )
+        if not rows:
+            raise no_queue(self.name)
+        self.settings = Settings(*rows[0])
+        return self.settings
+
+    def call(self, statement: str, *parameters: Any) -> Call:
+        """A statement whose first parameter is this queue."""
+        return Call(self.name, statement, (str(self.queue_id), *parameters))
+
+    def ask(self, call: Call) -> Verb[Any]:
+        """Its rows. A queue that was deleted is created again, without its settings."""
+        if self.settings is None:
+            yield from self.open()
+            call.parameters = str(self.queue_id), *call.parameters[1:]
+        try:
+            return (yield call)
+        except QueueDeletedError:
+            if call.connection is not None:
+                raise
+        self.wanted = {}
+        self.low_water = LowWater()
+        yield from self._declare()
+        call.parameters = str(self.queue_id), *call.parameters[1:]
+        return (yield call)
+
+    def _send(
+        self,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Verb[list[str]]:
+        return self.send_in(None, bodies, delay, priority, attributes, group, deduplication_id)
+
+    def send_in(
+        self,
+        connection: Any,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Verb[list[str]]:
+        """Send over a connection of ours, or of the caller's, as a part of its transaction."""
+        if not bodies:
+            return []
+        call = self.call(
+            _SEND,
+            bodies,
+            wire.packed(attributes),
+            str(priority),
+            wire.microseconds(delay),
+            group,
+            deduplication_id,
+            _DEDUPLICATION_US,
+            str(self.low_water.since),
+            connection is None,
+        )
+        call.connection = connection
+        call.repeatable = deduplication_id is not None
+        ids, until = (yield from self.ask(call))[0]
+        if connection is None:
+            self.low_water.since = until
+        return [wire.public_id(number) for number in ids]
+
+    def answer(self, in_reply_to: str, body: Any) -> Verb[str]:
+        """Send `body` as the answer to a message."""
+        data, noted = answer(in_reply_to, body)
+        limits.body_bytes(data, self.max_body_bytes)
+        reply_queue = is_reply_queue(self.name)
+        if reply_queue:
+            self.wanted = {"create": False}
+        try:
+            yield from self._declare()
+        except MailboxError:
+            if reply_queue:  # a client makes its own, and is gone
+                return dropped(self.name, in_reply_to)
+            raise
+        ids = yield from self._send([data], 0, 0, noted, None, None)
+        return ids[0]
+
+    def expire(self) -> Verb[None]:
+        """Let the queue end by itself if nothing happens for long: its client may be gone."""
+        statement = "SELECT pillarbox.expire_queue(%s, %s::integer)"
+        yield Call(self.name, statement, (self.name, str(IDLE_SECONDS_MAX)))

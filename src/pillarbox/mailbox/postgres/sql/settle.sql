@@ -1,0 +1,214 @@
+-- What a holder does with its messages. Each answers which deliveries were live, as positions in
+-- the arrays that name them.
+
+-- Locks what these deliveries hold, group locks first, then rows in order of their ids.
+CREATE OR REPLACE FUNCTION pillarbox.lock_held(
+  queue_ integer, ids_ bigint[], tokens_ bytea[], now_ bigint, OUT held bigint[], OUT live integer[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  groups_ text[];
+BEGIN
+  SELECT array_agg(DISTINCT m.group_name) INTO groups_
+    FROM pillarbox.messages m WHERE m.id = ANY (ids_) AND m.group_name IS NOT NULL;
+  IF groups_ IS NOT NULL THEN
+    PERFORM pillarbox.lock_groups(queue_, groups_);
+  END IF;
+  SELECT array_agg(x.id), array_agg(x.n) INTO held, live FROM (
+    SELECT m.id, d.n FROM unnest(ids_, tokens_) WITH ORDINALITY AS d (id, token, n)
+    JOIN pillarbox.messages m ON m.id = d.id
+    WHERE m.queue = queue_ AND m.state = 1 AND m.token = d.token AND m.due > now_
+    ORDER BY m.id FOR UPDATE OF m
+  ) AS x;
+END $$;
+
+CREATE OR REPLACE FUNCTION pillarbox.acknowledge(
+  queue_ integer, ids_ bigint[], tokens_ bytea[], since_ bigint, OUT live_ integer[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  q pillarbox.queues;
+  now_ bigint := pillarbox.clock();
+  held_ bigint[];
+  group_ text;
+  ready_ integer := 0;
+  grouped text[];
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  SELECT held, live INTO held_, live_ FROM pillarbox.lock_held(queue_, ids_, tokens_, now_);
+  IF held_ IS NULL THEN
+    RETURN;
+  END IF;
+  WITH gone AS (
+    DELETE FROM pillarbox.messages WHERE id = ANY (held_) RETURNING group_name
+  )
+  SELECT array_agg(DISTINCT group_name) FILTER (WHERE group_name IS NOT NULL)
+    INTO grouped FROM gone;
+  IF q.history THEN
+    PERFORM pillarbox.record(q, 'acknowledged', id, NULL) FROM unnest(held_) AS id;
+  END IF;
+  IF grouped IS NOT NULL THEN
+    -- What is due comes before what this frees: another group may have been first.
+    PERFORM pillarbox.settle_all(q, since_, now_);
+    FOREACH group_ IN ARRAY grouped LOOP
+      ready_ := ready_ + pillarbox.line_up(queue_, group_);
+    END LOOP;
+    IF ready_ > 0 THEN
+      PERFORM pillarbox.wake(queue_, ready_);
+    END IF;
+  END IF;
+END $$;
+
+-- how_: nack, release, front (release to the front of the line), reject.
+CREATE OR REPLACE FUNCTION pillarbox.finish(
+  queue_ integer, how_ text, delay_ bigint, reason_ bytea, ids_ bigint[], tokens_ bytea[],
+  since_ bigint, OUT live_ integer[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  q pillarbox.queues;
+  m pillarbox.messages;
+  now_ bigint := pillarbox.clock();
+  held_ bigint[];
+  due_ bigint := CASE WHEN delay_ > 0 THEN now_ + delay_ ELSE 0 END;
+  ready_ integer := 0;
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  PERFORM pillarbox.settle_all(q, since_, now_);
+  SELECT held, live INTO held_, live_ FROM pillarbox.lock_held(queue_, ids_, tokens_, now_);
+  IF held_ IS NULL THEN
+    RETURN;
+  END IF;
+  FOR m IN
+    SELECT h.* FROM pillarbox.messages h WHERE h.id = ANY (held_)
+    ORDER BY array_position(ids_, h.id)
+  LOOP
+    IF how_ = 'nack' THEN
+      ready_ := ready_ + pillarbox.fail(m, q, now_, 'nacked', due_, NULL);
+    ELSIF how_ = 'reject' THEN
+      ready_ := ready_ + pillarbox.fail(
+        m, q, now_, 'rejected', 0, CASE WHEN q.dead IS NOT NULL THEN reason_ END);
+    ELSE
+      PERFORM pillarbox.record(q, 'released', m.id, NULL);
+      ready_ := ready_ + pillarbox.give_back(m, q, how_ = 'front');
+    END IF;
+  END LOOP;
+  IF due_ > 0 THEN
+    PERFORM pillarbox.arm(q, due_, now_);
+  END IF;
+  IF ready_ > 0 THEN
+    PERFORM pillarbox.wake(queue_, ready_);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION pillarbox.extend(
+  queue_ integer, timeout_ bigint, ids_ bigint[], tokens_ bytea[], OUT live_ integer[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  q pillarbox.queues;
+  held_ bigint[];
+  now_ bigint := pillarbox.clock();
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  SELECT held, live INTO held_, live_ FROM pillarbox.lock_held(queue_, ids_, tokens_, now_);
+  UPDATE pillarbox.messages SET due = now_ + timeout_ WHERE id = ANY (held_);
+  IF q.history THEN
+    PERFORM pillarbox.record(q, 'extended', id, jsonb_build_object('deadline', now_ + timeout_))
+      FROM unnest(held_) AS id;
+  END IF;
+  PERFORM pillarbox.arm(q, now_ + timeout_, now_);
+END $$;
+
+CREATE OR REPLACE FUNCTION pillarbox.purge(queue_ integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  q pillarbox.queues;
+  count_ bigint;
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  PERFORM pillarbox.settle_all(q, 0, pillarbox.clock());
+  WITH gone AS (DELETE FROM pillarbox.messages WHERE queue = queue_ RETURNING 1)
+    SELECT count(*) INTO count_ FROM gone;
+  DELETE FROM pillarbox.duplicates WHERE queue = queue_;
+  PERFORM pillarbox.record(q, 'purged', NULL, NULL);
+  RETURN count_;
+END $$;
+
+-- Delete messages by id, whatever their state. Answers how many there were.
+CREATE OR REPLACE FUNCTION pillarbox.delete_messages(queue_ integer, ids_ bigint[]) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  q pillarbox.queues;
+  m pillarbox.messages;
+  count_ bigint := 0;
+  ready_ integer := 0;
+  groups_ text[];
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  PERFORM pillarbox.settle_all(q, 0, pillarbox.clock());
+  SELECT array_agg(DISTINCT group_name) INTO groups_ FROM pillarbox.messages
+    WHERE id = ANY (ids_) AND queue = queue_ AND group_name IS NOT NULL;
+  IF groups_ IS NOT NULL THEN
+    PERFORM pillarbox.lock_groups(queue_, groups_);
+  END IF;
+  PERFORM FROM pillarbox.messages WHERE id = ANY (ids_) AND queue = queue_ ORDER BY id FOR UPDATE;
+  FOR m IN DELETE FROM pillarbox.messages WHERE id = ANY (ids_) AND queue = queue_ RETURNING * LOOP
+    count_ := count_ + 1;
+    PERFORM pillarbox.record(q, 'removed', m.id, NULL);
+    IF m.group_name IS NOT NULL THEN
+      ready_ := ready_ + pillarbox.take_over(m);
+    END IF;
+  END LOOP;
+  IF ready_ > 0 THEN
+    PERFORM pillarbox.wake(queue_, ready_);
+  END IF;
+  RETURN count_;
+END $$;
+
+-- The group of a message that is gone goes on: in its place in line, if it stood there.
+CREATE OR REPLACE FUNCTION pillarbox.take_over(m pillarbox.messages) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE ready_ integer := pillarbox.line_up(m.queue, m.group_name);
+BEGIN
+  IF ready_ > 0 AND m.state = 0 THEN
+    UPDATE pillarbox.messages SET rank = m.rank
+      WHERE queue = m.queue AND group_name = m.group_name AND state = 0;
+    PERFORM pillarbox.rewind(m.queue);
+  END IF;
+  RETURN ready_;
+END $$;
+
+-- Move waiting messages to another queue, as new there: where they died, or as asked.
+CREATE OR REPLACE FUNCTION pillarbox.redrive(queue_ integer, to_ text, ids_ bigint[])
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  q pillarbox.queues;
+  m pillarbox.messages;
+  target integer;
+  count_ bigint := 0;
+BEGIN
+  q := pillarbox.find_queue(queue_);
+  PERFORM pillarbox.lock_groups(queue_, (
+    SELECT array_agg(DISTINCT group_name) FROM pillarbox.messages
+    WHERE id = ANY (ids_) AND queue = queue_ AND group_name IS NOT NULL));
+  PERFORM FROM pillarbox.messages
+    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4) ORDER BY id FOR UPDATE;
+  FOR m IN
+    SELECT * FROM pillarbox.messages
+    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4)
+    ORDER BY array_position(ids_, id)
+  LOOP
+    SELECT id INTO target FROM pillarbox.queues WHERE name = coalesce(to_, m.source);
+    CONTINUE WHEN NOT FOUND OR target = queue_;
+    PERFORM pillarbox.record(
+      q, 'redriven', m.id, jsonb_build_object('to', coalesce(to_, m.source)));
+    m.deliveries := 0;
+    m.source := NULL;
+    m.reason := NULL;
+    m.died_at := NULL;
+    PERFORM pillarbox.wake(target, pillarbox.move(m, target));
+    IF m.group_name IS NOT NULL THEN
+      PERFORM pillarbox.take_over(m);
+    END IF;
+    count_ := count_ + 1;
+  END LOOP;
+  RETURN count_;
+END $$;

@@ -1,0 +1,182 @@
+"""The verbs of a mailbox on PostgreSQL, but for sending and receiving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from pillarbox.core import limits
+from pillarbox.core.errors import UnknownOutcomeError
+from pillarbox.mailbox.message import Details
+from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.call import Call
+from pillarbox.mailbox.postgres.receiving import FINISH, Receiver
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.verbs import Where, no_target
+
+T = TypeVar("T")
+
+_PAGE = 500
+_ACKNOWLEDGE = (
+    "SELECT live_ FROM pillarbox.acknowledge(%s::integer, %s::bigint[], %s::bytea[], %s::bigint)"
+)
+_EXTEND = "SELECT live_ FROM pillarbox.extend(%s::integer, %s::bigint, %s::bigint[], %s::bytea[])"
+_PEEK_READY = wire.rows_of("peek_ready(%s::integer, %s::integer)")
+_PEEK_TIMED = wire.rows_of("peek_timed(%s::integer, %s::smallint[], %s::integer)")
+_NEXT_PAGE = wire.rows_of("page(%s::integer, %s::bigint, %s::bigint, %s::integer)")
+_EXISTS = "SELECT 1 FROM pillarbox.queues WHERE name = %s"
+_TIMED: dict[State, str] = {"scheduled": "{2,3}", "in_flight": "{1}"}
+
+
+class PostgresVerbs(Receiver[T], Generic[T]):
+    """The verbs of one mailbox object."""
+
+    def beside(self, name: str) -> PostgresVerbs[T]:
+        """The same type and limits, on another queue of the same database."""
+        return PostgresVerbs(name, self.database, self.codec, self.max_body_bytes)
+
+    def dead_letters(self) -> PostgresVerbs[T] | None:
+        dead = self.settings.dead if self.settings is not None else None
+        return None if dead is None else self.beside(dead)
+
+    def keep_for_answers(self) -> Verb[None]:
+        yield from self._declare()
+        yield from self.expire()
+
+    def delete_queue(self) -> Verb[None]:
+        yield Call(self.name, "SELECT pillarbox.drop_queue(%s)", (self.name,))
+
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]:
+        answers = self.beside(limits.queue_name(to, "reply_to"))
+        return (yield from answers.answer(in_reply_to, body))
+
+    def acknowledge(self, deliveries: Sequence[wire.Delivery]) -> Verb[list[bool]]:
+        return self.acknowledge_in(None, deliveries)
+
+    def acknowledge_in(
+        self, connection: Any, deliveries: Sequence[wire.Delivery]
+    ) -> Verb[list[bool]]:
+        """Acknowledge over a connection of ours, or as a part of the caller's transaction."""
+        return self._settle(_ACKNOWLEDGE, (), deliveries, (str(self.low_water.since),), connection)
+
+    def _nack(self, deliveries: Sequence[wire.Delivery], delay: int) -> Verb[list[bool]]:
+        return self._finish("nack", wire.microseconds(delay), None, deliveries)
+
+    def _extend(self, deliveries: Sequence[wire.Delivery], timeout: int) -> Verb[list[bool]]:
+        return self._settle(_EXTEND, (wire.microseconds(timeout),), deliveries, ())
+
+    def release(self, deliveries: Sequence[wire.Delivery]) -> Verb[list[bool]]:
+        return self._finish("release", "0", None, deliveries)
+
+    def _reject(self, deliveries: Sequence[wire.Delivery], reason: str) -> Verb[list[bool]]:
+        return self._finish("reject", "0", reason.encode(), deliveries)
+
+    def _finish(
+        self, how: str, delay: str, reason: bytes | None, deliveries: Sequence[wire.Delivery]
+    ) -> Verb[list[bool]]:
+        since = str(self.low_water.since)
+        return self._settle(FINISH, (how, delay, reason), deliveries, (since,))
+
+    def _settle(
+        self,
+        statement: str,
+        before: tuple[Any, ...],
+        deliveries: Sequence[wire.Delivery],
+        after: tuple[Any, ...],
+        connection: Any = None,
+    ) -> Verb[list[bool]]:
+        if not deliveries:
+            return []
+        ids = wire.array(each.id for each in deliveries)
+        tokens = [each.token for each in deliveries]
+        call = self.call(statement, *before, ids, tokens, *after)
+        call.connection = connection
+        live = set((yield from self.ask(call))[0][0] or ())
+        result, seen = [], set()
+        for position, each in enumerate(deliveries, 1):
+            result.append(position in live and each.id not in seen)  # named twice, settled once
+            if result[-1]:
+                seen.add(each.id)
+        if call.doubtful and not all(result):
+            raise UnknownOutcomeError(
+                f"mailbox {self.name!r}: the connection was lost while {len(result):,} deliveries "
+                f"were settled, and {result.count(False):,} of them are over now: by this very "
+                "call, or because their leases ran out; if it matters, look"
+            )
+        return result
+
+    def _purge(self) -> Verb[int]:
+        rows = yield from self.ask(self.call("SELECT pillarbox.purge(%s::integer)"))
+        count: int = rows[0][0]
+        return count
+
+    def stats(self) -> Verb[Stats]:
+        """What the queue holds by now; nothing is written by looking."""
+        rows = yield from self.ask(self.call("SELECT * FROM pillarbox.stats(%s::integer)"))
+        now, ready, scheduled, in_flight, dead, oldest = rows[0]
+        age = None if oldest is None else max(0, now - oldest) / 1_000_000
+        return Stats(ready, scheduled, in_flight, dead, age)
+
+    def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]:
+        if state == "ready":
+            call = self.call(_PEEK_READY, str(count))
+        else:
+            call = self.call(_PEEK_TIMED, _TIMED[state], str(count))
+        rows = yield from self.ask(call)
+        extra = int(state == "in_flight")
+        return [self._seen(row, extra, mailbox) for row in rows]
+
+    def _delete(self, ids: list[str]) -> Verb[int]:
+        numbers = [number for each in ids if (number := wire.number_of(each)) is not None]
+        count = 0
+        statement = "SELECT pillarbox.delete_messages(%s::integer, %s::bigint[])"
+        for first in range(0, len(numbers), _PAGE):
+            call = self.call(statement, wire.array(numbers[first : first + _PAGE]))
+            count += (yield from self.ask(call))[0][0]
+        return count
+
+    def _redrive(
+        self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
+    ) -> Verb[int]:
+        if to is not None and not (yield Call(to, _EXISTS, (to,))):
+            raise no_target(to)
+        yield from self.ask(self.call("SELECT pillarbox.tick(%s::integer)"))
+        wanted = None
+        if ids is not None:
+            wanted = [number for each in ids if (number := wire.number_of(each)) is not None]
+        if wanted is None or where is not None:
+            wanted = yield from self._choose(wanted, where, mailbox)
+        count = 0
+        statement = "SELECT pillarbox.redrive(%s::integer, %s, %s::bigint[])"
+        for first in range(0, len(wanted), _PAGE):
+            call = self.call(statement, to, wire.array(wanted[first : first + _PAGE]))
+            count += (yield from self.ask(call))[0][0]
+        return count
+
+    def _choose(
+        self, wanted: list[int] | None, where: Where | None, mailbox: Any
+    ) -> Verb[list[int]]:
+        """The ids of what waits, was asked for and matches, page by page."""
+        among = None if wanted is None else set(wanted)
+        chosen = []
+        last = "-1", "0"
+        while True:
+            rows = yield from self.ask(self.call(_NEXT_PAGE, *last, str(_PAGE)))
+            for row in rows:
+                if among is not None and row[wire.ID] not in among:
+                    continue
+                if where is None or where(self._seen(row, 0, mailbox)):
+                    chosen.append(row[wire.ID])
+            if len(rows) < _PAGE:
+                return chosen
+            last = str(rows[-1][wire.RANK]), str(rows[-1][wire.ID])
+
+    def message_id(self, delivery: wire.Delivery) -> str:
+        return wire.public_id(delivery.id)
+
+    def receipt_handle(self, delivery: wire.Delivery) -> str:
+        return wire.handle(delivery)
+
+    def details(self, delivery: wire.Delivery) -> Details:
+        return wire.details(delivery)

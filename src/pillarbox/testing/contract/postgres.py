@@ -1,0 +1,155 @@
+"""The contract's backends on PostgreSQL: a real server, whose clock the suite moves on.
+
+All functions are those of every mailbox, but for `pillarbox.clock`: it stands still until the case
+moves it. `RealTimePostgresBackend` changes nothing and waits.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from itertools import count
+from typing import Any
+
+import psycopg
+
+from pillarbox.mailbox.postgres import AsyncPostgresMailbox, PostgresMailbox
+from pillarbox.mailbox.postgres.listener import listener_for
+from pillarbox.mailbox.postgres.options import parse_url
+from pillarbox.mailbox.postgres.schema import initialise
+from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
+from pillarbox.testing.contract.backend import Backend, Capability
+from pillarbox.testing.postgres import shared_server
+from pillarbox.testing.redis import until
+
+_START = 1_800_000_000 * 1_000_000  # 2027-01-15T08:00:00Z
+_CLOCK = """
+CREATE TABLE public.test_clock (now bigint NOT NULL);
+INSERT INTO public.test_clock VALUES (0);
+CREATE OR REPLACE FUNCTION pillarbox.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
+  'SELECT now FROM public.test_clock';
+"""
+_numbers = count(1)
+
+
+@functools.cache
+def _database(own_clock: bool) -> tuple[str, Any]:
+    """A database for the cases, and a connection to it."""
+    url = shared_server().database()
+    conninfo = parse_url(url)[0]
+    initialise(conninfo)
+    connection = psycopg.connect(conninfo, autocommit=True)
+    if own_clock:
+        connection.execute(_CLOCK)
+    return url, connection
+
+
+class PostgresBackend(Backend):
+    """`PostgresMailbox` in one database, which is shared by the cases and emptied after each."""
+
+    name = "postgres"
+    mailbox_class: Any = PostgresMailbox
+    crowd_messages = 50
+    own_clock = True
+
+    def __init__(self) -> None:
+        self._opened: list[Any] = []
+        self.url, self._connection = _database(self.own_clock)
+        self._listener = listener_for(parse_url(self.url)[0])
+        self._now = _START
+        self._set_clock()
+
+    def _set_clock(self) -> None:
+        if self.own_clock:
+            self._connection.execute("UPDATE public.test_clock SET now = %s", (self._now,))
+
+    def open(
+        self,
+        body_type: Any = Any,
+        *,
+        name: str | None = None,
+        dead_letters: DeadLetterPolicy | None = None,
+        redelivery: Redelivery = "tail",
+        capacity: int | None = None,
+    ) -> Mailbox[Any]:
+        return self._open(
+            name if name is not None else f"box-{next(_numbers)}",
+            body_type,
+            dead_letters=dead_letters,
+            redelivery=redelivery,
+            capacity=capacity,
+        )
+
+    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
+        return self._open(mailbox.name, body_type)
+
+    def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
+        mailbox = self.mailbox_class(name, body_type, url=self.url, **options)
+        face = self._face(mailbox)
+        self._opened.append(face)
+        return face
+
+    def _ids(self, where: str = "true", *parameters: Any) -> list[int]:
+        rows = self._connection.execute(
+            f"SELECT id FROM pillarbox.queues WHERE {where}", parameters
+        )
+        return [row[0] for row in rows]
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += round(seconds * 1_000_000)
+        self._set_clock()
+        for queue in self._ids():  # whoever sleeps looks at the clock
+            self._connection.execute("SELECT pg_notify('pillarbox', %s)", (f"{queue} 1000",))
+
+    def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
+        parked = f"{count} receives are parked on {mailbox.name!r}"
+
+        def are_parked() -> bool:
+            return sum(map(self._listener.parked, self._ids("name = %s", mailbox.name))) >= count
+
+        until(are_parked, parked, self.patience_seconds)
+
+    def close(self) -> None:
+        for face in self._opened:
+            face.close()
+        self._listener.release()
+        self._connection.execute(
+            "TRUNCATE pillarbox.queues, pillarbox.messages, pillarbox.duplicates, pillarbox.events"
+        )
+
+    def _face(self, mailbox: Any) -> Mailbox[Any]:
+        face: Mailbox[Any] = mailbox
+        return face
+
+
+class AsyncPostgresBackend(PostgresBackend):
+    """`AsyncPostgresMailbox`, driven from threads through an event loop of its own."""
+
+    name = "async postgres"
+    mailbox_class = AsyncPostgresMailbox
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = EventLoopThread()
+
+    def close(self) -> None:
+        super().close()
+        self.loop.close()
+
+    def _face(self, mailbox: Any) -> Mailbox[Any]:
+        return SyncFace(mailbox, self.loop)
+
+
+class RealTimePostgresBackend(PostgresBackend):
+    """Time that passes by itself: some minutes for all the cases."""
+
+    name = "postgres, real time"
+    own_clock = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cannot = {Capability.TIME_TRAVEL: "the server's clock can't be set"}
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
