@@ -39,7 +39,12 @@ if typing.TYPE_CHECKING:
         Message,
         Undecodable,
     )
-    from pillarbox.mailbox.postgres import AsyncPostgresMailbox, PostgresMailbox
+    from pillarbox.mailbox.postgres import (
+        AsyncOutbox,
+        AsyncPostgresMailbox,
+        Outbox,
+        PostgresMailbox,
+    )
     from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
     from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox
     from pillarbox.mailbox.request import RequestClient
@@ -56,6 +61,7 @@ __all__ = [
     "AsyncInMemoryMailbox",
     "AsyncMailbox",
     "AsyncMessage",
+    "AsyncOutbox",
     "AsyncPostgresMailbox",
     "AsyncRedisMailbox",
     "AsyncRequestClient",
@@ -79,6 +85,7 @@ __all__ = [
     "MainLoop",
     "Message",
     "MessageBus",
+    "Outbox",
     "Pipeline",
     "PostgresMailbox",
     "ReceiptHandleExpiredError",
@@ -105,6 +112,7 @@ _HOMES = {
     "AsyncInMemoryMailbox": "pillarbox.mailbox.memory",
     "AsyncMailbox": "pillarbox.mailbox.protocol",
     "AsyncMessage": "pillarbox.mailbox.message",
+    "AsyncOutbox": "pillarbox.mailbox.postgres",
     "AsyncPostgresMailbox": "pillarbox.mailbox.postgres",
     "AsyncRedisMailbox": "pillarbox.mailbox.redis",
     "AsyncRequestClient": "pillarbox.mailbox.async_request",
@@ -128,6 +136,7 @@ _HOMES = {
     "MainLoop": "pillarbox.worker",
     "Message": "pillarbox.mailbox.message",
     "MessageBus": "pillarbox.bus",
+    "Outbox": "pillarbox.mailbox.postgres",
     "Pipeline": "pillarbox.pipeline",
     "PostgresMailbox": "pillarbox.mailbox.postgres",
     "ReceiptHandleExpiredError": "pillarbox.core.errors",

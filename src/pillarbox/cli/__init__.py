@@ -23,6 +23,7 @@ from pillarbox.cli import (
     log,
     mcp,
     messages,
+    outbox,
     pipeline,
     postgres,
     queue,
@@ -48,8 +49,8 @@ app = command(
 app.version = f"pillarbox {__version__}"
 messages.register(app)
 for module in (
-    queue, top, log, serve, worker, mcp, pipeline, postgres, report, dashboard, doctor, bench,
-    completion,
+    queue, top, log, serve, worker, mcp, pipeline, postgres, outbox, report, dashboard, doctor,
+    bench, completion,
 ):  # fmt: skip
     app.command(module.app)
 

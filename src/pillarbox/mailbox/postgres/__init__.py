@@ -16,10 +16,13 @@ with extra("postgres", "a mailbox on PostgreSQL"):
 from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 from pillarbox.mailbox.postgres.mailbox import AsyncPostgresMailbox, PostgresMailbox
 from pillarbox.mailbox.postgres.options import PostgresOptions, named_in
+from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
 from pillarbox.mailbox.postgres.queues import delete_queue, list_queues
 
 __all__ = [
+    "AsyncOutbox",
     "AsyncPostgresMailbox",
+    "Outbox",
     "PostgresMailbox",
     "PostgresOptions",
     "RefusedError",

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.postgres.call import Call, Enter, Initialise, Wait
@@ -89,11 +90,11 @@ class AsyncPostgresConnection(AsyncConnection):
 
     async def _once(self, call: Call, sent: list[bool]) -> list[Any]:
         if call.connection is not None:
-            return await _execute(call.connection, call)
+            return await execute(call.connection, call)
         connection = await self._take()
         try:
             sent[0] = True
-            rows = await _execute(connection, call)
+            rows = await execute(connection, call)
         except BaseException:
             if connection.closed or connection.pgconn.transaction_status != 0:
                 await connection.close()
@@ -168,8 +169,9 @@ def _in_loop(loop: asyncio.AbstractEventLoop, wake: Any) -> None:
         loop.call_soon_threadsafe(wake)
 
 
-async def _execute(connection: Any, call: Call) -> list[Any]:
-    async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(call.statement, call.parameters)
+async def execute(connection: Any, call: Call) -> list[Any]:
+    # Not `connection.cursor()`: one of the caller's may make other cursors, and other rows.
+    async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(call.statement, call.parameters, binary=True)
         rows: list[Any] = await cursor.fetchall()
         return rows

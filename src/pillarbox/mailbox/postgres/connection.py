@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from pillarbox.mailbox.postgres.call import Call, Enter, Initialise, Wait
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
@@ -70,11 +71,11 @@ class PostgresConnection(Connection):
 
     def _once(self, call: Call, sent: list[bool]) -> list[Any]:
         if call.connection is not None:
-            return _execute(call.connection, call)
+            return execute(call.connection, call)
         connection = self._take()
         try:
             sent[0] = True
-            rows = _execute(connection, call)
+            rows = execute(connection, call)
         except BaseException:
             if connection.closed or connection.pgconn.transaction_status != 0:
                 connection.close()
@@ -134,9 +135,10 @@ class PostgresConnection(Connection):
             listener.leave(wait.queue_id, waiter, heard=heard)
 
 
-def _execute(connection: Any, call: Call) -> list[Any]:
-    with connection.cursor(binary=True) as cursor:
-        cursor.execute(call.statement, call.parameters)
+def execute(connection: Any, call: Call) -> list[Any]:
+    # Not `connection.cursor()`: one of the caller's may make other cursors, and other rows.
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(call.statement, call.parameters, binary=True)
         rows: list[Any] = cursor.fetchall()
         return rows
 

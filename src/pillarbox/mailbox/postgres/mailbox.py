@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.message import AsyncMessage, Message
 from pillarbox.mailbox.postgres.async_connection import AsyncPostgresConnection
 from pillarbox.mailbox.postgres.connection import PostgresConnection
+from pillarbox.mailbox.postgres.message import AsyncPostgresMessage, PostgresMessage
 from pillarbox.mailbox.postgres.options import CheckedOptions, PostgresOptions
+from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.mailbox.protocol import SpecialForm
 from pillarbox.mailbox.remote import RemoteMailbox
@@ -25,6 +29,7 @@ class PostgresMailbox(RemoteMailbox[T], Generic[T]):
     Mailboxes of the same name in the same database share one queue. Options: `PostgresOptions`.
     """
 
+    _kind = PostgresMessage
     _verbs: PostgresVerbs[T]
     _connection: PostgresConnection
 
@@ -45,10 +50,57 @@ class PostgresMailbox(RemoteMailbox[T], Generic[T]):
         checked = CheckedOptions(options)
         self._start(_verbs(name, body_type, checked), PostgresConnection(checked.database))
 
+    def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        connection: Any = None,
+    ) -> str:
+        """Send a message and return its unique id.
+
+        With `connection` (see `transaction`) it is sent if and when its transaction commits.
+        """
+        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
+        return self._run(self._in(connection).send((body,), *options))[0]
+
+    def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        connection: Any = None,
+    ) -> list[str]:
+        """Send all of them, or none, in one step; with `connection` in its transaction."""
+        options = delay_seconds, priority, attributes, reply_to, group
+        return self._run(self._in(connection).send(list(bodies), *options))
+
+    def acknowledge_many(
+        self, messages: Iterable[Message[T]], *, connection: Any = None
+    ) -> list[bool]:
+        """Delete these in one step; with `connection` if and when its transaction commits."""
+        deliveries = self._verbs.deliveries(messages)
+        return self._run(self._in(connection).acknowledge(deliveries))
+
+    def _in(self, connection: Any) -> PostgresVerbs[T]:
+        if connection is None:
+            return self._verbs
+        return self._verbs.within(psycopg_connection(connection, asynchronous=False))
+
 
 class AsyncPostgresMailbox(AsyncRemoteMailbox[T], Generic[T]):
     """`PostgresMailbox` for asyncio: the same arguments, and verbs to await."""
 
+    _kind = AsyncPostgresMessage
     _verbs: PostgresVerbs[T]
 
     @overload
@@ -67,6 +119,52 @@ class AsyncPostgresMailbox(AsyncRemoteMailbox[T], Generic[T]):
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
         checked = CheckedOptions(options)
         self._start(_verbs(name, body_type, checked), AsyncPostgresConnection(checked.database))
+
+    async def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        connection: Any = None,
+    ) -> str:
+        """Send a message and return its unique id.
+
+        With `connection` (see `transaction`) it is sent if and when its transaction commits.
+        """
+        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
+        return (await self._run(self._in(connection).send((body,), *options)))[0]
+
+    async def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        connection: Any = None,
+    ) -> list[str]:
+        """Send all of them, or none, in one step; with `connection` in its transaction."""
+        options = delay_seconds, priority, attributes, reply_to, group
+        return await self._run(self._in(connection).send(list(bodies), *options))
+
+    async def acknowledge_many(
+        self, messages: Iterable[AsyncMessage[T]], *, connection: Any = None
+    ) -> list[bool]:
+        """Delete these in one step; with `connection` if and when its transaction commits."""
+        deliveries = self._verbs.deliveries(messages)
+        return await self._run(self._in(connection).acknowledge(deliveries))
+
+    def _in(self, connection: Any) -> PostgresVerbs[T]:
+        if connection is None:
+            return self._verbs
+        return self._verbs.within(psycopg_connection(connection, asynchronous=True))
 
 
 def _verbs(name: str, body_type: Any, options: CheckedOptions) -> PostgresVerbs[Any]:

@@ -32,6 +32,11 @@ class Attempts:
         """How long to wait before the next try; raises if there is none."""
         call = self._call
         if call.connection is not None:  # its owner must know, and roll back
+            if errors.is_lost(error):
+                raise MailboxConnectionError(
+                    f"mailbox {call.queue!r}: the connection of the transaction was lost "
+                    f"({str(error).strip()}); the transaction was rolled back"
+                ) from error
             raise errors.translated(call, error) from error
         if not isinstance(error, errors.NOT_YET):
             if not errors.is_lost(error):

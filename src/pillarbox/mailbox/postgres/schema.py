@@ -19,7 +19,7 @@ from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 VERSION = 1
 _LOCK = 1885500416
 _MIGRATIONS = {1: "tables"}  # what each version adds to the one before
-_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues")
+_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues", "outbox")
 # Functions may call one another before they are created: their bodies are checked when they run.
 _BEGIN = "SET LOCAL check_function_bodies = off"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from copy import copy
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from pillarbox.codec import Codec
 from pillarbox.core import limits
@@ -52,6 +53,13 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         self.wanted: Mapping[str, Any] = {}  # how the queue is to be opened
         self.settings: Settings | None = None
         self.low_water = LowWater()
+        self.connection: Any = None  # the caller's, whose transaction these verbs take part in
+
+    def within(self, connection: Any) -> Self:
+        """These verbs as a part of the transaction of a psycopg connection."""
+        verbs = copy(self)
+        verbs.connection = connection
+        return verbs
 
     @property
     def identity(self) -> object:
@@ -94,7 +102,8 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
 
     def call(self, statement: str, *parameters: Any) -> Call:
         """A statement whose first parameter is this queue."""
-        return Call(self.name, statement, (str(self.queue_id), *parameters))
+        parameters = str(self.queue_id), *parameters
+        return Call(self.name, statement, parameters, connection=self.connection)
 
     def ask(self, call: Call) -> Verb[Any]:
         """Its rows. A queue that was deleted is created again, without its settings."""
@@ -121,19 +130,6 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         group: str | None,
         deduplication_id: str | None,
     ) -> Verb[list[str]]:
-        return self.send_in(None, bodies, delay, priority, attributes, group, deduplication_id)
-
-    def send_in(
-        self,
-        connection: Any,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        """Send over a connection of ours, or of the caller's, as a part of its transaction."""
         if not bodies:
             return []
         call = self.call(
@@ -146,12 +142,11 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
             deduplication_id,
             _DEDUPLICATION_US,
             str(self.low_water.since),
-            connection is None,
+            self.connection is None,
         )
-        call.connection = connection
         call.repeatable = deduplication_id is not None
         ids, until = (yield from self.ask(call))[0]
-        if connection is None:
+        if self.connection is None:
             self.low_water.since = until
         return [wire.public_id(number) for number in ids]
 

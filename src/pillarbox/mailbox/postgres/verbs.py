@@ -52,13 +52,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         return (yield from answers.answer(in_reply_to, body))
 
     def acknowledge(self, deliveries: Sequence[wire.Delivery]) -> Verb[list[bool]]:
-        return self.acknowledge_in(None, deliveries)
-
-    def acknowledge_in(
-        self, connection: Any, deliveries: Sequence[wire.Delivery]
-    ) -> Verb[list[bool]]:
-        """Acknowledge over a connection of ours, or as a part of the caller's transaction."""
-        return self._settle(_ACKNOWLEDGE, (), deliveries, (str(self.low_water.since),), connection)
+        return self._settle(_ACKNOWLEDGE, (), deliveries, (str(self.low_water.since),))
 
     def _nack(self, deliveries: Sequence[wire.Delivery], delay: int) -> Verb[list[bool]]:
         return self._finish("nack", wire.microseconds(delay), None, deliveries)
@@ -84,14 +78,12 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         before: tuple[Any, ...],
         deliveries: Sequence[wire.Delivery],
         after: tuple[Any, ...],
-        connection: Any = None,
     ) -> Verb[list[bool]]:
         if not deliveries:
             return []
         ids = wire.array(each.id for each in deliveries)
         tokens = [each.token for each in deliveries]
         call = self.call(statement, *before, ids, tokens, *after)
-        call.connection = connection
         live = set((yield from self.ask(call))[0][0] or ())
         result, seen = [], set()
         for position, each in enumerate(deliveries, 1):

@@ -70,3 +70,18 @@ CREATE TABLE pillarbox.events (
   head bytea,
   transaction xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
+
+-- Messages for mailboxes elsewhere, written in the transactions of their senders (outbox.sql).
+CREATE TABLE pillarbox.outbox (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  enqueued_at bigint NOT NULL,
+  delay bigint NOT NULL,
+  priority smallint NOT NULL,
+  url text NOT NULL,
+  deduplication_id text NOT NULL,
+  group_name text,
+  head bytea,
+  body bytea NOT NULL,
+  error text                    -- why it can't be sent; such a message is left alone
+);
+CREATE INDEX outbox_waiting ON pillarbox.outbox (url, id) WHERE error IS NULL;

@@ -1,0 +1,134 @@
+"""An outbox: a message for a mailbox elsewhere, written in the transaction of its sender.
+
+    with psycopg.connect(...) as connection:
+        connection.execute("INSERT INTO orders ...")
+        Outbox(connection, "http://broker:9324/orders", Order).send(order)
+
+If the transaction commits, a relay (`pillarbox outbox relay`) sends the message; if not, nobody
+ever sees it. A relay that dies between sending and deleting sends again with the same
+deduplication id, by which the mailbox knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import psycopg
+
+from pillarbox.codec import codec_for
+from pillarbox.core import limits
+from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.async_connection import execute as execute_async
+from pillarbox.mailbox.postgres.call import Call
+from pillarbox.mailbox.postgres.connection import execute
+from pillarbox.mailbox.postgres.retry import Attempts
+from pillarbox.mailbox.postgres.transaction import psycopg_connection
+from pillarbox.mailbox.postgres.verbs import PostgresVerbs
+from pillarbox.mailbox.runner import Verb, run_async, run_sync
+from pillarbox.mailbox.url import opener_of
+
+T = TypeVar("T")
+
+_PUT = "SELECT * FROM pillarbox.put_outbox(%s, %s::bytea[], %s::bytea, %s::int, %s::bigint, %s, %s)"
+
+
+class _OutboxVerbs(PostgresVerbs[T], Generic[T]):
+    """The checks of every send, and another place to put the messages."""
+
+    def _send(
+        self,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Verb[list[str]]:
+        if not bodies:
+            return []
+        options = str(priority), wire.microseconds(delay), group, deduplication_id
+        parameters = self.name, bodies, wire.packed(attributes), *options
+        rows = yield Call(self.name, _PUT, parameters, connection=self.connection)
+        return [row[0] for row in rows]
+
+
+def _verbs(connection: Any, url: str, body_type: Any, asynchronous: bool) -> _OutboxVerbs[Any]:
+    opener_of(limits.text("url", url))  # raises if it is not the URL of a mailbox
+    verbs: _OutboxVerbs[Any] = _OutboxVerbs(url, "", codec_for(body_type), limits.BODY_BYTES_MAX)
+    verbs.connection = psycopg_connection(connection, asynchronous=asynchronous)
+    return verbs
+
+
+class Outbox(Generic[T]):
+    """Sends to the mailbox at `url` if and when the transaction of `connection` commits."""
+
+    def __init__(self, connection: Any, url: str, body_type: type[T] | Any = Any) -> None:
+        self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=False)
+
+    def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Write a message into the outbox; the deduplication id that it is sent with."""
+        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
+        return run_sync(self._verbs.send((body,), *options), _do)[0]
+
+    def send_many(
+        self,
+        bodies: Iterable[T],
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+    ) -> Sequence[str]:
+        """Write all of them into the outbox, in order."""
+        options = delay_seconds, priority, attributes, reply_to, group
+        return run_sync(self._verbs.send(list(bodies), *options), _do)
+
+
+class AsyncOutbox(Generic[T]):
+    """`Outbox` over an asyncio connection."""
+
+    def __init__(self, connection: Any, url: str, body_type: type[T] | Any = Any) -> None:
+        self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=True)
+
+    async def send(
+        self,
+        body: T,
+        *,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Write a message into the outbox; the deduplication id that it is sent with."""
+        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
+        return (await run_async(self._verbs.send((body,), *options), _do_async))[0]
+
+
+def _do(call: Call) -> list[Any]:
+    try:
+        return execute(call.connection, call)
+    except psycopg.Error as error:
+        Attempts(call, 0).after(error, sent=True)
+        raise
+
+
+async def _do_async(call: Call) -> list[Any]:
+    try:
+        return await execute_async(call.connection, call)
+    except psycopg.Error as error:
+        Attempts(call, 0).after(error, sent=True)
+        raise

@@ -1,0 +1,164 @@
+"""The relay of an outbox: sends its messages on, in order, and deletes what was sent.
+
+For each mailbox one relay works at a time, held by an advisory lock; others stand by. Killed at any
+point it loses nothing: what it had sent and not deleted is sent again, with the same deduplication
+id. Messages that the mailbox refuses for good are marked with the error and left in the table.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+
+from pillarbox.core.errors import MailboxError, UnknownOutcomeError
+from pillarbox.logger import logger
+from pillarbox.mailbox.answers import REPLY_TO
+from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Waiter, listener_for
+from pillarbox.mailbox.postgres.options import parse_url
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mailbox.verbs import user_attributes
+
+_BATCH = 100
+_LOCK = 1885500422
+_PLACE = 0  # where relays wait; see outbox.sql
+_WAIT_SECONDS = 10.0
+_TARGETS = "SELECT DISTINCT url FROM pillarbox.outbox WHERE error IS NULL ORDER BY url"
+_ROWS = (
+    "SELECT id, body, head, priority, group_name, deduplication_id, "
+    "greatest(0, enqueued_at + delay - pillarbox.clock()) FROM pillarbox.outbox "
+    "WHERE url = %s AND error IS NULL ORDER BY id LIMIT %s"
+)
+
+
+class Relay:
+    """Moves what is in the outbox of one database."""
+
+    def __init__(self, url: str) -> None:
+        self._conninfo = parse_url(url)[0]
+        self._boxes: dict[str, Mailbox[Any]] = {}
+        self._ended = threading.Event()
+        self._woken = threading.Event()
+
+    def run(self) -> None:
+        """Move messages until `end` is called."""
+        listener = listener_for(self._conninfo)
+        try:
+            while not self._ended.is_set():
+                self._woken.clear()
+                position = self._position(listener)
+                if not self.run_once():
+                    self._wait(listener, position)
+        finally:
+            listener.release()
+            self.close()
+
+    def end(self) -> None:
+        """Let `run` return soon; from another thread."""
+        self._ended.set()
+        self._woken.set()
+
+    def run_once(self) -> int:
+        """Move what is there now; how many messages were sent."""
+        count = 0
+        try:
+            with psycopg.connect(self._conninfo, autocommit=True) as connection:
+                for (url,) in connection.execute(_TARGETS).fetchall():
+                    count += self._move_all(connection, url)
+        except psycopg.OperationalError as error:
+            logger.warning("the outbox can't be reached", error=str(error).strip())
+            self._ended.wait(POLL_SECONDS)
+        return count
+
+    def close(self) -> None:
+        while self._boxes:
+            self._boxes.popitem()[1].close()
+
+    def _position(self, listener: Any) -> int | None:
+        try:
+            position: int | None = listener.enter(_PLACE)
+        except psycopg.Error:
+            return None
+        return position
+
+    def _wait(self, listener: Any, position: int | None) -> None:
+        """Until there may be more; where nobody notifies, for a moment."""
+        waiter = Waiter(self._woken.set, self._ended.is_set)
+        if position is None:
+            self._woken.wait(POLL_SECONDS)
+        elif listener.join(_PLACE, position, waiter, None):
+            try:
+                self._woken.wait(_WAIT_SECONDS)
+            finally:
+                listener.leave(_PLACE, waiter, heard=True)
+
+    def _move_all(self, connection: Any, url: str) -> int:
+        """Everything for one mailbox, unless another relay is at it."""
+        key = "SELECT pg_try_advisory_lock(%s, hashtext(%s))"
+        if not connection.execute(key, (_LOCK, url)).fetchone()[0]:
+            return 0
+        count = 0
+        try:
+            while not self._ended.is_set():
+                moved, more = self._move(connection, url)
+                count += moved
+                if not more:
+                    break
+        finally:
+            if not connection.closed:
+                connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (_LOCK, url))
+        return count
+
+    def _move(self, connection: Any, url: str) -> tuple[int, bool]:
+        """One batch: how many were sent, and whether there may be more to do now."""
+        rows = connection.execute(_ROWS, (url, _BATCH)).fetchall()
+        sent: list[int] = []
+        try:
+            for row in rows:
+                try:
+                    self.send(url, row)
+                except MailboxError as error:
+                    if error.retryable or isinstance(error, UnknownOutcomeError):
+                        logger.warning("the outbox waits for a mailbox", url=url, error=str(error))
+                        self._ended.wait(POLL_SECONDS)
+                        return len(sent), False
+                    self.refuse(connection, row[0], error)
+                else:
+                    sent.append(row[0])
+        finally:
+            if sent and not connection.closed:
+                self.delete(connection, sent)
+        return len(sent), len(rows) == _BATCH
+
+    def send(self, url: str, row: Any) -> None:
+        """Send one message to its mailbox."""
+        _, body, head, priority, group, deduplication_id, delay = row
+        noted = wire.attributes_in(head)
+        self._box(url).send(
+            body.decode() if url.startswith("sqs") else body,
+            delay_seconds=delay / 1_000_000,
+            priority=priority,
+            attributes=dict(user_attributes(noted)) or None,
+            reply_to=noted.get(REPLY_TO),
+            group=group,
+            deduplication_id=deduplication_id,
+        )
+
+    def delete(self, connection: Any, ids: list[int]) -> None:
+        """Forget what was sent."""
+        connection.execute("DELETE FROM pillarbox.outbox WHERE id = ANY (%s)", (ids,))
+
+    def refuse(self, connection: Any, number: int, error: MailboxError) -> None:
+        """Leave a message that its mailbox will never take."""
+        logger.error("the outbox can't send a message", number=number, error=str(error))
+        statement = "UPDATE pillarbox.outbox SET error = %s WHERE id = %s"
+        connection.execute(statement, (str(error).replace("\0", ""), number))
+
+    def _box(self, url: str) -> Mailbox[Any]:
+        if url not in self._boxes:
+            kind = str if url.startswith("sqs") else bytes  # SQS knows no bytes, only text
+            self._boxes[url] = open_mailbox(url, kind)
+        return self._boxes[url]

@@ -1,0 +1,178 @@
+"""R140: the outbox. What commits is sent, what does not is not, whenever the relay is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pillarbox import InvalidParameterError, PostgresMailbox, open_mailbox
+from pillarbox.cli import run
+from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
+from pillarbox.mailbox.postgres.relay import Relay
+from pillarbox.testing.redis import shared_server as redis_server
+from pillarbox.testing.redis import until
+
+STEPS = ["before-send", "after-send", "before-delete", "after-delete"]
+PROCESS = Path(__file__).with_name("relay_process.py")
+COUNT = 6
+
+
+class Undo(Exception):
+    """Rolls a transaction back."""
+
+
+@pytest.fixture
+def target() -> Iterator[str]:
+    """The URL of a mailbox elsewhere."""
+    yield f"{redis_server().url}/orders"
+    redis_server().ask("FLUSHALL")
+
+
+@pytest.fixture
+def database(url: str) -> str:
+    """A database with the schema."""
+    PostgresMailbox("any", url=url).close()
+    return url
+
+
+def bodies(target: str) -> list[str]:
+    with open_mailbox(target, str) as box:
+        return [message.body for message in box.receive(max_messages=100)]
+
+
+def left(database: str) -> int:
+    with psycopg.connect(database) as connection:
+        row = connection.execute("SELECT count(*) FROM pillarbox.outbox").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def test_R140_what_commits_is_sent_and_what_does_not_is_not(database: str, target: str) -> None:
+    with psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send_many(["a", "b"], group="g")
+    with suppress(Undo), psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send("phantom")
+        raise Undo
+    relay = Relay(database)
+    assert relay.run_once() == 2
+    assert relay.run_once() == 0
+    relay.close()
+    assert bodies(target) == ["a", "b"]
+    assert left(database) == 0
+
+
+def test_R140_a_message_arrives_with_all_that_it_was_sent_with(database: str, target: str) -> None:
+    with psycopg.connect(database) as connection:
+        outbox = Outbox(connection, target, dict)
+        options = {"attributes": {"colour": "red"}, "reply_to": "answers", "priority": 7}
+        outbox.send({"n": 1}, group="g", deduplication_id="order-1", **options)  # type: ignore[arg-type]
+        outbox.send({"n": 1}, deduplication_id="order-1")
+    assert run(["outbox", "relay", database, "--once"]) == 0
+    with open_mailbox(target, dict) as box:
+        (message,) = box.receive(max_messages=10)
+        assert message.body == {"n": 1}
+        assert dict(message.attributes) == {"colour": "red"}
+        assert (message.priority, message.group, message.reply_to) == (7, "g", "answers")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("number", [1, COUNT])
+def test_R140_a_relay_killed_at_any_step_loses_nothing_and_doubles_nothing(
+    database: str, target: str, step: str, number: int
+) -> None:
+    with psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send_many([str(n) for n in range(COUNT)], group="g")
+    number = 1 if "delete" in step else number
+    command = [sys.executable, str(PROCESS), database, step, str(number)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    relay = Relay(database)
+    relay.run_once()
+    relay.close()
+    assert bodies(target) == [str(n) for n in range(COUNT)]
+    assert left(database) == 0
+
+
+def test_R140_control_sending_after_the_commit_loses_what_a_crash_comes_before(
+    database: str, target: str
+) -> None:
+    """Without an outbox the process may die between its commit and its send."""
+    program = (
+        "import os, signal, sys, psycopg\n"
+        "with psycopg.connect(sys.argv[1]) as connection:\n"
+        "    connection.execute('CREATE TABLE effects (body text)')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+        "open_mailbox(sys.argv[2], str).send('a')\n"
+    )
+    command = [sys.executable, "-c", program, database, target]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('effects')").fetchone() != (None,)
+    assert bodies(target) == []
+
+
+def test_R140_a_running_relay_is_woken_by_a_commit(database: str, target: str) -> None:
+    relay = Relay(database)
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        with open_mailbox(target, str) as box, psycopg.connect(database) as connection:
+            for body in ("a", "b"):
+                Outbox(connection, target, str).send(body)
+                connection.commit()
+                assert [m.body for m in box.receive(wait_time_seconds=10)] == [body]
+        until(lambda: left(database) == 0, "the outbox is empty")
+    finally:
+        relay.end()
+        thread.join()
+
+
+def test_R140_of_two_relays_one_works_at_a_mailbox(database: str, target: str) -> None:
+    with psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send("a")
+    with psycopg.connect(database) as other:
+        other.execute("SELECT pg_advisory_lock(1885500422, hashtext(%s))", (target,))
+        relay = Relay(database)
+        assert relay.run_once() == 0
+    assert relay.run_once() == 1
+    relay.close()
+
+
+def test_R140_a_message_that_is_refused_for_good_does_not_block_the_others(
+    database: str, target: str
+) -> None:
+    with psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send_many(["a", "b"])
+        connection.execute("UPDATE pillarbox.outbox SET priority = 999 WHERE body = 'a'")
+    relay = Relay(database)
+    assert relay.run_once() == 1
+    relay.close()
+    assert bodies(target) == ["b"]
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT error FROM pillarbox.outbox").fetchall()
+    assert "priority must be" in rows[0][0]
+
+
+def test_R140_an_outbox_for_asyncio(database: str, target: str) -> None:
+    async def main() -> None:
+        async with await psycopg.AsyncConnection.connect(database) as connection:
+            await AsyncOutbox(connection, target, str).send("a")
+
+    asyncio.run(main())
+    assert run(["outbox", "relay", database, "--once"]) == 0
+    assert bodies(target) == ["a"]
+
+
+def test_R140_the_outbox_refuses_what_is_no_mailbox(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        with pytest.raises(InvalidParameterError, match="url"):
+            Outbox(connection, "gopher://orders")
+        with pytest.raises(InvalidParameterError, match="priority"):
+            Outbox(connection, "memory:orders").send("a", priority=256)
