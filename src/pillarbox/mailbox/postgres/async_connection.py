@@ -17,7 +17,7 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.postgres.call import Call, Enter, Initialise, Wait
 from pillarbox.mailbox.postgres.connection import has_news
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
-from pillarbox.mailbox.postgres.options import Database
+from pillarbox.mailbox.postgres.options import WHO_ANSWERS, Database
 from pillarbox.mailbox.postgres.retry import Attempts
 from pillarbox.mailbox.postgres.schema import initialise
 from pillarbox.mailbox.runner import AsyncConnection, run_async
@@ -115,7 +115,13 @@ class AsyncPostgresConnection(AsyncConnection):
             autocommit=True,
             prepare_threshold=self._database.prepare_threshold,
         )
-        self._database.check(connection)
+        try:
+            if self._database.needs_check(connection):
+                cursor = await connection.execute(WHO_ANSWERS)
+                self._database.check(connection, await cursor.fetchone())
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _put_back(self, connection: Any) -> None:
@@ -126,7 +132,7 @@ class AsyncPostgresConnection(AsyncConnection):
 
     async def _enter(self, enter: Enter) -> int | None:
         if self._listener is None:
-            self._listener = listener_for(self._database.conninfo)
+            self._listener = listener_for(self._database.conninfo, self._database.pooler)
         listener = self._listener
         position = listener.position(enter.queue_id)
         if position is not None:

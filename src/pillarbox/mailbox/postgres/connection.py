@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 
 from pillarbox.mailbox.postgres.call import Call, Enter, Initialise, Wait
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
-from pillarbox.mailbox.postgres.options import Database
+from pillarbox.mailbox.postgres.options import WHO_ANSWERS, Database
 from pillarbox.mailbox.postgres.retry import Attempts
 from pillarbox.mailbox.postgres.schema import initialise
 from pillarbox.mailbox.runner import Connection
@@ -66,7 +66,7 @@ class PostgresConnection(Connection):
     def listener(self) -> Listener:
         self._forget_if_forked()
         if self._listener is None:
-            self._listener = listener_for(self._database.conninfo)
+            self._listener = listener_for(self._database.conninfo, self._database.pooler)
         return self._listener
 
     def _once(self, call: Call, sent: list[bool]) -> list[Any]:
@@ -102,7 +102,12 @@ class PostgresConnection(Connection):
             autocommit=True,
             prepare_threshold=self._database.prepare_threshold,
         )
-        self._database.check(connection)
+        try:
+            if self._database.needs_check(connection):
+                self._database.check(connection, connection.execute(WHO_ANSWERS).fetchone())
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _put_back(self, connection: Any) -> None:

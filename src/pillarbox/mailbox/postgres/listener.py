@@ -61,13 +61,16 @@ class _Place:
             count -= 1
 
 
-def listener_for(conninfo: str) -> Listener:
-    """The listener of this process for a database; each caller calls `release` in the end."""
+def listener_for(conninfo: str, pooler: bool = False) -> Listener:
+    """The listener of this process for a database; each caller calls `release` in the end.
+
+    Behind a pooler it does not listen: receivers poll.
+    """
     with _registry:
         key = os.getpid(), conninfo
         found = _listeners.get(key)
         if found is None:
-            found = _listeners[key] = Listener(conninfo)
+            found = _listeners[key] = Listener(conninfo, pooler)
         found.users += 1
         return found
 
@@ -75,7 +78,7 @@ def listener_for(conninfo: str) -> Listener:
 class Listener:
     """Made by `listener_for`. Safe from any thread, and from a signal handler."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, pooler: bool) -> None:
         self._conninfo = conninfo
         self._lock = threading.RLock()
         self._places: dict[int, _Place] = {}
@@ -84,7 +87,12 @@ class Listener:
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
         self.users = 0
-        self.polls = False  # behind a transaction pooler
+        self._pooler = pooler
+        if pooler:
+            logger.warning(
+                "behind a connection pooler there is no LISTEN: receivers poll",
+                seconds=POLL_SECONDS,
+            )
 
     def parked(self, queue: int) -> int:
         """How many receivers of this process wait at a queue."""
@@ -99,12 +107,12 @@ class Listener:
     def enter(self, queue: int) -> int | None:
         """Register this process at a queue; None where receivers have to poll."""
         with self._lock:
+            if self._pooler:
+                return None
             place = self._places.get(queue)
             if place is None:
                 if self._connection is None:
                     self._connect()
-                if self.polls:
-                    return None
                 self._connection.execute(
                     "SELECT pg_advisory_lock_shared(%s::int, %s::int)", (str(_PARKED), str(queue))
                 )
@@ -161,15 +169,6 @@ class Listener:
     def _connect(self) -> None:
         connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
-            row: Any = connection.execute("SELECT pg_backend_pid()").fetchone()
-            if row[0] != connection.info.backend_pid:
-                self.polls = True
-                logger.warning(
-                    "behind a connection pooler there is no LISTEN: receivers poll",
-                    seconds=POLL_SECONDS,
-                )
-                connection.close()
-                return
             connection.execute("LISTEN pillarbox")
         except BaseException:
             connection.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError
@@ -20,6 +20,7 @@ from pillarbox.mailbox.protocol import DeadLetterPolicy
 
 RETRY_SECONDS = 15.0
 _CONNECT_SECONDS = 5
+WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, another than the one that we met
 _FORM = "postgresql://user@host/database/name"
 
 
@@ -59,18 +60,22 @@ class Database:
     def prepare_threshold(self) -> int | None:
         return None if self.pooler else 2
 
-    def check(self, connection: Any) -> None:
-        """Raise if the server is too old."""
-        if self._checked:
-            return
+    def needs_check(self, connection: Any) -> bool:
+        """Whether this is the first connection; raises if its server is too old."""
         version = connection.info.server_version
         if version < SERVER_VERSION_MIN:
-            connection.close()
             raise MailboxConnectionError(
                 f"this is PostgreSQL {version // 10_000}: Pillarbox needs "
                 f"{SERVER_VERSION_MIN // 10_000} or newer"
             )
+        return not self._checked
+
+    def check(self, connection: Any, row: Any) -> None:
+        """Learn from the answer to `WHO_ANSWERS` whether a pooler is in between."""
         self._checked = True
+        if row[0] != connection.info.backend_pid:
+            self.pooler = True
+            connection.prepare_threshold = None
 
 
 class CheckedOptions:
@@ -95,7 +100,8 @@ def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
     """What libpq is told of the database, the mailbox in the URL if any, and its options."""
     parts = urlsplit(url)
     path = [unquote(part) for part in parts.path.split("/") if part]
-    if parts.scheme not in ("postgresql", "postgres") or not 1 <= len(path) <= 2:
+    rooted = parts.path.startswith("/")
+    if parts.scheme not in ("postgresql", "postgres") or not rooted or len(path) not in (1, 2):
         raise InvalidParameterError("url", url, f"of the form {_FORM}")
     query = dict(parse_qsl(parts.query))
     options = {key: _value(key, query.pop(key)) for key in list(query) if key in _OPTIONS}
@@ -103,7 +109,7 @@ def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
     query.setdefault("application_name", "pillarbox")
     query["client_encoding"] = "utf8"
     database = parts.path.split("/")[1]
-    conninfo = f"postgresql://{parts.netloc}/{database}?{urlencode(query)}"
+    conninfo = f"postgresql://{parts.netloc}/{database}?{urlencode(query, quote_via=quote)}"
     return conninfo, path[1] if len(path) == 2 else "", options
 
 

@@ -114,9 +114,8 @@ class PostgresBackend(Backend):
         for face in self._opened:
             face.close()
         self._listener.release()
-        self._connection.execute(
-            "TRUNCATE pillarbox.queues, pillarbox.messages, pillarbox.duplicates, pillarbox.events"
-        )
+        for table in ("messages", "duplicates", "queues"):  # quicker than TRUNCATE
+            self._connection.execute(f"DELETE FROM pillarbox.{table}")
 
     def _face(self, mailbox: Any) -> Mailbox[Any]:
         face: Mailbox[Any] = mailbox
