@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from pillarbox.log import Log, LogError, StagedSegment
+from pillarbox.log import Log, LogError
 from pillarbox.testing.disk import SimDisk
+from tests.log.adopted import adopt, stage
 from tests.log.support import contents, new_disk, open_log
 
 SEGMENT_BYTES = 8192
@@ -80,15 +81,13 @@ class Run:
         tailer.save()
 
     def adopt(self) -> None:
-        paths, batch = [], []
+        staged, batch = [], []
         for part in range(2):
             records = [self.random.randbytes(50) for _ in range(2)]
-            staged = StagedSegment(f"data/staged-{len(self.batches)}-{part}", disk=self.disk)
-            staged.append_many(records)
-            paths.append(staged.close())
+            staged.append(stage(self.disk, f"data/staged-{len(self.batches)}-{part}", records))
             batch.extend(records)
         self.batches.append(batch)
-        self.log.adopt(paths, b"meta")
+        adopt(self.log, staged, b"meta")
 
     # -- checking --------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pillarbox.log import Log, StagedSegment
+from pillarbox.log import Log, RealDisk
 from pillarbox.log.layout import FORMAT
+from tests.log.adopted import adopt, stage
 from tests.log.test_format import FIXTURES, V1_RECORDS
 
 
@@ -17,9 +18,7 @@ def main() -> None:
         log = Log.open(path, segment_bytes=8192, prepare_ahead=False)
         for record in V1_RECORDS[:3]:
             log.append(record)
-        staged = StagedSegment(Path(scratch) / "staged")
-        staged.append_many(V1_RECORDS[3:23])
-        log.adopt([staged.close()], b"v1")
+        adopt(log, [stage(RealDisk(), f"{scratch}/staged", V1_RECORDS[3:23])], b"v1")
         log.append_many(V1_RECORDS[23:])
         keep(path, "killed")
         log.close()

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
-from pillarbox.log import LogCorruptError, LogError, RecordLostError, StagedSegment, repair, verify
+from pillarbox.log import LogCorruptError, LogError, RecordLostError, repair, verify
 from pillarbox.log.layout import base_of_name, is_segment_name
 from pillarbox.log.log import Log
 from pillarbox.testing.disk import SimDisk
+from tests.log.adopted import adopt, stage
 from tests.log.support import PATH, new_disk, on_disk, open_log
 
 Files = dict[str, bytes]
@@ -32,15 +33,13 @@ class Sample:
                 log.append(self.records[-1])
 
     def adopt(self, *counts: int) -> None:
-        paths = []
+        staged = []
         for count in counts:
-            staged = StagedSegment(f"data/staged-{next(self._staged)}", disk=self.disk)
             records = [self._chance.randbytes(600) for _ in range(count)]
-            staged.append_many(records)
-            paths.append(staged.close())
+            staged.append(stage(self.disk, f"data/staged-{next(self._staged)}", records))
             self.records += records
         with open_log(self.disk, segment_bytes=8192) as log:
-            log.adopt(paths, b"batch")
+            adopt(log, staged, b"batch")
 
     def files(self) -> Files:
         files = self.disk.files()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.log import Log, RecordLostError, StagedSegment, repair
+from pillarbox.log import Log, RealDisk, RecordLostError, repair
+from tests.log.adopted import adopt, stage
 from tests.log.crash_workloads import OPERATIONS, Run
 from tests.log.support import contents, new_disk, open_log
 
@@ -75,30 +76,45 @@ def test_R82_a_crash_leaves_the_records_with_their_commit_or_neither() -> None:
     assert states > 1000
 
 
-def test_R82_arrow_arrays_are_staged_without_a_step_a_record(tmp_path: Path) -> None:
-    records = [b"%d" % i * (i % 7) for i in range(1000)]
-    array = pa.array(records, pa.binary())
-    staged = StagedSegment(tmp_path / "one")
-    staged.append_array(array.slice(0, 0))
-    staged.append_array(array.slice(0, 300))
-    staged.append_array(array.slice(300, 701))
-    with pytest.raises(ValueError, match="null"):
-        staged.append_array(pa.array([b"x", None]))
-    path = staged.close()
+def test_R82_a_commit_may_have_no_records() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    assert log.append_committed([], b"1") == 0
+    assert log.append_committed([b"x"], b"2") == 0
+    assert log.append_committed([], b"3") == 1
+    assert log.append(b"y") == 1
+    log.close()
+    again = open_log(disk.kill(), check="all")
+    assert contents(again) == [b"x", b"y"]
+    assert metas(again) == [b"1", b"2", b"3"]
+
+
+def test_R82_segments_that_version_0_1_adopted_are_read_in_order(tmp_path: Path) -> None:
+    one = stage(RealDisk(), f"{tmp_path}/one", [b"c", b"d", b"e"])
+    two = stage(RealDisk(), f"{tmp_path}/two", [b"f"])
     with Log.open(tmp_path / "log") as log:
-        log.append(b"first")
-        assert log.adopt([path], b"meta") == 1
-        assert contents(log) == [b"first", *records]
+        log.append_many([b"a", b"b"])
+        assert adopt(log, [one, two], b"hash 1") == 2
+        assert log.append(b"g") == 6
+        assert contents(log) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+        assert [log.get(index) for index in range(7)] == contents(log)
+        newest = log.tailer().to_end().backward().read(4)
+        assert [record.data for record in newest] == [b"g", b"f", b"e", b"d"]
+        records = pa.Table.from_batches(log.read_arrow()).column("record")
+        assert records.to_pylist() == contents(log)
     with Log.open(tmp_path / "log", check="all") as again:
-        assert contents(again) == [b"first", *records]
+        assert again.recovery.clean
+        assert contents(again) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+        commits = list(again.commits())
+        assert [(c.first_index, c.end_index, c.meta) for c in commits] == [(2, 6, b"hash 1")]
+        with Log.open(tmp_path / "log", readonly=True) as reader:
+            assert contents(reader) == contents(again)
 
 
 def test_R73_retention_keeps_a_commit_as_long_as_the_records_that_it_completed() -> None:
     disk = new_disk()
     log = open_log(disk)
-    staged = StagedSegment("data/one", disk=disk)
-    staged.append_many([b"x"] * 10)
-    assert log.adopt([staged.close()], b"meta") == 0
+    assert adopt(log, [stage(disk, "data/one", [b"x"] * 10)], b"meta") == 0
     log.append(b"y")
     log.truncate_before(5)
     assert metas(log) == [b"meta"]

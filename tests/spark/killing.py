@@ -16,7 +16,7 @@ from typing import Any
 
 from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.segment import SegmentWriter
-from pillarbox.spark import publish as publishing
+from pillarbox.spark import commits as committing
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.sink import LogStreamWriter
 from pillarbox.spark.source import PillarboxSource
@@ -27,7 +27,7 @@ WINDOWS = {
     "planning": False,
     "before the task": False,
     "in the task": False,
-    "after staging": False,
+    "after the task": False,
     "before the commit": False,
     "after the offsets are durable": False,
     "before the commit frame": False,
@@ -84,7 +84,7 @@ class KillingWriter(LogStreamWriter):
             self._trap.spring("before the task")
         message = super().write(self._watched(iterator) if later else iterator)
         if later:
-            self._trap.spring("after staging")
+            self._trap.spring("after the task")
         return message
 
     def _watched(self, iterator: Iterator[Any]) -> Iterator[Any]:
@@ -147,10 +147,10 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
 
         return make
 
-    patch(publishing, "make_durable", after("after the offsets are durable"))
-    patch(CommitWriter, "write_commit", ahead("before the commit frame"))
+    patch(committing, "make_durable", after("after the offsets are durable"))
+    patch(CommitWriter, "append_committed", ahead("before the commit frame"))
     patch(SegmentWriter, "write_frame", lambda original: _tearing(trap, original))
-    patch(publishing, "_keep", ahead("before the pin"))
+    patch(committing, "_keep", ahead("before the pin"))
     return before
 
 
@@ -158,15 +158,15 @@ def _tearing(trap: Trap, original: Any) -> Any:
     """Half of a committing frame reaches the file, and then the process is gone; or all of it."""
 
     def write_frame(self: SegmentWriter, kind: int, payload: bytes, **options: Any) -> None:
-        committing = kind == 3 or options.get("flags")
-        torn = committing and trap.window == "torn commit frame" and os.path.exists(trap.marker)
+        commits = kind == 3 or options.get("flags")
+        torn = commits and trap.window == "torn commit frame" and os.path.exists(trap.marker)
         if torn:
             place, handle = self.position, self._handle
             original(self, kind, payload, **options)
             os.ftruncate(handle, place + (self.position - place) // 2)
             trap.spring("torn commit frame")
         original(self, kind, payload, **options)
-        if committing:
+        if commits:
             trap.spring("after the commit frame")
 
     return write_frame

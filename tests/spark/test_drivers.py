@@ -124,7 +124,7 @@ def test_R83_drivers_killed_at_random_moments_three_topologies(tmp_path: Path) -
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("window", "victim"), [("after staging", "executor")])
+@pytest.mark.parametrize(("window", "victim"), [("after the task", "executor")])
 def test_R83_an_executor_killed_in_a_local_cluster(
     tmp_path: Path, window: str, victim: str
 ) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from pillarbox import spark as on_spark
 from pillarbox.log import Log, Retention
-from pillarbox.spark.commits import admit, encode_meta, open_to_commit
-from pillarbox.spark.publish import Terms, publish
-from pillarbox.spark.staging import Written
+from pillarbox.spark.commits import admit, encode_meta, open_to_commit, publish
 from pillarbox.spark.steps import Step, named_step
 
 
@@ -59,8 +57,7 @@ def step(batch: int, end: int, start: int | None = None) -> Step:
 
 
 def do(log: Path, what: Step, *records: bytes, run: str = "one", epoch: int | None = None) -> int:
-    written = [Written(records=list(records), rows=len(records))]
-    return publish(what, {"": (str(log), written)}, Terms(run=run, epoch=epoch))
+    return publish(what, {str(log): records}, run=run, epoch=epoch)
 
 
 def contents(path: Path) -> list[bytes]:
@@ -84,9 +81,8 @@ def test_R82_a_step_is_done_once_however_often_it_is_published(tmp_path: Path) -
 
 def test_R82_control_without_the_check_a_replay_doubles_the_records(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    written = [Written(records=[b"a"], rows=1)]
     for _ in range(2):
-        publish(step(0, 5), {"": (str(log), written)}, Terms(strategy="at-least-once", run="one"))
+        publish(step(0, 5), {str(log): [b"a"]}, strategy="at-least-once", run="one")
     assert contents(log) == [b"a", b"a"]
 
 
@@ -152,10 +148,8 @@ def test_R82_a_reset_lets_a_processor_do_its_steps_again(tmp_path: Path) -> None
 def test_R82_two_outputs_recover_together(tmp_path: Path) -> None:
     """A crash between the two leaves the first done; the replay does the second only."""
     a, b = tmp_path / "a", tmp_path / "b"
-    wrote = [Written(records=[b"x"], rows=1)]
-    publish(step(0, 5), {"a": (str(a), wrote)}, Terms(run="one"))
-    both = {"a": (str(a), wrote), "b": (str(b), wrote)}
-    assert publish(step(0, 5), both, Terms(run="two")) == 1
+    publish(step(0, 5), {str(a): [b"x"]}, run="one")
+    assert publish(step(0, 5), {str(a): [b"x"], str(b): [b"x"]}, run="two") == 1
     assert (contents(a), contents(b)) == ([b"x"], [b"x"])
 
 

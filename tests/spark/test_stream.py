@@ -11,7 +11,6 @@ import pytest
 
 from pillarbox import spark as on_spark
 from pillarbox.log import Log
-from pillarbox.spark.staging import STAGING
 from tests.spark.support import contents, fill, numbered, stream, to_the_end
 
 
@@ -59,7 +58,7 @@ def test_R82_control_with_the_check_off_a_replayed_batch_is_doubled(
     assert contents(sink) == numbered(0, 10) * 2
 
 
-def test_R82_large_batches_are_adopted_as_segments_and_leave_no_garbage(
+def test_R82_a_large_batch_is_one_frame_in_the_order_of_the_input(
     spark: Any, tmp_path: Path
 ) -> None:
     source, sink = tmp_path / "in", tmp_path / "out"
@@ -67,11 +66,9 @@ def test_R82_large_batches_are_adopted_as_segments_and_leave_no_garbage(
     fill(source, records)
     stream(spark, source, sink, tmp_path / "cp", processor="copy", minPartitions=3)
     assert contents(sink) == records
-    adopted = list(sink.glob("*a.seg"))
-    assert len(adopted) >= 3
-    assert list((sink / STAGING).glob("*")) == []
     with Log.open(sink, check="all") as log:
         assert log.recovery.clean
+        assert [len(frame.records) for frame in log.frames()] == [6000]
 
 
 def test_R82_several_outputs_commit_the_same_step(spark: Any, tmp_path: Path) -> None:

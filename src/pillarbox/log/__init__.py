@@ -1,6 +1,5 @@
 """The append-only log on disk: `Log`, its readers, tailers and errors."""
 
-from pillarbox.log.adopt import StagedSegment
 from pillarbox.log.commit_frames import Commit
 from pillarbox.log.disk import Disk, RealDisk
 from pillarbox.log.errors import (
@@ -45,7 +44,6 @@ __all__ = [
     "RecordTooLargeError",
     "Report",
     "Retention",
-    "StagedSegment",
     "Tailer",
     "Ticket",
     "alts",

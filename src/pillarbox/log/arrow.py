@@ -17,7 +17,6 @@ from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.disk import Disk, Mapping, opened
 from pillarbox.log.errors import LogCorruptError, LogIndexError
 from pillarbox.log.frame import (
-    ALIGN_BYTES,
     DATA,
     FOOTER,
     HEADER_BYTES,
@@ -139,28 +138,6 @@ def _records(file: Any, frame: FrameHeader) -> Any:
     offsets = file.slice(place, (frame.count + 1) * 4)
     data = file.slice(place + offsets_bytes(frame.count), frame.data_bytes)
     return pa.BinaryArray.from_buffers(_BINARY, frame.count, [None, offsets, data])
-
-
-def encode_array(records: Any) -> tuple[bytes, int]:
-    """The payload of a data frame with a binary array, and the size of the records in it."""
-    if records.null_count:
-        raise ValueError("a record can't be null")
-    _, places, data = records.buffers()
-    count = len(records)
-    offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, places], offset=records.offset)
-    first, end = offsets[0].as_py(), offsets[count].as_py()
-    if first:
-        offsets = pc.subtract(offsets, pa.scalar(first, pa.int32()))
-    place = offsets.offset * 4
-    raw = offsets.buffers()[1].slice(place, (count + 1) * 4)
-    size = end - first
-    parts = (
-        memoryview(raw),
-        bytes(offsets_bytes(count) - (count + 1) * 4),
-        memoryview(data.slice(first, size)) if size else b"",
-        bytes(-size % ALIGN_BYTES),
-    )
-    return b"".join(parts), size
 
 
 def _times(run: list[FrameHeader]) -> Any:

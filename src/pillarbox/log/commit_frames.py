@@ -1,9 +1,9 @@
 """Commits: metadata that is added to the log atomically with the records it belongs to.
 
-Few records are stored in the commit's own data frame. Many are adopted: staged files are linked
-into the log's directory under pending names, synced, and renamed after the commit frame is on
-disk. Recovery renames the files of a commit and deletes pending links without one. A commit
-frame has no index, and only the footer follows one that names files.
+The records are in the commit's own data frame. Version 0.1 could also adopt whole segments: files
+linked under pending names that a commit frame names, and that were renamed after it was on disk.
+Only the footer follows such a frame. These logs still open: recovery renames the files of a
+commit and deletes pending links without one.
 """
 
 from __future__ import annotations

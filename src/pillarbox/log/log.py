@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
-from pillarbox.log.adopt import adopt, append_committed, check_staged
 from pillarbox.log.catalog import Catalog, Segment
 from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.confirmed import ConfirmedWriter
@@ -340,25 +339,12 @@ class Log(ReadableLog, Closing):
         except (OSError, LogError):
             _logger.exception("could not apply the retention of %s", self.path)
 
-    def adopt(
-        self, staged: Sequence[str | os.PathLike[str]], meta: bytes, *, verify: bool = True
-    ) -> int:
-        """Add staged segment files to the log, all or none, with one commit frame.
-
-        The files are hard-linked, so they must be on the same file system as the log. Returns
-        the index of their first record. `commits()` returns the metadata. Without `verify`,
-        only headers and footers are read.
-        """
-        paths = [os.fspath(path) for path in staged]
-        checked = [check_staged(self._disk, path, verify=verify) for path in paths]
-        return adopt(self._writer, paths, meta, checked)
-
     def append_committed(self, records: Sequence[bytes], meta: bytes) -> int:
-        """Append records and a commit in one frame, always synced; returns the first index.
+        """Append records and metadata in one frame, always synced; returns the first index.
 
-        For batches too small for staged segments.
+        `commits()` returns the metadata. There may be no records.
         """
-        return append_committed(self._writer, records, meta)
+        return self._writer.append_committed(records, meta)
 
 
 _open_logs: weakref.WeakSet[Log] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What an output log remembers of the steps that wrote to it, and the one rule who may write.
+"""Committing steps to a log: what the log remembers of them, and who may write.
 
 Each commit carries the processor, the step's hash and inputs, the run and its epoch, in the
 same frame that makes the records part of the log. A step whose hash is there was done. A run
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,8 +20,10 @@ from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.spark.errors import DivergedError, FencedError
 from pillarbox.spark.place import log_directory
-from pillarbox.spark.steps import Input, Step
+from pillarbox.spark.steps import Input, Step, make_durable
 
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
 LOCK_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.01
 _FORMAT = "pillarbox-step"
@@ -93,7 +95,9 @@ def claim(urls: str | Sequence[str], processor: str, *, forget: bool = False) ->
                     f"another run of {processor!r} is being started on {directory} at this moment;"
                     " let one of them go on, and stop the other"
                 )
-            log.adopt([], encode_meta(Step(processor, -1, (), ""), epoch, "", forget=forget))
+            log.append_committed(
+                [], encode_meta(Step(processor, -1, (), ""), epoch, "", forget=forget)
+            )
     return epoch
 
 
@@ -117,6 +121,53 @@ def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log
             if time.monotonic() > deadline:
                 raise
             time.sleep(_LOCK_POLL_SECONDS)
+
+
+def publish(
+    step: Step | None,
+    outputs: Mapping[str, Sequence[bytes]],
+    *,
+    strategy: str = EXACTLY_ONCE,
+    run: str = "",
+    epoch: int | None = None,
+    checkpoint: str | None = None,
+) -> int:
+    """Append each log's records with the step's hash in one frame, unless the log has that hash.
+
+    Returns the number of records appended. What Spark wrote ahead is made durable first. A crash
+    between two logs is healed by the replay, which skips the first and does the second. Without a
+    step, the records are just appended.
+    """
+    if step is not None and checkpoint is not None:
+        make_durable(checkpoint, step.batch_id)
+    published = 0
+    for directory, records in outputs.items():
+        with open_to_commit(directory) as log:
+            first = log.next_index
+            if step is None:
+                log.append_many(records)
+            else:
+                # A batch without tasks does not know its run: it is that of the batch before it.
+                known = run or next((x.run for x in commits_in(log, step.processor)), "")
+                given = admit(log, step, known, epoch, check=strategy == EXACTLY_ONCE)
+                if given is None:
+                    continue
+                log.append_committed(records, encode_meta(step, given, known))
+                _keep(log, pin_name(step.processor), max(first - 1, 0))
+            published += len(records)
+    return published
+
+
+def _keep(log: Log, pin: str, index: int) -> None:
+    """Pin the newest commit, so that retention can't make the log forget its last step."""
+    held = log.pins().get(f"pin:{pin}")
+    if held is None or log.segment_base(held) != log.segment_base(index):
+        log.pin(pin, index)
+
+
+def pin_name(processor: str) -> str:
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in processor)
+    return f"processor.{safe}"[:128]
 
 
 def admit(log: Log, step: Step, run: str, epoch: int | None, *, check: bool = True) -> int | None:

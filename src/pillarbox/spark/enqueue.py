@@ -1,7 +1,7 @@
 """Sending all rows of a DataFrame to a mailbox, and watching how far it is.
 
 Mailboxes on a server are sent to by Spark's tasks, so tasks are what is counted. For one on disk
-the tasks only stage the rows; then the driver sends them, and messages are counted.
+the driver sends what the tasks hand it, and messages are counted.
 """
 
 from __future__ import annotations

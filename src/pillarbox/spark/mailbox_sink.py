@@ -28,8 +28,8 @@ from pillarbox.mailbox.protocol import AsyncMailbox
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import flag
-from pillarbox.spark.staging import RUN, Stager, Written, collect_garbage, staged_records
 from pillarbox.spark.steps import query_id
+from pillarbox.spark.task_output import TaskOutput
 
 _DIGEST_BYTES = 16
 _AT_ONCE = 1_000  # sends that wait for their confirmation together
@@ -45,12 +45,7 @@ class Row(msgspec.Struct, array_like=True, omit_defaults=True):
     options: dict[str, Any]
 
 
-class Sent(WriterCommitMessage):
-    """What a task tells the driver: how many it has sent, or what there is to send."""
-
-    def __init__(self, written: Written, run: str = "") -> None:
-        self.written = written
-        self.run = run
+_decode = msgspec.msgpack.Decoder(Row).decode
 
 
 class MailboxSink:
@@ -67,46 +62,33 @@ class MailboxSink:
             raise OptionError(f"{url} lives in one process, and Spark's tasks are others")
         if "body" not in columns:
             raise OptionError("a DataFrame needs a column body to be sent to a mailbox")
-        self._url, self._named = url, processor is not None
+        self._url = url
         # Unless it has a name, no other write is taken for a repetition of this one.
         self.processor = processor or f"batch-{secrets.token_hex(8)}"
         self._columns = [name for name in _FIELDS if name in columns]
         self._deduplicate = flag(options, "deduplicate", True)
-        self._staged = url.startswith("file:")
+        self._by_driver = url.startswith("file:")
         self._progress = options.get("progressPath")
 
-    def write(self, batches: Iterator[Any]) -> Sent:
+    def write(self, batches: Iterator[Any]) -> TaskOutput:
         """In a task: send the rows, or leave them for the driver to send."""
         context = TaskContext.get()
         assert context is not None
         batch = context.getLocalProperty(_BATCH) or ""
-        name = f"{self.processor}/{batch}/{context.partitionId()}"
-        rows = self._rows(batches, name)
-        if not self._staged:
-            return Sent(Written(rows=send_rows(self._url, rows)))
-        attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
-        run = context.getLocalProperty(RUN) or ""
-        stager = Stager(log_of(self._url), self.processor, run, attempt)
-        for some in _chunks(rows, 1000):
-            stager.add(pa.array(map(_encode, some), pa.binary()))
-        return Sent(stager.finish(), run)
+        rows = self._rows(batches, f"{self.processor}/{batch}/{context.partitionId()}")
+        if self._by_driver:
+            encoded = (pa.array(map(_encode, some), pa.binary()) for some in _chunks(rows, 1000))
+            return TaskOutput(("", records) for records in encoded)
+        send_rows(self._url, rows)
+        return TaskOutput()
 
-    def send_staged(self, messages: Sequence[WriterCommitMessage | None]) -> int:
-        """On the driver: send what the tasks have left there."""
-        if not self._staged:
-            return 0
-        written = [each.written for each in messages if isinstance(each, Sent)]
-        total = sum(each.rows for each in written)
-        rows = (row for each in written for row in _read(each))
-        sent = send_rows(self._url, rows, lambda count: self._note(count, total))
-        self.discard(messages)
-        return sent
-
-    def discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what these tasks' run has staged, and nothing of another run."""
-        if self._staged:
-            run = next((each.run for each in messages if isinstance(each, Sent)), "")
-            collect_garbage(log_of(self._url), self.processor, run if self._named else None)
+    def send(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: send the rows that the tasks have left for it."""
+        if self._by_driver:
+            outputs = [each for each in messages if isinstance(each, TaskOutput)]
+            total = sum(each.rows for each in outputs)
+            rows = (_decode(record) for each in outputs for record in each.records(""))
+            send_rows(self._url, rows, lambda count: self._note(count, total))
 
     def _note(self, done: int, total: int) -> None:
         """Tell whoever watches how many messages are sent, and of how many."""
@@ -146,10 +128,7 @@ class MailboxStreamWriter(DataSourceStreamArrowWriter):
         return self.sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.send_staged(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.discard(messages)
+        self.sink.send(messages)
 
 
 class MailboxBatchWriter(DataSourceArrowWriter):
@@ -160,15 +139,7 @@ class MailboxBatchWriter(DataSourceArrowWriter):
         return self.sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.send_staged(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.discard(messages)
-
-
-def log_of(url: str) -> str:
-    """The log of the store that a mailbox on disk belongs to."""
-    return url.removeprefix("file:").rpartition("/")[0] + "/log"
+        self.sink.send(messages)
 
 
 def send_rows(
@@ -198,13 +169,6 @@ def _sends(box: AsyncMailbox[bytes], rows: list[Row]) -> Iterator[Coroutine[Any,
             alike[_encode(row.options)].append(row)
     for some in alike.values():
         yield box.send_many([row.body for row in some], **some[0].options)
-
-
-def _read(written: Written) -> Iterator[Row]:
-    decode = msgspec.msgpack.Decoder(Row).decode
-    yield from map(decode, written.records)
-    for file in written.files:
-        yield from map(decode, staged_records(file))
 
 
 def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:

@@ -1,51 +1,39 @@
-"""Writing DataFrames into logs, exactly once: tasks stage, the driver publishes.
+"""Writing DataFrames into logs, exactly once: tasks encode the rows, the driver appends them.
 
-The same writer serves a batch write and a stream. Spark pickles it to the tasks, which know
-nothing but where to stage; only `commit`, on the driver, touches a log.
+The same sink serves a batch write and a stream. Spark pickles it to the tasks; only `commit`, on
+the driver, touches a log.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from pillarbox.spark.commits import open_to_commit
+from pillarbox.spark.commits import AT_LEAST_ONCE, EXACTLY_ONCE, open_to_commit, publish
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import number, required
 from pillarbox.spark.place import is_log, log_directory
-from pillarbox.spark.publish import AT_LEAST_ONCE, EXACTLY_ONCE, Terms, commit, publish
-from pillarbox.spark.staging import RUN, Stager, Written, collect_garbage
 from pillarbox.spark.steps import Step, named_step, query_id, read_step
 from pillarbox.spark.table import is_table
+from pillarbox.spark.task_output import TaskOutput
 
 BODY, OUTPUT = "body", "output"
 _LONE = ""  # the name of the one output of a write that has no several
 
 
-class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
-
-    def __init__(self, run: str, written: dict[str, Written]) -> None:
-        self.run = run
-        self.written = written
-
-
 class LogSink:
     """One or more logs to write to, and how rows become records."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str], processor: str) -> None:
-        self.processor = processor
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self.outputs = _outputs(options)
         self._columns = [name for name in columns if name != OUTPUT or not self.several]
         self._bodies = BODY in columns
@@ -61,19 +49,10 @@ class LogSink:
     def several(self) -> bool:
         return _LONE not in self.outputs
 
-    def stage(self, batches: Iterator[Any]) -> Staged:
-        """In a task: write all rows where they wait for the driver."""
-        context = TaskContext.get()
-        assert context is not None
-        run = context.getLocalProperty(RUN) or ""
-        attempt = f"{context.partitionId()}-{context.taskAttemptId()}"
-        stagers: dict[str, Stager] = {}
-        for batch in batches:
-            for name, part in self._routed(batch):
-                if name not in stagers:
-                    stagers[name] = Stager(self.outputs[name], self.processor, run, attempt)
-                stagers[name].add(self._records(part))
-        return Staged(run, {name: stager.finish() for name, stager in stagers.items()})
+    def encode(self, batches: Iterator[Any]) -> TaskOutput:
+        """In a task: the records of all rows."""
+        routed = (each for batch in batches for each in self._routed(batch))
+        return TaskOutput((name, self._records(part)) for name, part in routed)
 
     def _routed(self, batch: Any) -> Iterator[tuple[str, Any]]:
         if not self.several:
@@ -93,20 +72,14 @@ class LogSink:
         rows = batch.select(self._columns).to_pylist()
         return pa.array([msgspec.json.encode(row) for row in rows], pa.binary())
 
-    def gathered(
-        self, messages: Sequence[WriterCommitMessage | None]
-    ) -> dict[str, tuple[str, list[Written]]]:
-        """What all tasks wrote, by output, in the order of the tasks."""
-        staged = [each for each in messages if isinstance(each, Staged)]
-        return {
-            name: (directory, [each.written[name] for each in staged if name in each.written])
-            for name, directory in self.outputs.items()
-        }
-
-    def discard(self, run: str | None) -> None:
-        """Remove what a run has staged; whatever there is, if no other has the processor's name."""
-        for directory in self.outputs.values():
-            collect_garbage(directory, self.processor, run)
+    def gathered(self, outputs: Sequence[TaskOutput]) -> dict[str, list[bytes]]:
+        """What all tasks wrote, by the directory of the log, in the order of the tasks."""
+        gathered: dict[str, list[bytes]] = {}
+        for name, directory in sorted(self.outputs.items()):
+            records = gathered.setdefault(directory, [])
+            for each in outputs:
+                records.extend(each.records(name))
+        return gathered
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -116,19 +89,15 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         how = "set it on the query: .option('checkpointLocation', './checkpoints/orders')"
         self.checkpoint = required(options, "checkpointLocation", how)
         self.strategy, self.epoch = strategy_of(options), number(options, "epoch")
-        processor = options.get("processor") or query_id(self.checkpoint)
-        self.sink = LogSink(options, columns, processor)
+        self.processor = options.get("processor") or query_id(self.checkpoint)
+        self.sink = LogSink(options, columns)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.stage(iterator)
+        return self.sink.encode(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        step = read_step(self.checkpoint, batchId, self.sink.processor)
-        terms = Terms(self.strategy, run_of(messages), self.epoch, self.checkpoint)
-        publish(step, self.sink.gathered(messages), terms)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.discard(run_of(messages))
+        step = read_step(self.checkpoint, batchId, self.processor)
+        _publish(step, self, messages)
 
 
 class LogBatchWriter(DataSourceArrowWriter):
@@ -138,32 +107,29 @@ class LogBatchWriter(DataSourceArrowWriter):
         self.checkpoint = options.get("checkpointLocation")
         self.strategy, self.epoch = strategy_of(options), number(options, "epoch")
         self.step = _batch_step(options, self.checkpoint)
-        # Without a step, what is staged is told from that of others by a name nobody else has.
-        processor = self.step.processor if self.step else f"batch-{secrets.token_hex(8)}"
-        self.sink = LogSink(options, columns, processor)
+        self.sink = LogSink(options, columns)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.stage(iterator)
+        return self.sink.encode(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        gathered = self.sink.gathered(messages)
-        if self.step is not None:
-            terms = Terms(self.strategy, run_of(messages), self.epoch, self.checkpoint)
-            publish(self.step, gathered, terms)
-            return
-        nameless = Step("", -1, (), "")
-        for directory, written in gathered.values():
-            with open_to_commit(directory) as log:
-                commit(log, nameless, b"", written, run_of(messages))
-        self.sink.discard(None)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.discard(None if self.step is None else run_of(messages))
+        _publish(self.step, self, messages)
 
 
-def run_of(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The run of the tasks that told something; empty if none did."""
-    return next((each.run for each in messages if isinstance(each, Staged)), "")
+def _publish(
+    step: Step | None,
+    writer: LogStreamWriter | LogBatchWriter,
+    messages: Sequence[WriterCommitMessage | None],
+) -> None:
+    outputs = [each for each in messages if isinstance(each, TaskOutput)]
+    publish(
+        step,
+        writer.sink.gathered(outputs),
+        strategy=writer.strategy,
+        run=next((each.run for each in outputs), ""),
+        epoch=writer.epoch,
+        checkpoint=writer.checkpoint,
+    )
 
 
 def strategy_of(options: Mapping[str, str]) -> str:
