@@ -10,11 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from pillarbox.log.errors import LogLockedError
+
+LOCK_FILE = "lock"
+_logger = logging.getLogger("pillarbox.log")
 T = TypeVar("T")
 TEMPORARY_SUFFIX = ".tmp"
 #: On macOS a plain sync does not flush the drive's cache.
@@ -327,3 +332,23 @@ def remove_temporaries(disk: Disk, directory: str) -> None:
     for name in disk.names(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             disk.unlink(f"{directory}/{name}")
+
+
+def take_lock(disk: Disk, directory: str) -> int:
+    """Lock the log for writing; `LogLockedError` names the process that has the lock.
+
+    A forked child gives up its copy at once, so it can't keep the log locked after its parent.
+    """
+    path = f"{directory}/{LOCK_FILE}"
+    handle = disk.open(path, write=True, create=True)
+    if not disk.lock(handle, exclusive=True):
+        disk.close(handle)
+        text = read_file(disk, path).strip()
+        raise LogLockedError(directory, int(text) if text.isdigit() else None)
+    try:
+        disk.truncate(handle, 0)
+        write_all(disk, handle, [str(os.getpid()).encode()], 0)
+    except OSError:
+        # The pid is only informative; a full disk must not keep the log from opening.
+        _logger.debug("could not write the pid to %s", path)
+    return handle

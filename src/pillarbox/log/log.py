@@ -20,27 +20,56 @@ from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
-from pillarbox.log.catalog import Catalog, Segment
+from pillarbox.log.catalog import Catalog, Retention, Segment, first_to_keep
 from pillarbox.log.commit_writer import CommitWriter
 from pillarbox.log.confirmed import ConfirmedWriter
-from pillarbox.log.disk import Disk, RealDisk, make_directory, opened, sync
-from pillarbox.log.disk_space import DiskSpace
+from pillarbox.log.disk import Disk, RealDisk, make_directory, opened, sync, take_lock
 from pillarbox.log.errors import LogError, LogPoisonedError
 from pillarbox.log.group_commit import CONFIRMED, Ticket
 from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.log.locking import take_lock
 from pillarbox.log.log_reader import LogReader
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
-from pillarbox.log.retention import Retention, first_to_keep
 from pillarbox.log.writer import FSYNC, MEMORY, OS
-from pillarbox.mutex import Mutex
+from pillarbox.mutex import Mutex, not_reentrant
 
 _logger = logging.getLogger("pillarbox.log")
 
 Durability = Literal["fsync", "os", "memory"]
 SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
+
+
+class DiskSpace:
+    """The disk space of one log. Thread-safe."""
+
+    def __init__(self, writer: CommitWriter) -> None:
+        self._writer = writer
+
+    @property
+    def full(self) -> bool:
+        """Whether the disk was full when space was last needed; urgent records still fit."""
+        return self._writer.full
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of a new segment, which is smaller on a small disk."""
+        return self._writer.segment_bytes_now()
+
+    def reserve(self, size_bytes: int) -> None:
+        """Reserve space for urgent records; while that fails, the log counts as full."""
+        with not_reentrant(self._writer.lock):
+            self._writer.reserve_for_urgent(size_bytes)
+
+    def check(self) -> bool:
+        """Whether a full disk has space again for a record like the last one refused."""
+        with not_reentrant(self._writer.lock):
+            return self._writer.check_space()
+
+    def release(self, size_bytes: int, leave: int) -> bool:
+        """Free this much of the reserve, if at least `leave` bytes of it remain."""
+        with not_reentrant(self._writer.lock):
+            return self._writer.reserve.release(size_bytes, leave)
 
 
 class Log(ReadableLog, Closing):

@@ -14,17 +14,21 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from pillarbox.log.commit_frames import Commit
-from pillarbox.log.disk import Disk, RealDisk
+from pillarbox.log.disk import Disk, RealDisk, take_lock
 from pillarbox.log.errors import LogError
 from pillarbox.log.frame import DATA, decode_records
 from pillarbox.log.frame_reader import Frame
 from pillarbox.log.layout import BLOCK_BYTES, base_of_name, is_segment_name
-from pillarbox.log.locking import take_lock
-from pillarbox.log.placeholders import lost_commit, placeholders
-from pillarbox.log.rewrite import MOVED_SUFFIX, move_all, rewrite_segment, write_placeholder
-from pillarbox.log.salvage import SalvagedSegment, load
+from pillarbox.log.rewrite import (
+    MOVED_SUFFIX,
+    lost_commit,
+    move_all,
+    placeholders,
+    rewrite_segment,
+    write_placeholder,
+)
+from pillarbox.log.salvage import SalvagedSegment, SegmentOrder, load, order_segments
 from pillarbox.log.scan import evidence_of_damage, scan
-from pillarbox.log.segment_order import SegmentOrder, order_segments
 
 Progress = Callable[[int, int], None]
 _BROKEN = "frames fail their checksums or are missing"

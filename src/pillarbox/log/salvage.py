@@ -1,9 +1,16 @@
-"""A segment file as verify and repair see it: everything that can still be read."""
+"""What verify and repair can still read, and which files make up the log, in which order.
+
+A header names its log and its first index; a commit names the files that it adopted. Files of
+another log, or that contradict the rest, are rejected. Among contradictory files, the larger
+part wins: the most files, then the most that link to each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pillarbox.log.commit_frames import Commit, decode_commit
 from pillarbox.log.disk import Disk, Mapping, opened
@@ -18,6 +25,11 @@ from pillarbox.log.layout import (
     segment_name,
 )
 from pillarbox.log.scan import frames_after
+from pillarbox.log.segment_links import NO_ID, contradicts
+
+#: Number of files, of links between them, of records, and of files with the right name.
+_Score = tuple[int, int, int, int]
+_UNREADABLE = "its header can't be read, so nothing in it can be checked"
 
 
 @dataclass(slots=True, eq=False)
@@ -116,3 +128,152 @@ def _base(first: FrameHeader, *guesses: int) -> int:
     if first.offset == BLOCK_BYTES:
         return first.first_index
     return max((base for base in guesses if base <= first.first_index), default=first.first_index)
+
+
+@dataclass(slots=True)
+class SegmentOrder:
+    """The segments of a log in order, and the rejected files with reasons."""
+
+    order: list[SalvagedSegment] = field(default_factory=list)
+    rejected: list[tuple[SalvagedSegment, str]] = field(default_factory=list)
+    log_id: bytes = NO_ID
+    #: Whether the directory contains as much of another log.
+    unsure: bool = False
+
+
+def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOrder:
+    """Find the segments of one log: the one with this id, if there is any of it."""
+    result = SegmentOrder()
+    _choose_log(files, log_id, result)
+    _try_neighbours(files, result.log_id)
+    candidates, adopted = [], []
+    for each in files:
+        if each.header is None or (each.staged and not each.frames):
+            result.rejected.append((each, _UNREADABLE))
+        elif each.staged:
+            adopted.append(each)
+        elif each.known.log_id not in (result.log_id, NO_ID):
+            result.rejected.append((each, "it belongs to another log"))
+        else:
+            each.base = each.known.base_index
+            candidates.append(each)
+    _add_adopted(adopted, candidates, result)
+    result.order = _best_chain(candidates)
+    chosen = set(map(id, result.order))
+    result.rejected.extend(
+        (each, _why_not(each, result.order)) for each in candidates if id(each) not in chosen
+    )
+    return result
+
+
+def _add_adopted(
+    adopted: list[SalvagedSegment], candidates: list[SalvagedSegment], result: SegmentOrder
+) -> None:
+    """Add the adopted segments that belong to the log to the candidates."""
+    commits = [commit for each in candidates for commit in each.adoptions()]
+    named = {epoch for commit in commits for epoch in commit.epochs}
+    followed = {(each.base, each.known.previous_epoch) for each in candidates}
+    bases: dict[int, set[int]] = defaultdict(set)
+    for each in adopted:
+        bases[each.known.epoch].add(each.base)
+    for each in adopted:
+        epoch = each.known.epoch
+        what = _why_not_adopted(each, commits)
+        known = epoch in named or (each.end, epoch) in followed
+        if what is None and not known and len(bases[epoch]) > 1:
+            what = "there are several copies of it, and no commit says where it belongs"
+        if what is None:
+            candidates.append(each)
+        else:
+            result.rejected.append((each, what))
+
+
+def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: SegmentOrder) -> None:
+    sizes: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
+    for each in files:
+        if each.header is not None and not each.staged and each.known.log_id != NO_ID:
+            sizes[each.known.log_id][0] += 1
+            sizes[each.known.log_id][1] += each.records
+    if log_id in sizes or (log_id and not sizes):
+        result.log_id = log_id
+    elif sizes:
+        result.log_id = max(sizes, key=sizes.__getitem__)
+        result.unsure = list(sizes.values()).count(sizes[result.log_id]) > 1
+
+
+def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
+    """A file without a header may be the predecessor that another header names."""
+    known = [each.known for each in files if each.header is not None]
+    named = {header.previous_epoch for header in known} - {header.epoch for header in known}
+    guesses = [SegmentHeader(log_id, epoch, 0, 0, 0) for epoch in named if epoch]
+    for each in files:
+        if each.header is None:
+            try_headers(each, guesses, adopted=False)
+
+
+def _why_not_adopted(found: SalvagedSegment, commits: Iterable[Commit]) -> str | None:
+    """Set the first index of an adopted segment by its commit; or why it has none."""
+    named = covering = None
+    for commit in commits:
+        if found.known.epoch in commit.epochs:
+            found.base = int(commit.files[commit.epochs.index(found.known.epoch)][:20])
+            return None
+        if found.right_name in commit.files:
+            named = commit
+        if commit.first_index <= found.base < commit.end_index:
+            covering = commit
+    if named is None:  # its commit may be dropped or damaged
+        fits = covering is None and found.name.startswith(found.right_name)
+        return None if fits else "no commit names it"
+    if named.epochs:
+        return "another file was committed under its name"
+    ends = [*(int(file[:20]) for file in named.files[1:]), named.end_index]
+    if found.sealed and found.end != ends[named.files.index(found.right_name)]:
+        return "it does not contain as many records as the file committed under its name"
+    return None
+
+
+def _best_chain(candidates: list[SalvagedSegment]) -> list[SalvagedSegment]:
+    """The consistent sequence of segments with the best score."""
+    line = sorted(candidates, key=lambda each: (each.base, each.staged, each.name))
+    if all(_can_follow(b, a) for a, b in pairwise(line)):
+        return line
+    best: list[tuple[_Score, int]] = []
+    for position, found in enumerate(line):
+        ways = [((0, 0, 0, 0), -1)]
+        ways += [
+            (_sum(best[i][0], (0, _is_linked(found, line[i]), 0, 0)), i)
+            for i in range(position)
+            if _can_follow(found, line[i])
+        ]
+        score, before = max(ways)
+        own = (1, 0, found.records, found.name == found.right_name)
+        best.append((_sum(score, own), before))
+    chain: list[SalvagedSegment] = []
+    at = max(range(len(line)), key=lambda position: best[position][0], default=-1)
+    while at >= 0:
+        chain.append(line[at])
+        at = best[at][1]
+    return chain[::-1]
+
+
+def _sum(a: _Score, b: _Score) -> _Score:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+def _can_follow(found: SalvagedSegment, before: SalvagedSegment) -> bool:
+    if found.base < before.end or found.right_name == before.right_name:
+        return False
+    adjacent = found.base == before.end
+    return found.staged or not adjacent or not contradicts(found.known, before.known)
+
+
+def _is_linked(found: SalvagedSegment, before: SalvagedSegment) -> bool:
+    return not found.staged and found.known.previous_epoch == before.known.epoch
+
+
+def _why_not(found: SalvagedSegment, order: Iterable[SalvagedSegment]) -> str:
+    for each in order:
+        if each.known.epoch == found.known.epoch:
+            return f"it is another copy of {each.right_name}"
+    return "it contradicts the segments around it"
