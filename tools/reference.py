@@ -43,27 +43,27 @@ REFERENCE = ROOT / "docs" / "reference"
 MADE = "<!-- Made by tools/reference.py from the code; edit that. -->\n\n"
 
 MEANING = {
-    "host": "address to listen at; other machines only with keys or `anonymous`",
-    "port": "port to listen at; 0 takes any",
+    "host": "address to listen on; other than loopback only with keys or `anonymous`",
+    "port": "port to listen on; 0: any free port",
     "data": "directory of the store; `none` keeps everything in memory",
     "durability": "what confirmed means: on disk, safe from `kill -9`, or neither",
-    "account": "the account in the URLs and ARNs of queues",
-    "region": "the region in ARNs and signatures",
-    "keys": "the clients' keys: `id`, `secret`, `queues`, `actions`",
-    "anonymous": "without keys, serve others than this machine",
-    "allowed_hosts": "without keys, names by which clients may know it, or patterns of them",
-    "tls_certificate": "file of the certificate chain, to serve https",
-    "tls_key": "file of its private key",
-    "clock_skew_seconds": "how old, or how far ahead, a signature may be",
-    "purge_interval_seconds": "the time between two purges of a queue, as SQS has it",
-    "recreate_after_seconds": "the time before a deleted queue may be made again, as SQS has it",
-    "max_deliveries": "of queues that were not made through SQS's own API; 0: no dead letters",
-    "in_flight_max": "messages in flight in one queue",
-    "idle_seconds": "a connection that says nothing for so long is closed",
-    "stop_seconds": "the time that requests under way have when the broker stops",
-    "connections_max": "open connections",
-    "request_buffer_bytes_max": "memory for requests that are still arriving, all together",
-    "queues": "queues that exist from the start: `attributes`, `tags`, `priority`",
+    "account": "account id in queue URLs and ARNs",
+    "region": "region in ARNs and signatures",
+    "keys": "access keys of clients: `id`, `secret`, `queues`, `actions`",
+    "anonymous": "without keys, accept clients on other machines",
+    "allowed_hosts": "without keys, host names (or patterns) that clients may use",
+    "tls_certificate": "certificate chain file, for HTTPS",
+    "tls_key": "private key file",
+    "clock_skew_seconds": "maximum difference between the time of a signature and the clock",
+    "purge_interval_seconds": "minimum time between two purges of a queue, as in SQS",
+    "recreate_after_seconds": "minimum time before a deleted queue can be created again, as in SQS",
+    "max_deliveries": "default for queues not created through the SQS API; 0: never dead-letter",
+    "in_flight_max": "maximum number of messages in flight per queue",
+    "idle_seconds": "close a connection after this long without a request",
+    "stop_seconds": "how long running requests may take when the broker stops",
+    "connections_max": "maximum number of open connections",
+    "request_buffer_bytes_max": "memory for requests that are still being received, in total",
+    "queues": "queues to create at start: `attributes`, `tags`, `priority`",
 }
 
 
@@ -83,43 +83,43 @@ def configuration() -> str:
                 MEANING[field.name],
             )
         )
-    table = _table(("in pillarbox.toml", "default", "flag", "environment", "what it is"), rows)
+    table = _table(("in pillarbox.toml", "default", "flag", "environment", "meaning"), rows)
     return f"""# Configuration
 
 {MADE}`pillarbox serve` reads `pillarbox.toml` in its working directory, or the file that `--config`
-(`PILLARBOX_CONFIG`) names. A flag goes before its environment variable, and that before the file. A
-setting that is unknown or out of range stops the broker before it listens.
+(`PILLARBOX_CONFIG`) names. A flag overrides its environment variable, which overrides the file. If
+a setting is unknown or out of range, the broker does not start.
 
 {table}
-`PILLARBOX_KEY=id:secret` adds one key that may do everything to those of the file; `--key` does so
-too, but other users of the machine can see a flag.
+`PILLARBOX_KEY=id:secret` adds one key with all rights to those in the file. `--key` does the same,
+but other users of the machine can see the command line.
 The dashboard has `--read-only` (`PILLARBOX_READ_ONLY`) and `--pipelines` (`PILLARBOX_PIPELINES`),
-logging has `--log-level` (`PILLARBOX_LOG_LEVEL`). Mailboxes themselves are configured where they
-are opened: see [What each backend can do](backends.md).
+logging has `--log-level` (`PILLARBOX_LOG_LEVEL`). Mailboxes are configured when they are opened:
+see [What each backend can do](backends.md).
 """
 
 
 def limits() -> str:
     return f"""# Limits
 
-{MADE}Every input has a limit, and a limit has a name. What is beyond one is refused with an
-`InvalidParameterError` that tells the range, before anything is changed. SQS and Redis have
-narrower ones in places: [What each backend can do](backends.md).
+{MADE}Every input has a limit, and every limit has a name. A value out of range raises an
+`InvalidParameterError` that states the range, before anything is changed. Some limits of SQS and
+Redis are lower: [What each backend can do](backends.md).
 
-## Of a mailbox
+## Mailboxes
 
 {_constants(core_limits)}
-## Of the broker's connections
+## Connections to the broker
 
 {_constants(broker_limits)}"""
 
 
 def errors() -> str:
     parts = [
-        ("Of a mailbox", MailboxError),
-        ("Of a log", LogError),
-        ("Of a pipeline", PipelineError),
-        ("Of Spark", SparkError),
+        ("Mailboxes", MailboxError),
+        ("Logs", LogError),
+        ("Pipelines", PipelineError),
+        ("Spark", SparkError),
     ]
     text = f"""# Errors
 
@@ -130,32 +130,32 @@ same call may succeed later.
         rows = [
             (f"`{kind.__name__}`", _first_line(kind), *_on_the_wire(kind)) for kind in _tree(root)
         ]
-        columns = ["error", "means", "SQS code", "HTTP", "retryable"]
+        columns = ["error", "meaning", "SQS code", "HTTP", "retryable"]
         shown = len(columns) if root is MailboxError else 2  # the others don't go over a wire
         text += f"\n## {title}\n\n" + _table(columns[:shown], [row[:shown] for row in rows])
     rows = [(f"`{name}`", f"`{kind.code}`", str(kind.status)) for name, kind in wire.KINDS.items()]
     return text + (
-        "\n## On the broker's SQS wire\n\nAs Amazon SQS names them, in the JSON protocol and in "
-        "the query protocol.\n\n" + _table(("JSON", "query", "HTTP"), rows)
+        "\n## SQS error codes of the broker\n\nThe names that Amazon SQS uses in the JSON "
+        "protocol and in the query protocol.\n\n" + _table(("JSON", "query", "HTTP"), rows)
     )
 
 
 def command_line() -> str:
     text = f"""# Command line
 
-{MADE}Nouns first, then verbs: `pillarbox queue ls`, `pillarbox log verify`; what one does all day
-has no noun (`send`, `receive`, `peek`, `tail`, `top`). Results go to standard output, all else
-to standard error. `--json` prints JSON, one document in a line.
+{MADE}A command is a noun and a verb: `pillarbox queue ls`, `pillarbox log verify`. The most
+frequent ones have no noun (`send`, `receive`, `peek`, `tail`, `top`). Results go to standard
+output, everything else to standard error. `--json` prints JSON, one document per line.
 
-| exit code | means |
+| exit code | meaning |
 |---|---|
-| 0 | done |
-| 1 | it failed, or damage was found, or nothing came |
-| 2 | the command line is wrong |
+| 0 | success |
+| 1 | failure, damage was found, or no message was received |
+| 2 | wrong usage |
 | 130 | Ctrl-C |
 
-Colours are off where output is no terminal, and with `NO_COLOR=1`. Completion of commands and
-flags:
+Colours are used on terminals only; `NO_COLOR=1` turns them off. To complete commands and flags in
+your shell:
 
 | shell | |
 |---|---|

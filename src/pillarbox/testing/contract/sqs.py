@@ -20,30 +20,30 @@ from pillarbox.testing.contract.backend import Backend, Bounds, Capability
 _LOOK_SECONDS = 0.005  # between two looks at how many are parked
 
 SQS_CANNOT: Mapping[Capability, str] = {
-    Capability.PRIORITY: "SQS has no priorities; `priority` travels along as an attribute",
-    Capability.FIFO_ORDER: "a standard queue keeps order as well as it can; a .fifo queue by group",
+    Capability.PRIORITY: "SQS has no priorities; `priority` is sent as an attribute",
+    Capability.FIFO_ORDER: "a standard queue is best-effort; a .fifo queue keeps order by group",
     Capability.ORIGINAL_PLACE: "SQS decides where a redelivered message goes",
-    Capability.FULL_BATCH: "a short poll of SQS asks only some of its servers",
-    Capability.EXACT_COUNT: "SQS counts roughly, and up to a minute late",
-    Capability.OLDEST_AGE: "SQS tells it to CloudWatch only",
-    Capability.PURGE_AT_WILL: "SQS purges once in 60 seconds, and takes up to 60 to do it",
-    Capability.PURGE_TELLS_HOLDERS: "SQS takes it as done to delete what is gone already",
-    Capability.PEEK: "SQS shows a message only to who receives it",
+    Capability.FULL_BATCH: "a short poll queries only some of the SQS servers",
+    Capability.EXACT_COUNT: "SQS counts are approximate, and up to a minute old",
+    Capability.OLDEST_AGE: "SQS reports it to CloudWatch only",
+    Capability.PURGE_AT_WILL: "SQS allows one purge in 60 seconds, and takes up to 60 to do it",
+    Capability.PURGE_TELLS_HOLDERS: "SQS accepts the deletion of a message that is gone already",
+    Capability.PEEK: "SQS has no way to read a message but to receive it",
     Capability.DELETE_BY_ID: "SQS deletes by receipt handle only",
-    Capability.CAPACITY: "a queue of SQS holds any number of messages",
-    Capability.SUBSECOND_TIMES: "SQS counts whole seconds; fractions are rounded up",
-    Capability.LONG_DELAY: "SQS delays by up to 15 minutes",
+    Capability.CAPACITY: "an SQS queue has no maximum size",
+    Capability.SUBSECOND_TIMES: "SQS has whole seconds only; fractions are rounded up",
+    Capability.LONG_DELAY: "the maximum delay of SQS is 15 minutes",
     Capability.RELEASE_UNCOUNTED: "SQS counts every receive",
-    Capability.REJECT: "SQS moves a message when its deliveries are used up; until then it is "
-    "given back",
-    Capability.DEAD_AT_ONCE: "SQS moves a message when it would be received once too often",
-    Capability.DEAD_LETTER_HISTORY: "SQS tells where a message died, neither why nor when",
-    Capability.REDRIVE_KEEPS_ID: "a redriven message is a new one to SQS",
-    Capability.GROUPS: "only .fifo queues of SQS keep order within groups",
-    Capability.DEDUPLICATION: "only .fifo queues of SQS recognise repetitions",
-    Capability.FIRST_COME_FIRST_SERVED: "SQS serves parked receives as it likes",
-    Capability.HANG_UP: "SQS may lease a message to a receive that has hung up",
-    Capability.TIME_TRAVEL: "the time of Amazon's servers is real",
+    Capability.REJECT: "SQS dead-letters a message only after its last delivery; until then it is "
+    "returned to the queue",
+    Capability.DEAD_AT_ONCE: "SQS moves a message on the receive after its last delivery",
+    Capability.DEAD_LETTER_HISTORY: "SQS records the source queue only, not the reason or the time",
+    Capability.REDRIVE_KEEPS_ID: "SQS gives a redriven message a new id",
+    Capability.GROUPS: "only .fifo queues have ordered groups",
+    Capability.DEDUPLICATION: "only .fifo queues deduplicate",
+    Capability.FIRST_COME_FIRST_SERVED: "SQS serves waiting receives in any order",
+    Capability.HANG_UP: "SQS may deliver a message to a client that has disconnected",
+    Capability.TIME_TRAVEL: "Amazon's servers run on real time",
 }
 
 
@@ -61,8 +61,8 @@ _BROKER_CAN = frozenset(
 
 BROKER_CANNOT: Mapping[Capability, str] = {  # by SQS's protocol; `BrokerMailbox` can do more
     **{what: why for what, why in SQS_CANNOT.items() if what not in _BROKER_CAN},
-    Capability.PURGE_AT_WILL: "it purges as SQS does, unless purge_interval_seconds = 0",
-    Capability.TIME_TRAVEL: "its time is real, unless a test gives it another clock",
+    Capability.PURGE_AT_WILL: "it purges like SQS, unless purge_interval_seconds = 0",
+    Capability.TIME_TRAVEL: "it runs on real time, unless a test passes another clock",
 }
 
 

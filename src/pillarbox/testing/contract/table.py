@@ -45,7 +45,7 @@ HIDDEN = {Capability.TIME_TRAVEL}  # of interest to tests only
 
 _LIMITS = {
     "body with its attributes, bytes": "body_bytes_max",
-    "messages of one receive": "messages_max",
+    "messages per receive": "messages_max",
     "delay, seconds": "delay_seconds_max",
     "lease, seconds": "visibility_seconds_max",
     "wait, seconds": "wait_seconds_max",
@@ -55,14 +55,14 @@ _LIMITS = {
 _HEAD = """\
 # What each backend can do
 
-Every backend passes the same [contract suite](testing.md). What one can't do it declares, with a
-reason; this page is made from those declarations and a test keeps it up to date.
+Every backend passes the same [contract suite](testing.md). A backend declares what it can't do,
+with a reason. This page is generated from those declarations, and a test keeps it up to date.
 """
 
 _TAIL = """\
-Asked for what it can't do, a mailbox on SQS raises `UnsupportedOperationError` (`peek`, `delete`)
-or `InvalidParameterError` (`group` on a standard queue, `redelivery="original"`), or does the
-nearest thing it can: `release` and `reject` give the message back, `priority` travels along.
+For what it can't do, a mailbox on SQS raises `UnsupportedOperationError` (`peek`, `delete`) or
+`InvalidParameterError` (`group` on a standard queue, `redelivery="original"`), or does the closest
+thing: `release` and `reject` return the message to the queue, and `priority` is sent along.
 """
 
 
@@ -87,14 +87,14 @@ def page() -> str:
         _HEAD,
         "## Backends\n",
         _table(["backend", "URL"], urls),
-        "## What some can't do\n",
+        "## Differences\n",
         _table(["can it ...", *heads], can),
         _TAIL,
         "## Why\n",
         *(line for each in wanting for line in _reasons(each)),
         "",
         "## Limits\n",
-        _table(["at most", *heads], limits),
+        _table(["maximum", *heads], limits),
     ]
     return "\n".join(parts)
 
