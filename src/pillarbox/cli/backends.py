@@ -13,8 +13,7 @@ from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.paths import find_log
-from pillarbox.cli.read_only import ReadOnlyMailbox
-from pillarbox.cli.replica import Replica, read_replica
+from pillarbox.cli.replica import ReadOnlyMailbox, Replica, read_replica
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import oldest_key

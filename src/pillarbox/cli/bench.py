@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.options import Json, command
-from pillarbox.cli.output import OK
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
 
@@ -61,16 +60,10 @@ def bench(
         for number, (name, box) in enumerate(boxes):
             advance(number, len(boxes))
             results.append(_measured(name, box, seconds))
-    if json:
-        output.print_json([result._asdict() for result in results])
-        return OK
     right = ("one at a time", f"in batches of {_BATCH}")
-    table = output.columns("mailbox", *right, right=right)
-    for result in results:
-        rates = f"{result.one_at_a_time:,.0f}/s", f"{result.in_batches:,.0f}/s"
-        table.add_row(result.mailbox, *rates)
-    output.console().print(table)
-    return OK
+    rows = [(x.mailbox, f"{x.one_at_a_time:,.0f}/s", f"{x.in_batches:,.0f}/s") for x in results]
+    shown = output.table(("mailbox", *right), rows, right=right)
+    return output.show([result._asdict() for result in results], shown, json=json)
 
 
 def _measured(name: str, box: Mailbox[str], seconds: float) -> Result:

@@ -65,10 +65,8 @@ async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool)
         output.complain(f"can't listen on 127.0.0.1:{port}: {error}; try another --port")
         return FAILED
     url = f"http://127.0.0.1:{bound}/"
-    if json:
-        output.print_json({"dashboard": url})
-    else:
-        output.console().print(output.facts([("dashboard", url), ("shows", boxes.title)]))
+    rows = [("dashboard", url), ("shows", boxes.title)]
+    output.show({"dashboard": url}, output.facts(rows), json=json)
     sys.stdout.flush()
     await stopping.wait()
     await server.close(2)

@@ -77,15 +77,13 @@ def doctor(
         _clock,
     ]
     findings = [check() for check in checks]
-    if json:
-        output.print_json([finding._asdict() for finding in findings])
-    else:
-        table = output.columns("check", "state", "found", "what to do")
-        for finding in findings:
-            state = Text(finding.state, style=_COLOURS[finding.state])
-            # As text, since rich would take [broker] for markup.
-            table.add_row(finding.what, state, Text(finding.found), Text(finding.advice))
-        output.console().print(table)
+    rows = [
+        # As text, since rich would take [broker] for markup.
+        (x.what, Text(x.state, style=_COLOURS[x.state]), Text(x.found), Text(x.advice))
+        for x in findings
+    ]
+    shown = output.table(("check", "state", "found", "what to do"), rows)
+    output.show([finding._asdict() for finding in findings], shown, json=json)
     return FAILED if any(finding.state == "bad" for finding in findings) else OK
 
 

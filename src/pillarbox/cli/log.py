@@ -50,25 +50,18 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
     """List the segment files: first index, records, bytes, times."""
     place = find_log(path)
     found = list_segments(place.log, place.segment_files())
-    if json:
-        output.print_json({"log": place.log, "segments": [each.as_json() for each in found]})
-        return OK
-    console = output.console()
     right = ("first", "records", "bytes")
-    table = output.columns("segment", *right, "from (UTC)", "to (UTC)", "state", right=right)
-    narrow = console.width < _WIDTH_FOR_YEARS
+    narrow = output.console().width < _WIDTH_FOR_YEARS
+    rows: list[tuple[str | Text, ...]] = []
     for each in found:
         times = [output.brief_time(at) for at in (each.from_ns, each.to_ns)]
-        table.add_row(
-            each.name,
-            str(each.first_index),
-            str(each.records),
-            output.size(each.bytes),
-            *(at[5:16] if narrow else at for at in times),
-            Text(each.state, style="red" if each.state == "damaged" else ""),
-        )
-    console.print(table if found else "the log is empty")
-    return OK
+        numbers = str(each.first_index), str(each.records), output.size(each.bytes)
+        state = Text(each.state, style="red" if each.state == "damaged" else "")
+        rows.append((each.name, *numbers, *(x[5:16] if narrow else x for x in times), state))
+    names = ("segment", *right, "from (UTC)", "to (UTC)", "state")
+    shown = output.table(names, rows, right=right) if found else "the log is empty"
+    known = {"log": place.log, "segments": [each.as_json() for each in found]}
+    return output.show(known, shown, json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
@@ -97,15 +90,12 @@ def info(path: PathText, /, *, json: Json = False) -> int:
 
 
 def _table_info(known: dict[str, Any], *, json: bool) -> int:
-    if json:
-        output.print_json(known)
-        return OK
     shown = known | {
         "columns": ", ".join(f"{name} {kind}" for name, kind in known["columns"].items()),
         "steps": ", ".join(f"{name} {x['step']}" for name, x in known["steps"].items()) or "-",
     }
-    output.console().print(output.facts([(name, str(value)) for name, value in shown.items()]))
-    return OK
+    rows = [(name, str(value)) for name, value in shown.items()]
+    return output.show(known, output.facts(rows), json=json)
 
 
 def _info(place: Place) -> dict[str, Any]:
@@ -299,12 +289,9 @@ def compact(
     finally:
         store.close()
     after, seconds = bytes_on_disk(place.store), time.monotonic() - started
-    if json:
-        output.print_json({"store": place.store, "bytes_before": before, "bytes_after": after})
-    else:
-        sizes = f"{output.size(before)} before, {output.size(after)} after"
-        output.console().print(f"{place.store}: {sizes} ({seconds:.1f} s)")
-    return OK
+    sizes = f"{output.size(before)} before, {output.size(after)} after ({seconds:.1f} s)"
+    known = {"store": place.store, "bytes_before": before, "bytes_after": after}
+    return output.show(known, f"{place.store}: {sizes}", json=json)
 
 
 def _refuse_if_in_use(place: Place, pid: int | None) -> None:

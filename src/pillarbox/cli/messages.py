@@ -144,11 +144,8 @@ def redrive(
 
     with open_existing(url) as box:
         count = box.redrive(ids or None, where=has_reason if reason is not None else None, to=to)
-    if json:
-        output.print_json({"redriven": count})
-    else:
-        output.success(f"{output.count(count, 'message')} redriven")
-    return OK
+    done = output.success(f"{output.count(count, 'message')} redriven")
+    return output.show({"redriven": count}, done, json=json)
 
 
 def tail(

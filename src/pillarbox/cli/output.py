@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -45,9 +45,19 @@ def complain(message: str) -> None:
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
-def success(message: str) -> None:
-    """Print that something was done."""
-    console().print(Text(message), style="green")
+def success(message: str) -> Text:
+    """The text for something that was done."""
+    return Text(message, style="green")
+
+
+def show(document: Any, *lines: RenderableType, json: bool) -> int:
+    """Print a result, as one JSON document or for people; returns exit code 0."""
+    if json:
+        print_json(document)
+    else:
+        for each in lines:
+            console().print(each)
+    return OK
 
 
 def print_json(document: Any) -> None:
@@ -70,12 +80,16 @@ def facts(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table with a header."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+def table(
+    names: Iterable[str], rows: Iterable[Iterable[str | Text]], *, right: tuple[str, ...] = ()
+) -> Table:
+    """A table with a header."""
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
 
 
 @contextmanager

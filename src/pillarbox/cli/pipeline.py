@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
+from rich.console import RenderableType
 from rich.text import Text
 
 from pillarbox.cli import output
@@ -149,21 +150,24 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
     rows = [("pipeline", known.pipeline), ("state", state), ("master", known.master)]
     console.print(output.facts([*rows, ("updated", known.updated_at.isoformat())]))
     right = ("step", "rows", "rows/s", "ms/step", "restarts")
-    table = output.columns("processor", "kind", "state", *right, "lag", right=right)
+    shown = []
     for each in known.processors.values():
         state = each.state if running or each.state != "running" else "killed"
-        table.add_row(
-            Text(each.id),
-            each.kind,
-            Text(state, style=_STATES.get(state, "yellow")),
-            "-" if each.step is None else str(each.step),
-            f"{each.rows:,}",
-            f"{each.rows_per_second:,.0f}",
-            str(each.step_milliseconds),
-            str(each.restarts),
-            Text(", ".join(f"{name} {count:,}" for name, count in lag[each.id].items()) or "-"),
+        behind = ", ".join(f"{name} {count:,}" for name, count in lag[each.id].items())
+        shown.append(
+            (
+                Text(each.id),
+                each.kind,
+                Text(state, style=_STATES.get(state, "yellow")),
+                "-" if each.step is None else str(each.step),
+                f"{each.rows:,}",
+                f"{each.rows_per_second:,.0f}",
+                str(each.step_milliseconds),
+                str(each.restarts),
+                Text(behind or "-"),
+            )
         )
-    console.print(table)
+    console.print(output.table(("processor", "kind", "state", *right, "lag"), shown, right=right))
     for each in known.processors.values():
         if each.error:
             output.complain(f"{each.id}: {each.error}")
@@ -193,10 +197,7 @@ def graph(
 def inspect(target: Target, /, *, json: Json = False) -> int:
     """Show the last step of each processor and what a restart would do."""
     found = inspect_pipeline(load(target))
-    if json:
-        output.print_json([msgspec.to_builtins(asdict(each)) for each in found])
-        return OK
-    console = output.console()
+    shown: list[RenderableType] = []
     for each in found:
         rows = [("kind", f"{each.kind}, {each.strategy}, generation {each.generation}")]
         if each.step is not None:
@@ -207,10 +208,9 @@ def inspect(target: Target, /, *, json: Json = False) -> int:
             rows += [("hash", each.hash), ("writes", wrote)]
         rows += [("failed records", str(each.failures))]
         rows += [("a restart would", f"{each.restart.action}: {each.restart.why}")]
-        console.print(Text(each.id, style="bold"))
-        console.print(output.facts(rows))
-        console.print()
-    return OK
+        shown += [Text(each.id, style="bold"), output.facts(rows), ""]
+    known = [msgspec.to_builtins(asdict(each)) for each in found]
+    return output.show(known, *shown, json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline peek shop:pipeline totals")
@@ -248,15 +248,10 @@ def maintain(target: Target, /, *, json: Json = False) -> int:
     A running pipeline does this by itself.
     """
     done = maintain_pipeline(load(target))
-    if json:
-        output.print_json([asdict(each) for each in done])
-        return OK
     right = ("merged", "removed", "files")
-    table = output.columns("log", *right, right=right)
-    for each in done:
-        table.add_row(Text(each.log), str(each.merged), str(each.removed), str(each.files))
-    output.console().print(table)
-    return OK
+    rows = [(Text(x.log), str(x.merged), str(x.removed), str(x.files)) for x in done]
+    shown = output.table(("log", *right), rows, right=right)
+    return output.show([asdict(each) for each in done], shown, json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline reset shop:pipeline totals --to earliest")
@@ -275,14 +270,11 @@ def reset(
     if not processors:
         raise UsageError("give the ids of the processors to reset.")
     made = reset_pipeline(load(target), processors, to)
-    if json:
-        output.print_json(msgspec.to_builtins(made))
-        return OK
+    shown = []
     for each in made:
         offsets = ", ".join(f"{name} {index}" for name, index in each.inputs.items())
-        text = f"{each.processor} starts at {offsets}, as generation {each.generation}"
-        output.console().print(Text(text))
-    return OK
+        shown.append(f"{each.processor} starts at {offsets}, as generation {each.generation}")
+    return output.show(msgspec.to_builtins(made), *map(Text, shown), json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline errors shop:pipeline parse")

@@ -21,7 +21,7 @@ from pillarbox.cli.backends import (
     queues_at,
 )
 from pillarbox.cli.options import Json, Url, Yes, command, confirmed
-from pillarbox.cli.output import OK, UsageError
+from pillarbox.cli.output import UsageError
 
 app = command(
     "queue",
@@ -51,13 +51,9 @@ def ls(
 ) -> int:
     """List the queues of a broker or a store with their message counts."""
     found = queues_at(url)
-    if json:
-        output.print_json({"queues": [each.as_json() for each in found]})
-    elif found:
-        output.console().print(queue_table(found, "dead letters go to", dead_letter_target))
-    else:
-        output.console().print("there are no queues")
-    return OK
+    shown = queue_table(found, "dead letters go to", dead_letter_target)
+    known = {"queues": [each.as_json() for each in found]}
+    return output.show(known, shown if found else "there are no queues", json=json)
 
 
 def queue_table(
@@ -65,19 +61,19 @@ def queue_table(
 ) -> Table:
     """A table of queues with their counts and one more column."""
     right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
-    table = output.columns("queue", *right[:5], last_column, right=right)
-    for each in found:
-        stats = each.stats
-        table.add_row(
+    rows = [
+        (
             Text(each.name),
-            Text(f"{stats.ready:,}", style="bold" if stats.ready else "dim"),
-            f"{stats.scheduled:,}",
-            f"{stats.in_flight:,}",
-            Text(f"{stats.dead:,}", style="red" if stats.dead else "dim"),
-            age_of(stats.oldest_age_seconds),
+            Text(f"{each.stats.ready:,}", style="bold" if each.stats.ready else "dim"),
+            f"{each.stats.scheduled:,}",
+            f"{each.stats.in_flight:,}",
+            Text(f"{each.stats.dead:,}", style="red" if each.stats.dead else "dim"),
+            age_of(each.stats.oldest_age_seconds),
             Text(last(each)),
         )
-    return table
+        for each in found
+    ]
+    return output.table(("queue", *right[:5], last_column), rows, right=right)
 
 
 def age_of(seconds: float | None) -> str:
@@ -162,12 +158,7 @@ def set_(
 
 
 def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
-    if json:
-        output.print_json(found.as_json())
-        return OK
     stats = found.stats
-    if verb is not None:
-        output.success(f"{found.name} was {verb}")
     oldest = "-" if stats.oldest_age_seconds is None else f"{age_of(stats.oldest_age_seconds)} ago"
     rows = [
         ("queue", found.name),
@@ -180,8 +171,8 @@ def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
             f"{stats.dead:,} in {dead_letter_target(found)}" if found.dead_letters else "none",
         ),
     ]
-    output.console().print(output.facts(rows))
-    return OK
+    done = [] if verb is None else [output.success(f"{found.name} was {verb}")]
+    return output.show(found.as_json(), *done, output.facts(rows), json=json)
 
 
 @app.command(help_epilogue="Example: pillarbox queue rm http://localhost:9324/orders --yes")
@@ -218,9 +209,6 @@ def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> Non
 
 
 def _print_counts(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:
-    if json:
-        output.print_json({verb: [{"name": name, "messages": count} for name, count in done]})
-    else:
-        for name, count in done:
-            output.success(f"{name} was {verb}: {output.count(count, 'message')}")
-    return OK
+    known = {verb: [{"name": name, "messages": count} for name, count in done]}
+    text = (f"{name} was {verb}: {output.count(count, 'message')}" for name, count in done)
+    return output.show(known, *map(output.success, text), json=json)

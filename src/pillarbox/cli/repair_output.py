@@ -83,7 +83,7 @@ def show_end(place: Place, checked: Checked, *, repaired: bool, refused: str | N
     if repaired:
         kept = ", ".join(f"{place.log}/{each}" for each in checked.report.kept_aside)
         files = f"; the replaced files are kept: {kept}" if kept else ""
-        output.success(f"repaired, and opened successfully{files}")
+        output.console().print(output.success(f"repaired, and opened successfully{files}"))
     elif refused is not None:
         output.console().print(Text(f"not repairable: {refused}", style="bold red"))
     elif not checked.healthy:

@@ -1,25 +1,33 @@
 """The queues of a store, rebuilt in memory from its log without opening the store.
 
-It takes no lock, so another process may be writing. Entries that no longer fit, because a
-repair could not save the records before them, are collected in `misfits`.
+It takes no lock and writes nothing, so another process may be writing. Entries that no longer
+fit, because a repair could not save the records before them, are collected in `misfits`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from pillarbox.cli.output import Advance
+from pillarbox.clock import WallClock
+from pillarbox.closing import Closing
 from pillarbox.core import apply, journal
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue, Record, Settings, waiting
-from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk
+from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk, RecordLostError
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of, location
+from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_time import store_time
 
 R = TypeVar("R")
@@ -151,3 +159,55 @@ def _records(queue: Queue) -> Iterator[Record]:
     yield from waiting(queue)
     yield from (record for _, _, record in queue.schedule)
     yield from (lease.record for lease in queue.leases)
+
+
+class _ReplicaSession(QueueSession):
+    """A queue of a replica, whose bodies are read from the log."""
+
+    def __init__(self, store: Store, queue: Queue, replica: Replica, log: LogReader) -> None:
+        super().__init__(store, queue)
+        self._replica, self._log = replica, log
+
+    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+        return [self._body(record) for record in records]
+
+    def _body(self, record: Record) -> bytes | None:
+        try:
+            return journal.body_of(self._log.get(self._replica.index_of(record)))
+        except RecordLostError:
+            return None
+
+
+class ReadOnlyMailbox(Closing):
+    """The part of a mailbox that `peek` and `tail` use. Each call sees the queue as of then."""
+
+    def __init__(self, store: str, log: str, queue: str) -> None:
+        self._store, self._log, self.name = store, log, queue
+
+    def stats(self) -> Stats:
+        return self._read(lambda box: box.stats())
+
+    def peek(self, max_messages: int = 10, *, state: State = "ready") -> Sequence[Message[Any]]:
+        return self._read(lambda box: box.peek(max_messages, state=state))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _read(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
+        return retry_while_compacting(lambda: self._read_once(verb))
+
+    def _read_once(self, verb: Callable[[LocalMailbox[bytes]], R]) -> R:
+        replica = read_replica(self._store, self._log, lambda done, total: None)
+        queue = next((each for each in replica.queues.values() if each.name == self.name), None)
+        if queue is None:
+            raise MailboxError(f"the queue {self.name!r} in {self._store} no longer exists")
+        store = Store(WallClock())
+        store.prefix = replica.names.prefix or store.prefix
+        with LogReader(self._log, RealDisk()) as log:
+            return verb(
+                LocalMailbox(_ReplicaSession(store, queue, replica, log), bytes, open_reply=_refuse)
+            )
+
+
+def _refuse(name: str) -> Any:
+    raise MailboxError("a message from a read-only mailbox can't be answered")

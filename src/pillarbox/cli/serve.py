@@ -156,18 +156,10 @@ def _announce(broker: Broker, *, json: bool) -> None:
         "dashboard": f"{broker.url}/",
         "keys": len(config.keys),
     }
-    if json:
-        output.print_json(known)
-    else:
-        where = f"{config.data} ({config.durability})" if config.data else "in memory only"
-        who = output.count(len(config.keys), "key") if config.keys else "anyone who can connect"
-        rows = [
-            ("listening", broker.url),
-            ("data", where),
-            ("dashboard", str(known["dashboard"])),
-            ("open to", who),
-        ]
-        output.console().print(output.facts(rows))
+    where = f"{config.data} ({config.durability})" if config.data else "in memory only"
+    who = output.count(len(config.keys), "key") if config.keys else "anyone who can connect"
+    rows = [("listening", broker.url), ("data", where), ("dashboard", f"{broker.url}/")]
+    output.show(known, output.facts([*rows, ("open to", who)]), json=json)
     sys.stdout.flush()
 
 
