@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -160,3 +161,16 @@ def test_R72_a_closed_log_may_be_opened_by_its_footer_alone(tmp_path: Path) -> N
     with Log.open(tmp_path / "torn", check="footer") as torn:
         assert not torn.recovery.clean
         assert contents(torn) == [b"%d" % number for number in range(5) for _ in (0, 1)]
+
+
+def test_R82_a_reader_does_not_keep_large_batches_in_memory(tmp_path: Path) -> None:
+    size = 9 << 20
+    with Log.open(tmp_path / "log") as log:
+        for _ in range(4):
+            log.append_committed([bytes(size)], b"")
+        tracemalloc.start()
+        try:
+            assert sum(len(frame.records[0]) for frame in log.frames()) == 4 * size
+            assert tracemalloc.get_traced_memory()[0] < size
+        finally:
+            tracemalloc.stop()

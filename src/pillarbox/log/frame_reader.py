@@ -32,6 +32,7 @@ from pillarbox.log.frame import (
 BLOCK_READ_BYTES = 64 << 10
 _OPEN_FILES_MAX = 16
 _BLOCKS_MAX = 32
+_CACHED_BYTES_MAX = 8 << 20  # a block of one large frame is not cached
 WINDOW_BYTES = 32 << 10
 _WINDOWS_MAX = 64
 
@@ -179,7 +180,8 @@ class FrameReader:
             return cached
         block = self._read_block(segment, offset, end_index)
         # A short block at the growing end is not cached, as it would hide later frames.
-        if block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed:
+        complete = block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed
+        if complete and len(block.data) <= _CACHED_BYTES_MAX:
             with self._lock:
                 self._blocks[key] = block
                 while len(self._blocks) > _BLOCKS_MAX:
