@@ -99,7 +99,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
             key = desk.send_one(data)
         except MailboxFullError:
             (key,) = desk.send((data,))  # it waits for room that can be had
-        return self._store.prefix + str(key)
+        return self._store.ids.of(key)
 
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         count, timeout, wait = 1, _VISIBILITY_NS, 0

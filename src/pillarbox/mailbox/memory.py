@@ -17,6 +17,7 @@ from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
+from pillarbox.mailbox.message_ids import LOW_BITS, VARIANT
 from pillarbox.mailbox.protocol import (
     BatchOptions,
     ReceiveOptions,
@@ -176,7 +177,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         finally:
             del held
             give(None)
-        return store.prefix + str(key)
+        return store.ids[key >> LOW_BITS] + hex(key | VARIANT)[6:]  # `Store.message_id`
 
     def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
         token, give, clock, queue, desk, store, lane, _ = self._tools

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pillarbox.core import journal
+from pillarbox.mailbox.message_ids import MessageIds
 from pillarbox.mailbox.snapshot import StoreState
 
 #: The kinds of entries that names are learnt from.
@@ -41,4 +43,7 @@ class Names:
         return self.queues.get(number, f"#{number}")
 
     def message_id(self, key: int) -> str:
-        return f"{self.prefix or '?-'}{key}"
+        return _ids(self.prefix).of(key) if self.prefix else f"?-{key}"
+
+
+_ids = lru_cache(MessageIds)

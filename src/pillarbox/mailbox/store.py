@@ -1,6 +1,6 @@
 """A store: the queues of one place, with their lock, their clock and their identity.
 
-In memory it is this and nothing more. Message ids are the store's random prefix and the
+In memory it is this and nothing more. Message ids are made of the store's random prefix and the
 message's key; receipt handles carry a keyed hash, so they need no memory and can't be guessed.
 """
 
@@ -24,6 +24,7 @@ from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
 from pillarbox.mailbox.locked import Written
+from pillarbox.mailbox.message_ids import MessageIds
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps
@@ -59,6 +60,16 @@ class Store:
         self._alarm_numbers = count()
         self.prefix = secrets.token_hex(8) + "-"
         self._secret = secrets.token_bytes(32)
+
+    @property
+    def prefix(self) -> str:
+        """The identity of this store, which its message ids carry."""
+        return self._prefix
+
+    @prefix.setter
+    def prefix(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.ids = MessageIds(prefix)
 
     def restart_after_fork(self) -> None:
         """The child's store is a copy: it starts with its own ids, and nobody is parked."""
@@ -220,29 +231,14 @@ class Store:
         return range(start, start + count)
 
     def message_id(self, key: int) -> str:
-        return self.prefix + str(key)
+        return self.ids.of(key)
 
     def message_ids(self, keys: Sequence[int]) -> list[str]:
-        """The ids of a batch; those of keys in a row differ in their last digits only."""
-        if not isinstance(keys, range) or not keys:
-            return list(map(self.message_id, keys))
-        ids: list[str] = []
-        start = keys.start
-        while start < keys.stop:
-            high, low = divmod(start, len(_ENDINGS))
-            count = min(keys.stop - start, len(_ENDINGS) - low)
-            head = f"{self.prefix}{high}"
-            ids += [head + ending for ending in _ENDINGS[low : low + count]]
-            start += count
-        return ids
+        return self.ids.of_all(keys)
 
     def key_of(self, message_id: str) -> int | None:
         """The key behind an id of this store."""
-        try:
-            key = int(message_id.removeprefix(self.prefix))
-        except ValueError:
-            return None
-        return key if self.message_id(key) == message_id else None  # one spelling only
+        return self.ids.key_of(message_id)
 
     def handle(self, queue: Queue, lease: Lease) -> str:
         """The receipt handle of one delivery."""
@@ -285,7 +281,6 @@ def no_queue(name: str) -> InvalidParameterError:
     return InvalidParameterError("name", name, "that of a queue that exists, with create=False")
 
 
-_ENDINGS = [f"{number:04}" for number in range(10_000)]
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 

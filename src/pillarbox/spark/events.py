@@ -17,6 +17,7 @@ from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.message_ids import VARIANT, MessageIds
 from pillarbox.mailbox.names import NAMING, Names
 from pillarbox.spark.rows import Rows, Wanted, Words
 
@@ -134,8 +135,16 @@ class Events:
         return pc.if_else(self._kinds_in(_WITHOUT_KEY), pa.scalar(None, pa.uint64()), keys)
 
     def _ids(self) -> Any:
-        prefix = pa.scalar(self._names.prefix or "")
-        return pc.binary_join_element_wise(prefix, self._keys().cast(pa.string()), "")
+        """What `MessageIds` makes of each key."""
+        keys = self._keys()
+        numbers = pc.bit_wise_or(pc.fill_null(keys, 0), pa.scalar(VARIANT, pa.uint64())).to_numpy()
+        digits = numbers.astype(">u8").tobytes().hex().encode()
+        ends = pa.array(range(0, len(digits) + 1, 16), pa.int32()).buffers()[1]
+        text = pa.StringArray.from_buffers(len(keys), ends, pa.py_buffer(digits))
+        store = pa.scalar(MessageIds(self._names.prefix or "").store_part)
+        parts = pc.utf8_slice_codeunits(text, 0, 4), pc.utf8_slice_codeunits(text, 4, 16)
+        ids = pc.binary_join_element_wise(store, pc.binary_join_element_wise(*parts, "-"), "")
+        return pc.if_else(pc.is_valid(keys), ids, pa.scalar(None, pa.string()))
 
     def _enqueued_at(self) -> Any:
         # A key is half the nanoseconds of the moment at which it was given.
