@@ -183,9 +183,13 @@ class Client:
 def _flat(action: str, value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, each in value.items():
         if name == "Entries":
+            if not each:
+                yield f"{prefix}{action}RequestEntry", ""
             for i, entry in enumerate(each, 1):
                 yield from _flat(action, entry, f"{prefix}{action}RequestEntry.{i}.")
         elif name in _LISTS:
+            if not each:
+                yield prefix + _LISTS[name], ""
             for i, item in enumerate(each, 1):
                 yield f"{prefix}{_LISTS[name]}.{i}", item
         elif name in _MAPS:

@@ -403,7 +403,7 @@ RULES = {
         "DeduplicationScope",
         "queue",
         "InvalidAttributeName",
-        "Unknown Attribute DeduplicationScope.",
+        "You can specify the DeduplicationScope only when FifoQueue is set to true.",
     ),
     "FIFO: DeduplicationScope is known": _set(
         "DeduplicationScope", "all", "InvalidAttributeValue", "DeduplicationScope", fifo=True
@@ -427,9 +427,9 @@ RULES = {
     ),
     "aws: is reserved in tags": Rule("TagQueue", {"Tags": {"aws:k": "x"}}, INVALID, "aws:"),
     "at most fifty tags": Rule(
-        "TagQueue", {"Tags": {f"k{i}": "x" for i in range(51)}}, INVALID, "50"
+        "TagQueue", {"Tags": {f"k{i}": "x" for i in range(51)}}, INVALID, "Too many tags"
     ),
-    "keys to untag are named": Rule("UntagQueue", {"TagKeys": []}, "MissingParameter", "TagKeys"),
+    "keys to untag are named": Rule("UntagQueue", {}, "MissingParameter", "TagKeys"),
     "a permission has a label": Rule(
         "AddPermission",
         {"AWSAccountIds": ["123456789012"], "Actions": ["SendMessage"]},
@@ -458,7 +458,7 @@ RULES = {
         "AddPermission",
         {"Label": "l", "AWSAccountIds": ["123456789012"]},
         "MissingParameter",
-        "ActionName",
+        "Actions",
     ),
     "only some actions can be granted": Rule(
         "AddPermission",

@@ -68,6 +68,10 @@ def reschedule(key: int, due: int) -> Command:
     return lambda queue, _: list(decide.reschedule(queue, key, due))
 
 
+def change_visibility(key: int, timeout: int) -> Command:
+    return lambda queue, now: decide.change_visibility(queue, key, timeout, now)
+
+
 def force() -> Command:
     return lambda queue, now: list(decide.force(queue, now))
 

@@ -100,6 +100,7 @@ EVENTS: dict[str, Callable[[World], e.Event]] = {
     "came due in a group": lambda w: e.CameDue(message_of(w, 3_001), NOW),
     "came due again": lambda w: e.CameDue(w.leases[2].record, NOW),
     "leased": lambda w: e.Leased(decide.receive(w.queue, 30, 60 * SECOND, NOW)),
+    "hidden": lambda w: decide.change_visibility(w.queue, 10_012, SECOND, NOW)[0],
     "acknowledged": lambda w: e.Acknowledged([w.held(), w.held(group=True)]),
     "returned": lambda w: e.Returned(w.held(), NOW, "nacked"),
     "returned to a group": lambda w: e.Returned(w.held(group=True), NOW, "nacked"),

@@ -37,6 +37,7 @@ ENTRIES: list[tuple[e.Event, list[tuple[Any, ...]]]] = [
     (e.CameDue(PLAIN, 5_000), [("came_due", 0, 0, 78, 5_000, None, b"")]),
     (e.Rescheduled(PLAIN, 7_000), [("rescheduled", 0, 0, 78, 7_000, None, b"")]),
     (e.Leased([LEASE]), [("leased", 0, 3, 78, 1_000, [500, 3], b"")]),
+    (e.Hidden([LEASE]), [("leased", 0, 3, 78, 1_000, [500, 3], b"")]),
     (e.Acknowledged([LEASE, LEASE]), [("acknowledged", 0, 0, 78, 0, None, b"")] * 2),
     (
         e.Returned(LEASE, 1_200, "nacked", 9_000),

@@ -160,3 +160,35 @@ def test_R93_what_is_forced_comes_due_now() -> None:
     a, b = scene.records["a"], scene.records["b"]
     assert scene.do(c.force()) == [e.CameDue(a, START + S), e.CameDue(b, START + S)]
     assert (scene.line, scene.counts) == (["a", "b"], (2, 0, 0))
+
+
+def test_R150_visibility_can_be_changed_whoever_holds_the_message() -> None:
+    scene = Scene()
+    scene.send("a", "b")
+    (key,) = scene.keys("a")
+    assert scene.do(c.change_visibility(key, 0)) == [], "it can be received already"
+    assert [type(x) for x in scene.do(c.change_visibility(key, 2 * S))] == [e.Hidden]
+    assert (scene.queue.wake_at, scene.counts) == (scene.now + 2 * S, (1, 0, 1))
+    assert scene.take(9) == ["b"]
+
+    scene.now += S
+    scene.do(c.change_visibility(key, 5 * S))
+    scene.now += 4 * S
+    assert scene.take(9) == []
+    scene.do(c.change_visibility(key, 0))
+    assert scene.take(9) == ["a"]
+    lease = scene.queue.leases.find(key)
+    assert lease is not None
+    assert lease.number == 1, "being hidden is no delivery"
+
+
+def test_R150_a_scheduled_message_takes_the_new_time_and_an_unknown_one_none() -> None:
+    scene = Scene()
+    scene.send("a", delay=S)
+    (key,) = scene.keys("a")
+    scene.do(c.change_visibility(key, 3 * S))
+    scene.now += 2 * S
+    assert scene.take(9) == []
+    scene.now += S
+    assert scene.take(9) == ["a"]
+    assert scene.do(c.change_visibility(key + 1, S)) == []

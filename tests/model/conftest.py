@@ -16,7 +16,7 @@ from tests.model.sameness import snapshot
 
 _DECISIONS = (
     *("send", "deliver", "receive", "nack", "reject", "tick"),
-    *("reschedule", "force", "redrive", "remove"),
+    *("reschedule", "change_visibility", "force", "redrive", "remove"),
 )
 _LOOKED_AT = 16  # one decision in so many is looked at
 

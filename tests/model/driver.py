@@ -61,10 +61,14 @@ def random_step(world: World, rng: random.Random) -> str:
         pick, delay = rng.randint(-1, 40), rng.choice(DELAYS)
         world.reschedule(at, pick, delay)
         return f"{jump=} reschedule({at}, {pick}, {delay})"
-    if dice < 0.988:
+    if dice < 0.989:
+        pick, timeout = rng.randint(-1, 40), rng.choice(TIMEOUTS)
+        world.change_visibility(at, pick, timeout)
+        return f"{jump=} change_visibility({at}, {pick}, {timeout})"
+    if dice < 0.991:
         world.force(at)
         return f"{jump=} force({at})"
-    if dice < 0.992:
+    if dice < 0.994:
         world.purge(at)
         return f"{jump=} purge({at})"
     world.tick(at)

@@ -200,6 +200,23 @@ class NaiveQueue:
             message.due = due
         return bool(found)
 
+    def change_visibility(self, key: int, timeout: int, now: int) -> bool:
+        """It can be received in `timeout`, whoever holds it; whether that is a change."""
+        message = next((m for m in self.messages if m.key == key), None)
+        if message is None or (message.state == READY and not timeout):
+            return False
+        if message.state == SCHEDULED:
+            message.due = now + timeout
+        elif message.state == READY:
+            message.lease = Lease(message, message.deliveries, now, now + timeout)
+            message.state, message.is_back = IN_FLIGHT, False
+            self._regroup(message.group)
+        elif timeout:
+            message.lease.deadline = now + timeout  # type: ignore[union-attr]
+        else:
+            self._fail(message, "nacked", now, 0)
+        return True
+
     def force(self, now: int) -> int:
         """Before their time, but in the order of their times; the older message first."""
         found = [m for m in self.messages if m.state == SCHEDULED]

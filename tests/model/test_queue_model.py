@@ -45,12 +45,13 @@ SOAK_STEPS = 5_000_000
 
 # Every call, event and error must have been part of the run, once in 1,000 steps at least.
 CALLS = (
-    "send receive acknowledge nack release extend reject remove reschedule force redrive purge tick"
+    "send receive acknowledge nack release extend reject remove reschedule change_visibility force "
+    "redrive purge tick"
 )
 WAITING = "park leave beat served"
 EVENTS = (
     "Sent Scheduled CameDue Leased Acknowledged Returned Released Extended Died DiedInLine "
-    "Rescheduled Redriven Removed Purged"
+    "Rescheduled Hidden Redriven Removed Purged"
 )
 ERRORS = "MailboxFullError InvalidParameterError"
 
@@ -119,6 +120,16 @@ class QueueMachine(RuleBasedStateMachine):
     def reschedule(self, jump: int, at: int, key: int, delay: int) -> None:
         self.world.jump(jump)
         self.world.reschedule(at, key, delay)
+
+    @rule(
+        jump=jumps,
+        at=queues,
+        key=st.integers(-1, 20),
+        timeout=st.sampled_from(TIMEOUTS),
+    )
+    def change_visibility(self, jump: int, at: int, key: int, timeout: int) -> None:
+        self.world.jump(jump)
+        self.world.change_visibility(at, key, timeout)
 
     @rule(jump=jumps, at=queues)
     def force(self, jump: int, at: int) -> None:

@@ -313,6 +313,13 @@ class World:
         assert bool(events) == model.reschedule(key, due)
         self._end(at)
 
+    def change_visibility(self, at: int, pick: int, timeout: int) -> None:
+        desk, model = self._begin(at, "change_visibility")
+        (key,) = self._keys(at, [pick])
+        events = desk.step(lambda queue, now: decide.change_visibility(queue, key, timeout, now))
+        assert bool(events) == model.change_visibility(key, timeout, self.now)
+        self._end(at)
+
     def force(self, at: int) -> None:
         desk, model = self._begin(at, "force")
         assert len(desk.step(decide.force)) == model.force(self.now)

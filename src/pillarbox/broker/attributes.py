@@ -19,10 +19,8 @@ RANGES: Final = {
     "ReceiveMessageWaitTimeSeconds": (0, 20),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
+_BOOLEANS: Final = frozenset(("SqsManagedSseEnabled", "ContentBasedDeduplication", "FifoQueue"))
 _CHOICES = {
-    "SqsManagedSseEnabled": ("true", "false"),
-    "ContentBasedDeduplication": ("true", "false"),
-    "FifoQueue": ("true",),
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
@@ -32,6 +30,7 @@ FIFO_ONLY: Final = frozenset(
 SETTABLE: Final = (
     frozenset(RANGES)
     | frozenset(_CHOICES)
+    | _BOOLEANS
     | {
         "Policy",
         "RedrivePolicy",
@@ -87,7 +86,7 @@ class RedrivePolicy(Struct):
     """Where dead letters go, and after how many receives."""
 
     deadLetterTargetArn: str
-    most: int
+    maxReceiveCount: int
 
 
 class RedriveAllowPolicy(Struct, forbid_unknown_fields=True):
@@ -102,25 +101,43 @@ def with_defaults(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     kms = _KMS if given.get("KmsMasterKeyId") else {}
     special = {"FifoQueue": "true", **FIFO_DEFAULTS} if fifo else {}
     known = {**DEFAULTS, **special, **kms, **given}
+    if not kms:
+        known.pop("KmsDataKeyReusePeriodSeconds", None)  # kept, and shown once there is a key
     return {name: value for name, value in known.items() if value != ""}
 
 
-def check(attributes: Mapping[str, str], *, fifo: bool) -> None:
-    """Raise for an attribute that is unknown, or whose value is."""
+def checked(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
+    """The attributes as they are kept; raises for one that is unknown, or whose value is."""
+    kept = dict(attributes)
     for name, value in attributes.items():
+        if name in _CHOICES and not fifo:
+            reason = f"You can specify the {name} only when FifoQueue is set to true."
+            raise SqsError("InvalidAttributeName", reason)
         if name not in SETTABLE or (name in FIFO_ONLY and not fifo):
             raise unknown(name)
-        if name == "FifoQueue" and value.lower() == "false":
-            raise unknown(name)
-        if name in RANGES:
+        if name in _BOOLEANS:
+            kept[name] = value.lower()
+            if name == "FifoQueue" and kept[name] == "false":
+                raise unknown(name)
+            if kept[name] not in ("true", "false"):
+                raise bad_value(name)
+        elif name in RANGES:
             _check_number(name, value)
-        elif name in _CHOICES and value.lower() not in map(str.lower, _CHOICES[name]):
+        elif name in _CHOICES and value not in _CHOICES[name]:
             raise bad_value(name)
         elif name in _DOCUMENTS and value:
             _DOCUMENTS[name](value)
-    scope = attributes.get("DeduplicationScope", "messageGroup")
-    if attributes.get("FifoThroughputLimit") == "perMessageGroupId" and scope != "messageGroup":
-        raise bad_value("DeduplicationScope")
+    if kept.get("RedrivePolicy"):
+        kept["RedrivePolicy"] = msgspec.json.encode(redrive_policy(kept["RedrivePolicy"])).decode()
+    return kept
+
+
+def check_throughput(attributes: Mapping[str, str]) -> None:
+    """Raise unless what counts as a duplicate fits how much a queue may take."""
+    by_group = attributes.get("DeduplicationScope") == "messageGroup"
+    if attributes.get("FifoThroughputLimit") == "perMessageGroupId" and not by_group:
+        reason = "To set FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be messageGroup."  # noqa: E501
+        raise bad_value("FifoThroughputLimit", reason)
 
 
 def check_encryption(attributes: Mapping[str, str]) -> None:
@@ -139,6 +156,7 @@ def merged(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, st
     if changes.get("KmsMasterKeyId") and "SqsManagedSseEnabled" not in changes:
         found.pop("SqsManagedSseEnabled", None)  # one kind of encryption takes the other's place
     check_encryption(found)
+    check_throughput(found)
     return {name: value for name, value in found.items() if value != ""}
 
 

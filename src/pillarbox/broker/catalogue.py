@@ -16,7 +16,7 @@ import msgspec
 from pillarbox.broker.attempts import Attempts
 from pillarbox.broker.attributes import (
     allow_policy,
-    check,
+    checked,
     redrive_policy,
     with_defaults,
 )
@@ -165,9 +165,10 @@ class Catalogue:
         for name, wanted in declared.items():
             policy = wanted.attributes.get("RedrivePolicy")
             if policy is not None:
-                policies[name] = _text(policy)
                 with _told_of(name):
-                    target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
+                    given = checked({"RedrivePolicy": _text(policy)}, fifo=False)
+                policies[name] = given["RedrivePolicy"]
+                target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
                 self._store.desk(name, Settings(dead_on_receive=True))
                 if target in declared:  # it gets none of its own
                     self._store.desk(target)
@@ -185,7 +186,7 @@ class Catalogue:
         given = {key: _text(value) for key, value in wanted.attributes.items()}
         if name.endswith(FIFO_SUFFIX):
             given["FifoQueue"] = "true"
-        check(given, fifo=name.endswith(FIFO_SUFFIX))
+        given = checked(given, fifo=name.endswith(FIFO_SUFFIX))
         given.pop("RedrivePolicy", None)
         queue = BrokerQueue(self.open(name))
         kept = {**queue.given, **given}
@@ -202,7 +203,9 @@ class Catalogue:
 
     def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
         """A new queue, made as SQS makes it."""
-        settings = Settings(dead_on_receive=True, deduplicate_by_group=_by_group(notes))
+        settings = Settings(
+            dead_on_receive=True, redelivery="original", deduplicate_by_group=_by_group(notes)
+        )
         links = self._policy(name, notes["attributes"])
         desk = self._store.desk(name, settings)
         stamped = {**notes, "created": now_seconds, "modified": now_seconds}
@@ -274,7 +277,7 @@ class Catalogue:
         elif target.fifo != name.endswith(FIFO_SUFFIX):
             problem = "Dead-letter queue must be same type of queue as the source."
         elif target.name == name:
-            problem = "Dead-letter queue must be another queue than the source."
+            return None  # as SQS does: it is kept and shown, and nothing dies of it
         elif target.desk.dead is not None:
             problem = "Dead-letter queue must not have a dead-letter queue of its own."
         elif not self._allows(target, name):
@@ -285,7 +288,7 @@ class Catalogue:
         if own is not None and own.desk.queue.sources:
             reason = "A dead-letter queue must not have a dead-letter queue of its own."
             raise invalid_value("RedrivePolicy", value, reason)
-        return target.desk, policy.most
+        return target.desk, policy.maxReceiveCount
 
     def _allows(self, target: BrokerQueue, source: str) -> bool:
         value = target.given.get("RedriveAllowPolicy")

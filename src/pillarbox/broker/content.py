@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pillarbox.broker.errors import SqsError, invalid
-from pillarbox.broker.shapes import Attribute
+from pillarbox.broker.shapes import Attribute, SendMessage
 from pillarbox.broker.translation import is_ours
 from pillarbox.core.limits import PRIORITY_MAX
 from pillarbox.mailbox.sqs_form import ATTRIBUTES_MAX, PRIORITY, UNFIT
@@ -42,6 +42,15 @@ def _unfit(character: str, where: str) -> str:
         f"Invalid binary character '#x{ord(character):X}' was found in the {where}, the set of "
         f"allowed characters is {_ALLOWED}"
     )
+
+
+def size_of(message: SendMessage) -> int:
+    """What counts towards the limit, of a message that may be refused for other reasons."""
+    size = len((message.MessageBody or "").encode(errors="surrogatepass"))
+    for name, attribute in (message.MessageAttributes or {}).items():
+        size += len(f"{name}{attribute.DataType or ''}{attribute.StringValue or ''}".encode())
+        size += len(attribute.BinaryValue or b"")
+    return size
 
 
 def check_attributes(attributes: Mapping[str, Attribute]) -> int:

@@ -48,7 +48,6 @@ KINDS: Final = {
     "BatchRequestTooLong": _prefixed("BatchRequestTooLong"),
     "InvalidBatchEntryId": _prefixed("InvalidBatchEntryId"),
     "UnsupportedOperation": _prefixed("UnsupportedOperation"),
-    "MessageNotInflight": _prefixed("MessageNotInflight"),
     "InvalidAttributeName": _modelled("InvalidAttributeName"),
     "InvalidAttributeValue": _modelled("InvalidAttributeValue"),
     "InvalidMessageContents": _modelled("InvalidMessageContents"),

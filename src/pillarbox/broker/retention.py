@@ -59,9 +59,13 @@ def next_look(queue: BrokerQueue) -> int:
 
 
 def born(record: Record) -> int:
-    """When a message was sent; a redriven one counts from when it was."""
+    """When a message was sent; one that was redriven counts from when it was.
+
+    Only what was delivered before has something to leave out of its count: what has just been
+    delayed keeps its age.
+    """
     extra = record.extra
-    if extra is None or extra.death is not None or not extra.place:
+    if extra is None or extra.death is not None or not extra.place or not extra.releases:
         return record.key << 1
     return extra.place << 1
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from pillarbox.broker import shapes, sqs_json, sqs_query
+from pillarbox.broker import shapes, sqs_json, sqs_query, sts
 from pillarbox.broker.actions import batches, messages, moves, permissions, queues, receive
 from pillarbox.broker.call import Call, Wire
 from pillarbox.broker.errors import SqsError, of_mailbox
@@ -26,10 +26,12 @@ class Action(NamedTuple):
     shape: type[Any]
     decode: Callable[[bytes], Any]
     run: Callable[[Call, Any], Any]  # a result, or the future of an answer
+    is_of_queue: bool  # whether it may be asked at the URL of a queue
 
 
 def _action(shape: type[Any], run: Callable[[Call, Any], Any]) -> Action:
-    return Action(shape.__name__, shape, msgspec.json.Decoder(shape).decode, run)
+    decode = msgspec.json.Decoder(shape).decode
+    return Action(shape.__name__, shape, decode, run, issubclass(shape, shapes.OfQueue))
 
 
 ACTIONS = {
@@ -107,13 +109,16 @@ class Sqs:
         try:
             if request.method not in ("GET", "POST"):
                 raise SqsError("UnknownOperationException", "Use GET or POST.")
+            if sts.is_asked(request):
+                return sts.caller_identity(self._broker, request)
             principal = self._access.principal(request, time.time())
             form = sqs_query.form_of(request)
             request.body = b""
             if "Action" not in form:
-                raise SqsError("UnknownOperationException", "The request names no Action.")
+                self._broker.metrics.errors["UnknownOperationException"] += 1
+                return sqs_query.unknown_operation(self._broker.next_request_id())
             action = ACTIONS.get(form["Action"])
-            if action is None:
+            if action is None or (request.path != "/" and not action.is_of_queue):
                 raise SqsError(
                     "InvalidAction",
                     f"The action {form['Action'][:80]} is not valid for this endpoint.",

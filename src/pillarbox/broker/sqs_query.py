@@ -91,10 +91,14 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
 
 
 def _fold(tree: dict[str, Any]) -> dict[str, Any]:
-    """Numbered parameters become lists and maps."""
+    """Numbered parameters become lists and maps; one without a number is an empty one."""
     folded: dict[str, Any] = {}
     for name, value in tree.items():
-        if isinstance(value, dict) and name in _LISTS:
+        if value == "" and name in _LISTS:
+            folded[_LISTS[name]] = []
+        elif value == "" and name in _MAPS:
+            folded[_MAPS[name]] = {}
+        elif isinstance(value, dict) and name in _LISTS:
             folded[_LISTS[name]] = [
                 _fold(each) if isinstance(each, dict) else each for each in _numbered(value)
             ]
@@ -122,6 +126,11 @@ def _named(item: Any) -> tuple[str, Any]:
     return str(name), item.get("Value", "")
 
 
+def unknown_operation(request_id: str) -> Response:
+    """What AWS answers to a request that names no action, whatever form it asked for."""
+    return Response(404, b"<UnknownOperationException/>\n", _headers(request_id, "xml"))
+
+
 class QueryWire:
     """Answers in XML, or in JSON for those who ask for that."""
 
@@ -135,7 +144,8 @@ class QueryWire:
             return Response(200, msgspec.json.encode(document), _headers(request_id, "json"))
         content = ""
         if result is not None:
-            content = f"<{action}Result>{_elements(result, action)}</{action}Result>"
+            inner = _elements(result, action)
+            content = f"<{action}Result>{inner}</{action}Result>" if inner else f"<{action}Result/>"
         text = (
             f'<?xml version="1.0"?><{action}Response xmlns="{_NAMESPACE}">{content}'
             f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"

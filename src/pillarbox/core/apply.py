@@ -92,6 +92,12 @@ def leased(queue: Queue, leases: Sequence[Lease]) -> None:
         queue.wake_at = leases[0].deadline
 
 
+def hidden(queue: Queue, leases: Sequence[Lease]) -> None:
+    for lease in leases:
+        removed(queue, (lease.record.key,))
+        leased_out_of_turn(queue, lease)
+
+
 def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
     queue.leases.end(leases)
     if queue.groups:
@@ -225,6 +231,7 @@ _APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.CameDue: came_due,
     e.Rescheduled: lambda q, event: rescheduled(q, event.record, event.due),
     e.Leased: lambda q, event: leased(q, event.leases),
+    e.Hidden: lambda q, event: hidden(q, event.leases),
     e.Acknowledged: lambda q, event: acknowledged(q, event.leases),
     e.Returned: returned,
     e.Released: released,

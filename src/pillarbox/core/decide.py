@@ -16,6 +16,8 @@ from pillarbox.core.events import (
     Died,
     DiedInLine,
     Event,
+    Extended,
+    Hidden,
     Leased,
     Redriven,
     Removed,
@@ -137,6 +139,19 @@ def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
     """Nothing happens to a message that is not scheduled, or not any more."""
     record = queue.schedule.find(key)
     return [] if record is None else [Rescheduled(record, due)]
+
+
+def change_visibility(queue: Queue, key: int, timeout: int, now: int) -> list[Event]:
+    """A message can be received in `timeout`, whoever holds it; nothing if it is not here."""
+    lease = queue.leases.find(key)
+    if lease is not None and timeout:
+        return [Extended(lease, now + timeout, timeout)]
+    if lease is not None:
+        return nack(queue, (lease,), 0, now)
+    record = lines.find(queue, key)
+    if record is None or not timeout:
+        return reschedule(queue, key, now + timeout)
+    return [Hidden([Lease(record, record.deliveries, now, now + timeout, timeout, record.extra)])]
 
 
 def force(queue: Queue, now: int) -> list[Event]:

@@ -44,6 +44,12 @@ class Leased(Struct, frozen=True, gc=False):
     leases: list[Lease]
 
 
+class Hidden(Struct, frozen=True, gc=False):
+    """A waiting message is in flight once more, uncounted: whoever held it before says so."""
+
+    leases: list[Lease]
+
+
 class Acknowledged(Struct, frozen=True, gc=False):
     """Messages are done and gone."""
 
@@ -116,6 +122,7 @@ Event = (
     | CameDue
     | Rescheduled
     | Leased
+    | Hidden
     | Acknowledged
     | Returned
     | Released

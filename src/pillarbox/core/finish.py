@@ -176,6 +176,7 @@ _PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.CameDue: _came_due,
     e.Rescheduled: lambda queue, event: queue.schedule.add(event.due, event.record),
     e.Leased: lambda queue, event: queue.leases.add_all(event.leases),
+    e.Hidden: lambda queue, event: queue.leases.add_all(event.leases),
     e.Acknowledged: _acknowledged,
     e.Returned: _returned,
     e.Released: _released,

@@ -159,6 +159,7 @@ _ENCODE: dict[type[e.Event], Callable[[Any, int], Iterable[bytes]]] = {
     e.CameDue: lambda x, q: [entry_bytes(CAME_DUE, q, x.record.key, x.at)],
     e.Rescheduled: lambda x, q: [entry_bytes(RESCHEDULED, q, x.record.key, x.due)],
     e.Leased: lambda x, q: [leased_entry(q, lease) for lease in x.leases],
+    e.Hidden: lambda x, q: [leased_entry(q, lease) for lease in x.leases],
     e.Acknowledged: lambda x, q: [acknowledged_entry(q, lease) for lease in x.leases],
     e.Returned: lambda x, q: [
         entry_bytes(RETURNED, q, x.lease.record.key, x.at, details=(x.outcome, x.due))

@@ -215,6 +215,7 @@ class QueueSession(QueueSteps):
         events = what(self.queue, now)
         written = self._record_and_apply(events)
         self.serve(now)
+        self._announce(events, now)
         return written, events
 
     def remove(self, keys: Collection[int]) -> int:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from pillarbox.broker import shapes
+from pillarbox.broker import content, shapes
 from pillarbox.broker.actions import messages
 from pillarbox.broker.call import Call, Result
-from pillarbox.broker.content import MESSAGE_BYTES_MAX
-from pillarbox.broker.errors import SqsError, missing
+from pillarbox.broker.errors import SqsError, invalid, missing
 from pillarbox.core.queue import Lease
 
 ENTRIES_MAX = 10
@@ -73,6 +72,8 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
     entries = checked(call, ask.Entries)
     if queue.fifo:
         for entry in entries:
+            if not entry.MessageGroupId:
+                raise invalid("The request must contain the parameter MessageGroupId.")
             messages.check_order(queue, entry)
     accepted: list[shapes.SendEntry] = []
     drafts: list[messages.Draft] = []
@@ -83,15 +84,16 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
             each = messages.draft(call, queue, entry)
         except SqsError as error:
             failed.append(failure(entry, error))
+            size += content.size_of(entry)
             continue
         accepted.append(entry)
         drafts.append(each)
         size += each.size
-    if size > MESSAGE_BYTES_MAX:
+    if size > content.MESSAGE_BYTES_MAX:
         raise SqsError(
             "BatchRequestTooLong",
-            f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. You have sent "
-            f"{size} bytes.",
+            f"Batch requests cannot be longer than {content.MESSAGE_BYTES_MAX} bytes. You have "
+            f"sent {size} bytes.",
         )
     successful = []
     for entry, each, key in zip(accepted, drafts, messages.put(queue, drafts), strict=True):

@@ -59,11 +59,13 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
         priority = content.priority_of(attributes, priority)
         stored, kept = translation.pack(text, body, attributes, priority)
         checksums["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
+    trace = call.request.headers.get("x-amzn-trace-id")
     if ask.MessageSystemAttributes:
         content.check_system_attributes(ask.MessageSystemAttributes)
         trace = ask.MessageSystemAttributes[content.TRACE].StringValue or ""
-        kept = {**(kept or {}), translation.TRACE_NOTE: trace}
         checksums["MD5OfMessageSystemAttributes"] = md5_of_attributes(ask.MessageSystemAttributes)
+    if trace is not None:
+        kept = {**(kept or {}), translation.TRACE_NOTE: trace}
     if size > queue.bytes_max:
         raise invalid(
             "One or more parameters are invalid. Reason: Message must be shorter than "
@@ -283,11 +285,15 @@ def visibility(seconds: int | None) -> int:
 
 
 def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
-    """Let the lease end so many seconds from now; at once for 0."""
+    """Let the lease end so many seconds from now; at once for 0.
+
+    On a standard queue any handle that the message ever had will do while the message exists.
+    """
     key, lease = lease_of(call, queue, handle)
-    found = queue.desk.find(key) if lease is None else None
-    if found is not None and found[2] != "in_flight":
-        raise SqsError("MessageNotInflight", "The specified message isn't in flight.")
+    if lease is None and not queue.fifo and queue.desk.find(key) is not None:
+        timeout = seconds * SECOND_NS
+        queue.desk.step(lambda state, now: decide.change_visibility(state, key, timeout, now))
+        return
     if lease is not None:
         if seconds == 0:
             if queue.desk.nack((lease,), 0)[0]:

@@ -29,6 +29,7 @@ _OWNERS = frozenset(
         "UntagQueue",
     )
 )
+_BAD_TAG = "Tag keys must be between 1 and 128 characters in length."
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _ACCOUNT = re.compile(r"\d{12}\Z", re.ASCII)
 _GRANTABLE = frozenset(
@@ -46,31 +47,33 @@ _GRANTABLE = frozenset(
 )
 
 
-def check_tags(tags: Mapping[str, str], already: int) -> None:
+def check_tags(queue: str, tags: Mapping[str, str], already: Mapping[str, str]) -> None:
     for name, value in tags.items():
         if not 1 <= len(name) <= 128:
-            raise invalid("Tag keys must be between 1 and 128 characters in length.")
+            raise invalid(_BAD_TAG)
         if len(value) > 256:
             raise invalid("Tag values must be between 0 and 256 characters in length.")
         if name.lower().startswith("aws:"):
             raise invalid("Tag keys must not start with aws:, which is reserved.")
-    if already + len(tags) > TAGS_MAX:
-        raise invalid(f"Too many tags: at most {TAGS_MAX} are allowed for a queue.")
+    if len(already.keys() | tags.keys()) > TAGS_MAX:
+        raise invalid(f"Too many tags added for queue {queue}.")
 
 
 def tag_queue(call: Call, ask: shapes.TagQueue) -> Result:
     queue = call.queue(ask.QueueUrl)
     if not ask.Tags:
         raise missing("Tags")
-    check_tags(ask.Tags, len(queue.tags.keys() - ask.Tags.keys()))
+    check_tags(queue.name, ask.Tags, queue.tags)
     _change(call, queue, tags={**queue.tags, **ask.Tags})
     return None
 
 
 def untag_queue(call: Call, ask: shapes.UntagQueue) -> Result:
     queue = call.queue(ask.QueueUrl)
-    if not ask.TagKeys:
+    if ask.TagKeys is None:
         raise missing("TagKeys")
+    if not ask.TagKeys or "" in ask.TagKeys:
+        raise invalid(_BAD_TAG)
     gone = set(ask.TagKeys)
     kept = {name: value for name, value in queue.tags.items() if name not in gone}
     _change(call, queue, tags=kept)
@@ -85,10 +88,12 @@ def list_queue_tags(call: Call, ask: shapes.ListQueueTags) -> Result:
 def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
     queue = call.queue(ask.QueueUrl)
     label = _label(ask.Label)
-    if not ask.AWSAccountIds:
+    if ask.AWSAccountIds is None:
         raise missing("AWSAccountIds")
     if not ask.Actions:
-        raise missing("ActionName")
+        raise missing("Actions")
+    if not ask.AWSAccountIds:
+        raise invalid_value("PrincipalId", "[]", "Unable to verify.")
     if len(ask.Actions) > ACTIONS_MAX:
         raise SqsError(
             "OverLimit",

@@ -28,17 +28,18 @@ def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
         raise missing("QueueName")
     if not name:
         raise invalid("Queue name cannot be empty")
-    given = dict(ask.Attributes or {})
+    given = ask.Attributes or {}
     fifo = "FifoQueue" in given
-    names.check(given, fifo=fifo or name.endswith(FIFO_SUFFIX))
+    given = names.checked(given, fifo=fifo or name.endswith(FIFO_SUFFIX))
     if fifo and not name.endswith(FIFO_SUFFIX):
         raise invalid("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length")  # fmt: skip  # noqa: E501
     stem = name.removesuffix(FIFO_SUFFIX) if fifo else name
     if not _NAME.match(stem) or len(name) > 80:
         raise invalid(_BAD_NAME)
     names.check_encryption(given)
+    names.check_throughput(given)
     tags = {**(ask.tags or {}), **(ask.Tags or {})}
-    check_tags(tags, 0)
+    check_tags(name, tags, {})
     catalogue = call.broker.catalogue
     existing = catalogue.find(name)
     if existing is not None:
@@ -157,8 +158,7 @@ def set_queue_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Result:
     changes = dict(ask.Attributes)
     if queue.fifo and changes.pop("FifoQueue", "true").lower() != "true":
         raise names.bad_value("FifoQueue", "Modifying queue type is not supported.")
-    names.check(changes, fifo=queue.fifo)
-    kept = names.merged(queue.given, changes)
+    kept = names.merged(queue.given, names.checked(changes, fifo=queue.fifo))
     ours = "RedrivePolicy" in changes
     now = call.broker.now_seconds()
     call.broker.catalogue.change(queue, now, take_over=ours, attributes=kept)

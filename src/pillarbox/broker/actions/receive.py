@@ -56,6 +56,7 @@ class Wanted(NamedTuple):
         return self.everything or name in self.names or name.startswith(self.prefixes)
 
 
+_EVERYTHING = ("All", "*", ".*")
 _NOTHING = Wanted(frozenset(), frozenset(), (), everything=False)
 
 
@@ -67,7 +68,7 @@ def _wanted(ask: shapes.ReceiveMessage) -> Wanted:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
     names = frozenset(ask.MessageAttributeNames or ())
     prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
-    everything = "All" in names or ".*" in names
+    everything = not names.isdisjoint(_EVERYTHING)
     return Wanted(system, names, prefixes, everything)
 
 

@@ -1,0 +1,37 @@
+"""STS's GetCallerIdentity: Terraform and some SDKs ask who they are before they use SQS."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
+from pillarbox.broker.sigv4 import Scope
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+_ACTION: Final = "Action=GetCallerIdentity"
+_NAMESPACE: Final = "https://sts.amazonaws.com/doc/2011-06-15/"
+
+
+def is_asked(request: Request) -> bool:
+    return _ACTION.encode() in request.body or _ACTION in request.query
+
+
+def caller_identity(broker: Broker, request: Request) -> Response:
+    """Whose key signed the request; SqsError if it is not signed with one of ours."""
+    scope = Scope(broker.config.region, "sts")
+    name = broker.access.principal(request, time.time(), scope).name
+    account, request_id = broker.config.account, broker.next_request_id()
+    who = f"user/{name}" if name else "root"
+    text = (
+        f'<GetCallerIdentityResponse xmlns="{_NAMESPACE}"><GetCallerIdentityResult>'
+        f"<Arn>arn:aws:iam::{account}:{escape(who)}</Arn><UserId>{escape(name or account)}</UserId>"
+        f"<Account>{account}</Account></GetCallerIdentityResult>"
+        f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
+        "</GetCallerIdentityResponse>"
+    )
+    headers = {"x-amzn-RequestId": request_id, "Content-Type": "text/xml", **NOT_FOR_OTHER_SITES}
+    return Response(200, text.encode(), headers)

@@ -1,0 +1,405 @@
+"""Answers as AWS gives them, where emulators and first guesses go wrong; over both protocols."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from pillarbox import open_mailbox
+from pillarbox.testing.broker import RunningBroker
+from tests.broker.support import ACCOUNT, Client, Refused, World, text
+
+ENTRY = "SendMessageBatchRequestEntry"
+
+
+def _change(sqs: Client, queue: str, message: dict[str, Any], seconds: int) -> None:
+    handle = message["ReceiptHandle"]
+    sqs(
+        "ChangeMessageVisibility",
+        QueueUrl=queue,
+        ReceiptHandle=handle,
+        VisibilityTimeout=seconds,
+    )
+
+
+def _group(sqs: Client, queue: str, *bodies: str) -> None:
+    """Send messages whose bodies begin with their group."""
+    for body in bodies:
+        sqs.send(queue, body, MessageGroupId=body[:2], MessageDeduplicationId=body)
+
+
+# -- ids -------------------------------------------------------------------------------------
+
+
+def test_R150_a_message_id_is_a_uuid_the_same_wherever_the_message_goes(world: World) -> None:
+    sqs = world.sqs
+    dead = sqs.create()
+    policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 1}
+    queue = sqs.create(RedrivePolicy=json.dumps(policy))
+    sent = sqs.send(queue, "a")["MessageId"]
+    assert (uuid.UUID(sent).version, str(uuid.UUID(sent))) == (4, sent)
+    assert [m["MessageId"] for m in sqs.receive(queue, VisibilityTimeout=1)] == [sent]
+    world.clock.advance(2)
+    assert sqs.receive(queue) == []
+    assert [m["MessageId"] for m in sqs.receive(dead, VisibilityTimeout=0)] == [sent]
+    sqs("StartMessageMoveTask", SourceArn=sqs.arn(dead))
+    (back,) = sqs.receive(queue, WaitTimeSeconds=20, VisibilityTimeout=0)
+    assert back["MessageId"] == sent
+    name = queue.rpartition("/")[2]
+    with open_mailbox(f"{world.url}/{name}", str) as box:
+        assert [m.id for m in box.peek(5)] == [sent]
+        assert box.delete([sent]) == 1
+    assert sqs.counts(queue) == (0, 0, 0)
+
+
+def test_R150_the_ids_of_a_batch_are_uuids(sqs: Client) -> None:
+    queue = sqs.create()
+    entries = [{"Id": f"e{n}", "MessageBody": f"{n}"} for n in range(3)]
+    answer = sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+    ids = [each["MessageId"] for each in answer["Successful"]]
+    assert {uuid.UUID(each).version for each in ids} == {4}
+    assert [m["MessageId"] for m in sqs.receive(queue)] == ids
+
+
+# -- attributes of queues --------------------------------------------------------------------
+
+
+def test_R150_booleans_are_kept_in_lower_case(sqs: Client) -> None:
+    queue = sqs.create(fifo=True, FifoQueue="True", ContentBasedDeduplication="TRUE")
+    known = sqs.attributes(queue)
+    assert (known["FifoQueue"], known["ContentBasedDeduplication"]) == ("true", "true")
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"SqsManagedSseEnabled": "False"})
+    assert sqs.attributes(queue)["SqsManagedSseEnabled"] == "false"
+
+
+def test_R150_the_period_of_a_data_key_shows_only_with_a_key(sqs: Client) -> None:
+    queue = sqs.create(KmsDataKeyReusePeriodSeconds="600")
+    assert "KmsDataKeyReusePeriodSeconds" not in sqs.attributes(queue)
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"KmsMasterKeyId": "alias/k"})
+    assert sqs.attributes(queue)["KmsDataKeyReusePeriodSeconds"] == "600"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("DeduplicationScope", "queue"), ("FifoThroughputLimit", "perQueue")]
+)
+def test_R150_what_only_fifo_queues_have_is_refused_in_words_of_its_own(
+    sqs: Client, name: str, value: str
+) -> None:
+    expected = f"You can specify the {name} only when FifoQueue is set to true."
+    queue = sqs.create()
+    for ask in (
+        lambda: sqs.create(**{name: value}),
+        lambda: sqs("SetQueueAttributes", QueueUrl=queue, Attributes={name: value}),
+    ):
+        with pytest.raises(Refused) as refused:
+            ask()
+        assert (refused.value.code, refused.value.message) == ("InvalidAttributeName", expected)
+
+
+def test_R150_high_throughput_needs_its_scope(sqs: Client) -> None:
+    queue = sqs.create(fifo=True)
+    with pytest.raises(Refused) as refused:
+        sqs(
+            "SetQueueAttributes",
+            QueueUrl=queue,
+            Attributes={"FifoThroughputLimit": "perMessageGroupId"},
+        )
+    assert refused.value.code == "InvalidAttributeValue"
+    assert refused.value.message == (
+        "Invalid value for the parameter FifoThroughputLimit. Reason: To set FifoThroughputLimit "
+        "to perMessageGroupId, the DeduplicationScope must be messageGroup."
+    )
+
+
+def test_R150_the_scope_of_duplicates_changes_from_then_on(sqs: Client) -> None:
+    queue = sqs.create(fifo=True)
+
+    def sent(group: str) -> str:
+        return str(
+            sqs.send(queue, "a", MessageGroupId=group, MessageDeduplicationId="d")["MessageId"]
+        )
+
+    def switch(scope: str, limit: str) -> None:
+        given = {"DeduplicationScope": scope, "FifoThroughputLimit": limit}
+        sqs("SetQueueAttributes", QueueUrl=queue, Attributes=given)
+
+    assert sent("g1") == sent("g2")
+    switch("messageGroup", "perMessageGroupId")
+    first, second = sent("g1"), sent("g2")
+    assert first != second
+    assert (sent("g1"), sent("g2")) == (first, second)
+    switch("queue", "perQueue")
+    assert sent("g1") == sent("g3")
+
+
+def test_R150_a_redrive_policy_takes_a_count_as_text_and_shows_a_number(sqs: Client) -> None:
+    dead = sqs.create()
+    policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": "3"}
+    queue = sqs.create(RedrivePolicy=json.dumps(policy))
+    assert json.loads(sqs.attributes(queue)["RedrivePolicy"])["maxReceiveCount"] == 3
+    name, same = queue.rpartition("/")[2], json.dumps({**policy, "maxReceiveCount": 3})
+    again = sqs("CreateQueue", QueueName=name, Attributes={"RedrivePolicy": same})
+    assert again["QueueUrl"] == queue
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"RedrivePolicy": ""})
+    assert "RedrivePolicy" not in sqs.attributes(queue)
+
+
+def test_R150_a_queue_may_be_its_own_dead_letter_queue(world: World) -> None:
+    sqs, queue = world.sqs, world.sqs.create(VisibilityTimeout="1")
+    policy = json.dumps({"deadLetterTargetArn": sqs.arn(queue), "maxReceiveCount": 1})
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"RedrivePolicy": policy})
+    assert json.loads(sqs.attributes(queue)["RedrivePolicy"]) == json.loads(policy)
+    sqs.send(queue, "a")
+    for _ in range(3):
+        assert sqs.bodies(queue) == ["a"]
+        world.clock.advance(2)
+
+
+# -- receipt handles -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_R150_any_handle_a_message_ever_had_deletes_it(world: World, held: bool) -> None:
+    sqs, queue = world.sqs, world.sqs.create(VisibilityTimeout="5")
+    sqs.send(queue, "a")
+    (message,) = sqs.receive(queue)
+    world.clock.advance(6)
+    if held:
+        sqs.receive(queue)
+    sqs.delete(queue, message)
+    assert sqs.counts(queue) == (0, 0, 0)
+    sqs.delete(queue, message)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_R150_any_handle_a_message_ever_had_sets_its_visibility(world: World, held: bool) -> None:
+    sqs, queue = world.sqs, world.sqs.create(VisibilityTimeout="5")
+    sqs.send(queue, "a")
+    (message,) = sqs.receive(queue)
+    world.clock.advance(6)
+    if held:
+        sqs.receive(queue)
+    _change(sqs, queue, message, 100)
+    assert sqs.counts(queue) == (0, 1, 0)
+    world.clock.advance(99)
+    assert sqs.bodies(queue) == []
+    _change(sqs, queue, message, 0)
+    (again,) = sqs.receive(queue, AttributeNames=["ApproximateReceiveCount"])
+    assert int(again["Attributes"]["ApproximateReceiveCount"]) == 2 + held
+
+
+def test_R150_a_message_hidden_by_an_old_handle_comes_back_in_time_and_uncounted(
+    world: World,
+) -> None:
+    sqs, queue = world.sqs, world.sqs.create(VisibilityTimeout="5")
+    sqs.send(queue, "a")
+    (message,) = sqs.receive(queue)
+    world.clock.advance(6)
+    entries = [{"Id": "x", "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 30}]
+    answer = sqs("ChangeMessageVisibilityBatch", QueueUrl=queue, Entries=entries)
+    assert answer == {"Successful": [{"Id": "x"}]}
+    world.clock.advance(31)
+    (again,) = sqs.receive(queue, AttributeNames=["All"])
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_R150_on_a_fifo_queue_a_late_delete_is_refused(world: World) -> None:
+    sqs, queue = world.sqs, world.sqs.create(fifo=True, VisibilityTimeout="5")
+    _group(sqs, queue, "g1-m1")
+    (message,) = sqs.receive(queue)
+    world.clock.advance(6)
+    with pytest.raises(Refused) as refused:
+        sqs.delete(queue, message)
+    assert refused.value.code == "InvalidParameterValue"
+    assert refused.value.message.endswith("Reason: The receipt handle has expired.")
+    with pytest.raises(Refused, match="not available for visibility timeout change"):
+        _change(sqs, queue, message, 10)
+
+
+# -- order -----------------------------------------------------------------------------------
+
+
+def test_R150_what_comes_back_stands_before_what_was_sent_meanwhile(world: World) -> None:
+    sqs, queue = world.sqs, world.sqs.create(VisibilityTimeout="5")
+    for body in "ab":
+        sqs.send(queue, body)
+    sqs.receive(queue)
+    sqs.send(queue, "c")
+    world.clock.advance(6)
+    assert sqs.bodies(queue) == ["a", "b", "c"]
+
+
+def test_R150_no_delay_on_a_message_means_that_of_its_fifo_queue(world: World) -> None:
+    sqs, queue = world.sqs, world.sqs.create(fifo=True, DelaySeconds="5")
+    sqs.send(queue, "a", MessageGroupId="g", MessageDeduplicationId="a", DelaySeconds=0)
+    assert sqs.bodies(queue) == []
+    world.clock.advance(6)
+    assert sqs.bodies(queue) == ["a"]
+
+
+def test_R150_a_batch_with_an_entry_that_lacks_its_group_fails_whole(sqs: Client) -> None:
+    queue = sqs.create(fifo=True)
+    entries = [
+        {"Id": "a", "MessageBody": "a", "MessageGroupId": "g", "MessageDeduplicationId": "a"},
+        {"Id": "b", "MessageBody": "b", "MessageDeduplicationId": "b"},
+    ]
+    with pytest.raises(Refused) as refused:
+        sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+    assert (refused.value.code, refused.value.message) == (
+        "InvalidParameterValue",
+        "The request must contain the parameter MessageGroupId.",
+    )
+    assert sqs.counts(queue) == (0, 0, 0)
+
+
+def test_R150_an_oversized_entry_makes_the_whole_batch_too_long(sqs: Client) -> None:
+    queue = sqs.create()
+    entries = [{"Id": "a", "MessageBody": "a" * 1_048_577}]
+    with pytest.raises(Refused) as refused:
+        sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+    assert refused.value.code == "AWS.SimpleQueueService.BatchRequestTooLong"
+    assert refused.value.message.endswith("You have sent 1048577 bytes.")
+
+
+# -- attributes of messages ------------------------------------------------------------------
+
+
+def test_R150_the_trace_header_of_a_request_becomes_a_system_attribute(
+    broker: RunningBroker, sqs: Client
+) -> None:
+    queue, trace = sqs.create(), "Root=1-5759e988-bd862e3fe1be46a994272793"
+    body = json.dumps({"QueueUrl": queue, "MessageBody": "a"}).encode()
+    headers = {
+        "X-Amz-Target": "AmazonSQS.SendMessage",
+        "Content-Type": "application/x-amz-json-1.0",
+        "X-Amzn-Trace-Id": trace,
+    }
+    status, _, data = sqs.raw("POST", "/", body, headers)
+    assert status == 200
+    assert "MD5OfMessageSystemAttributes" not in json.loads(data)
+    given = {"AWSTraceHeader": text("Root=2-other")}
+    body = json.dumps(
+        {"QueueUrl": queue, "MessageBody": "b", "MessageSystemAttributes": given}
+    ).encode()
+    assert sqs.raw("POST", "/", body, headers)[0] == 200
+    found = sqs.receive(queue, MessageSystemAttributeNames=["AWSTraceHeader"])
+    assert [m["Attributes"] for m in found] == [
+        {"AWSTraceHeader": trace},
+        {"AWSTraceHeader": "Root=2-other"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (["All"], ["General", "Hello", "Help.Me"]),
+        (["*"], ["General", "Hello", "Help.Me"]),
+        ([".*"], ["General", "Hello", "Help.Me"]),
+        (["Hel.*"], ["Hello", "Help.Me"]),
+        (["Hello", "Nothing"], ["Hello"]),
+        (["AWS."], []),
+        ([".."], []),
+    ],
+)
+def test_R150_names_of_message_attributes_may_be_patterns(
+    sqs: Client, wanted: list[str], expected: list[str]
+) -> None:
+    queue = sqs.create()
+    given = {name: text("v") for name in ("General", "Hello", "Help.Me")}
+    sqs.send(queue, "a", MessageAttributes=given)
+    (message,) = sqs.receive(queue, MessageAttributeNames=wanted)
+    assert sorted(message.get("MessageAttributes", {})) == expected
+
+
+# -- tags and permissions --------------------------------------------------------------------
+
+
+def test_R150_tags_and_permissions_are_refused_in_the_words_of_AWS(sqs: Client) -> None:
+    queue = sqs.create()
+    name = queue.rpartition("/")[2]
+    permission = {"Label": "l", "AWSAccountIds": [ACCOUNT]}
+    asked: list[tuple[str, dict[str, Any], str]] = [
+        (
+            "TagQueue",
+            {"Tags": {f"t{n}": "v" for n in range(51)}},
+            f"Too many tags added for queue {name}.",
+        ),
+        (
+            "UntagQueue",
+            {"TagKeys": []},
+            "Tag keys must be between 1 and 128 characters in length.",
+        ),
+        ("AddPermission", permission, "The request must contain the parameter Actions."),
+        (
+            "AddPermission",
+            {"Label": "l", "AWSAccountIds": [], "Actions": ["SendMessage"]},
+            "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+        ),
+    ]
+    for action, parameters, message in asked:
+        with pytest.raises(Refused) as refused:
+            sqs(action, QueueUrl=queue, **parameters)
+        assert refused.value.message == message
+
+
+# -- the query protocol ----------------------------------------------------------------------
+
+
+def _query(sqs: Client, path: str, **form: str) -> tuple[int, bytes]:
+    body = "&".join(f"{name}={value}" for name, value in form.items()).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    status, _, data = sqs.raw("POST", path, body, headers)
+    return status, data
+
+
+def test_R150_an_empty_list_parameter_is_an_empty_list(sqs: Client) -> None:
+    queue = sqs.create()
+    path = queue.removeprefix(sqs.url)
+    status, data = _query(sqs, path, Action="SendMessageBatch", **{ENTRY: ""})
+    assert status == 400
+    assert b"AWS.SimpleQueueService.EmptyBatchRequest" in data
+    status, data = _query(sqs, path, Action="GetQueueAttributes", AttributeName="")
+    assert (status, b"<GetQueueAttributesResult/>" in data) == (200, True)
+
+
+def test_R150_an_empty_receive_is_an_empty_element(sqs: Client) -> None:
+    queue = sqs.create()
+    status, data = _query(sqs, queue.removeprefix(sqs.url), Action="ReceiveMessage")
+    assert (status, b"<ReceiveMessageResult/>" in data) == (200, True)
+
+
+@pytest.mark.parametrize("action", ["CreateQueue", "ListQueues"])
+def test_R150_an_action_that_is_no_queues_is_refused_at_its_url(sqs: Client, action: str) -> None:
+    queue = sqs.create()
+    status, data = _query(sqs, queue.removeprefix(sqs.url), Action=action, QueueName="other")
+    assert status == 400
+    assert b"<Code>InvalidAction</Code>" in data
+    assert f"The action {action} is not valid for this endpoint.".encode() in data
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/json"])
+def test_R150_without_an_action_there_is_one_answer(sqs: Client, accept: str) -> None:
+    queue = sqs.create()
+    path = queue.removeprefix(sqs.url)
+    status, _, data = sqs.raw("GET", path, headers={"Accept": accept})
+    assert (status, data.strip()) == (404, b"<UnknownOperationException/>")
+
+
+# -- who asks --------------------------------------------------------------------------------
+
+
+def test_R150_sts_tells_who_asks(broker: RunningBroker) -> None:
+    boto3 = pytest.importorskip("boto3")
+    sts = boto3.client(
+        "sts",
+        endpoint_url=str(broker),
+        region_name="us-east-1",
+        aws_access_key_id="k",
+        aws_secret_access_key="s",
+    )
+    identity = sts.get_caller_identity()
+    assert identity["Account"] == ACCOUNT
+    assert identity["Arn"] == f"arn:aws:iam::{ACCOUNT}:root"
