@@ -232,6 +232,22 @@ def test_R150_what_comes_back_stands_before_what_was_sent_meanwhile(world: World
     assert sqs.bodies(queue) == ["a", "b", "c"]
 
 
+def test_R150_a_receive_for_no_time_puts_groups_behind_those_that_wait(sqs: Client) -> None:
+    queue = sqs.create(fifo=True)
+    _group(sqs, queue, "g1-m1", "g2-m1", "g2-m2", "g3-m1", "g1-m2")
+    assert sqs.bodies(queue, 3, VisibilityTimeout=0) == ["g1-m1", "g1-m2", "g2-m1"]
+    expected = ["g3-m1", "g1-m1", "g1-m2", "g2-m1", "g2-m2"]
+    assert sqs.bodies(queue, VisibilityTimeout=0) == expected
+
+
+def test_R150_what_a_fifo_group_gave_back_is_visible_while_the_rest_is_not(sqs: Client) -> None:
+    queue = sqs.create(fifo=True)
+    _group(sqs, queue, "g1-m1", "g1-m2", "g2-m1")
+    first, _ = sqs.receive(queue, 2)
+    _change(sqs, queue, first, 0)
+    assert sqs.bodies(queue, 3) == ["g2-m1", "g1-m1"]
+
+
 def test_R150_no_delay_on_a_message_means_that_of_its_fifo_queue(world: World) -> None:
     sqs, queue = world.sqs, world.sqs.create(fifo=True, DelaySeconds="5")
     sqs.send(queue, "a", MessageGroupId="g", MessageDeduplicationId="a", DelaySeconds=0)
@@ -262,6 +278,20 @@ def test_R150_an_oversized_entry_makes_the_whole_batch_too_long(sqs: Client) -> 
         sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
     assert refused.value.code == "AWS.SimpleQueueService.BatchRequestTooLong"
     assert refused.value.message.endswith("You have sent 1048577 bytes.")
+
+
+def test_R151_a_tenant_that_holds_too_much_waits_behind_the_others(sqs: Client) -> None:
+    queue = sqs.create()
+    for n in range(4):
+        entries = [
+            {"Id": f"e{i}", "MessageBody": f"f{n}{i}", "MessageGroupId": "flood"} for i in range(10)
+        ]
+        sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+    for _ in range(3):
+        assert len(sqs.receive(queue)) == 10
+    sqs.send(queue, "quiet", MessageGroupId="other")
+    found = sqs.receive(queue, 2, AttributeNames=["MessageGroupId"])
+    assert [m["Attributes"]["MessageGroupId"] for m in found] == ["other", "flood"]
 
 
 # -- attributes of messages ------------------------------------------------------------------

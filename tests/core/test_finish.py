@@ -41,9 +41,12 @@ def leased(queue: Queue, count: int, timeout: int = 30 * SECOND) -> list[Lease]:
 class World:
     """A queue with messages of every kind, its dead-letter queue, and some leases."""
 
-    def __init__(self, redelivery: Redelivery = "tail", *, indexed: bool = False) -> None:
-        self.queue = Queue("orders", Settings(max_deliveries=3, redelivery=redelivery))
-        self.dead = Queue("dead", Settings(redelivery=redelivery))
+    def __init__(
+        self, redelivery: Redelivery = "tail", *, indexed: bool = False, fair: bool = False
+    ) -> None:
+        settings = Settings(max_deliveries=3, redelivery=redelivery, fair=fair)
+        self.queue = Queue("orders", settings)
+        self.dead = Queue("dead", Settings(redelivery=redelivery, fair=fair))
         self.queue.send_dead_letters_to(self.dead)
         for first in (1, 10_002):  # keys grow
             apply.sent(self.queue, [message(first + 10 * n) for n in range(16)])
@@ -80,7 +83,9 @@ def contents(queue: Queue) -> dict[str, object]:
         "in flight": sorted((x.record.key, x.number, x.deadline) for x in queue.leases),
         "counts": (queue.ready, queue.scheduled, queue.in_flight, queue.grouped, queue.lined_up),
         "mask": queue.mask,
-        "groups": {name: (g.held, len(g.waiting), g.lane) for name, g in queue.groups.items()},
+        "groups": {
+            name: (g.held, len(g.waiting), g.lane, g.front) for name, g in queue.groups.items()
+        },
         "standing": sorted(
             (lane, sum(isinstance(item, Group) for item in line))
             for lane, line in queue.lanes.items()
@@ -148,18 +153,26 @@ def message_of(world: World, key: int) -> Record:
     return record
 
 
-@pytest.mark.parametrize("redelivery", ["tail", "original"])
-@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("redelivery", "fair", "indexed"),
+    [
+        ("tail", False, False),
+        ("tail", False, True),
+        ("original", False, False),
+        ("original", False, True),
+        ("original", True, False),
+    ],
+)
 @pytest.mark.parametrize("name", EVENTS)
 def test_R111_an_interrupted_event_is_finished(
-    name: str, redelivery: Redelivery, indexed: bool
+    name: str, redelivery: Redelivery, fair: bool, indexed: bool
 ) -> None:
-    whole = World(redelivery, indexed=indexed)
+    whole = World(redelivery, indexed=indexed, fair=fair)
     apply.apply(whole.queue, EVENTS[name](whole))
 
     at, more = 0, True
     while more:
-        world = World(redelivery, indexed=indexed)
+        world = World(redelivery, indexed=indexed, fair=fair)
         event = EVENTS[name](world)
         more = interrupted(lambda: apply.apply(world.queue, event), at, "pillarbox.core")  # noqa: B023
         finish(world.queue, event)

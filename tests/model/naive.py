@@ -6,11 +6,13 @@ nothing shared with `pillarbox.core`. Times are nanoseconds; `now` is always an 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 READY, SCHEDULED, IN_FLIGHT = "ready", "scheduled", "in flight"
+NOISY_HELD_MIN, NOISY_SHARE = 2, 3  # the world makes it so for both sides
 
 
 class Full(Exception):
@@ -68,11 +70,13 @@ class NaiveQueue:
     capacity: int | None = None
     deduplicate_by_group: bool = False
     deduplication_ns: int = 300 * 10**9
+    fair: bool = False
     dead_letters: NaiveQueue | None = None
     messages: list[Message] = field(default_factory=list)
     known: dict[Any, tuple[int, int]] = field(default_factory=dict)  # id: first key, until
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # group: priority, turn
     groups: list[str] = field(default_factory=list)  # those with something ready or held
+    fronts: dict[str, tuple[int, int]] = field(default_factory=dict)  # group: delivered up to
     last_turn: int = 0
     first_turn: int = 0
 
@@ -112,9 +116,8 @@ class NaiveQueue:
                 continue
             message.deliveries += 1
             message.lease = Lease(message, message.deliveries, now, now + timeout)
-            message.state, message.is_back = IN_FLIGHT, False
+            self._hold(message)
             leases.append(message.lease)
-            self._regroup(message.group)
         return leases
 
     def acknowledge(self, leases: list[Lease], now: int) -> list[bool]:
@@ -154,7 +157,7 @@ class NaiveQueue:
         for message in self.messages:
             if message.lease is not None:
                 message.lease.over = True
-        self.messages, self.known, self.turns, self.groups = [], {}, {}, []
+        self.messages, self.known, self.turns, self.groups, self.fronts = [], {}, {}, [], {}
         return count
 
     def remove(self, keys: Iterable[int]) -> int:
@@ -209,8 +212,7 @@ class NaiveQueue:
             message.due = now + timeout
         elif message.state == READY:
             message.lease = Lease(message, message.deliveries, now, now + timeout)
-            message.state, message.is_back = IN_FLIGHT, False
-            self._regroup(message.group)
+            self._hold(message)
         elif timeout:
             message.lease.deadline = now + timeout  # type: ignore[union-attr]
         else:
@@ -228,13 +230,15 @@ class NaiveQueue:
 
     def line(self) -> list[Message]:
         """What can be delivered now, in the order of delivery."""
+        if self.fair:
+            return self._fair_line()
         units = [
             (m.priority, m.turn, [m])
             for m in self.messages
             if m.state == READY and m.group is None and not m.is_back
         ]
         for name, (priority, turn) in self.turns.items():
-            units.append((priority, turn, self._ready_of(name)))
+            units.append((priority, turn, self._able_of(name)))
         units.sort(key=lambda unit: (-unit[0], unit[1]))
         for message in self._back():
             units.insert(self._place_among(units, message), (message.priority, -1, [message]))
@@ -246,7 +250,13 @@ class NaiveQueue:
 
     def blocked(self) -> list[Message]:
         """What can't be delivered because its group is held."""
-        return [m for name in self.groups if name not in self.turns for m in self._ready_of(name)]
+        if self.fair:
+            return []
+        found = []
+        for name in self.groups:
+            able = self._able_of(name) if name in self.turns else []
+            found += [m for m in self._ready_of(name) if m not in able]
+        return found
 
     def count(self, state: str) -> int:
         return sum(message.state == state for message in self.messages)
@@ -260,11 +270,16 @@ class NaiveQueue:
         """The oldest of those first in a line: of each priority the new and those put back,
         and of each group that is held."""
         heads: dict[Any, Message] = {}
+        if self.fair:
+            for message in sorted(line, key=standing):
+                heads.setdefault((message.priority, message.is_back), message)
+            return min((message.key for message in heads.values()), default=None)
         for message in line:
             priority = message.priority if message.group is None else self.turns[message.group][0]
             heads.setdefault((priority, message.is_back), message)
         for message in self.blocked():
-            heads.setdefault((message.group, False), message)
+            if message.group not in self.turns:
+                heads.setdefault((message.group, False), message)
         return min((message.key for message in heads.values()), default=None)
 
     # How it works
@@ -330,19 +345,27 @@ class NaiveQueue:
         if message.lease is not None:
             self._end(message)
         self.messages.remove(message)
-        self._regroup(message.group)
+        self._regroup(self.name_of(message))
 
     def _join(self, message: Message) -> None:
         """A message that is new here, at the end of the line."""
         self.messages.append(message)
         message.state, message.is_back, message.given_back = READY, False, False
         message.turn = self._next_turn()
-        self._regroup(message.group)
+        self._regroup(self.name_of(message))
+
+    def _hold(self, message: Message) -> None:
+        """It is in flight; what stands before it in its group was delivered before."""
+        message.state, message.is_back = IN_FLIGHT, False
+        name = self.name_of(message)
+        if name is not None and self.redelivery == "original":
+            self.fronts[name] = max(self.fronts.get(name, (0, 0)), standing(message))
+        self._regroup(name)
 
     def _give_back(self, message: Message, to_front: bool = False) -> None:
         message.state, message.given_back = READY, False
         if message.group is not None:
-            self._regroup(message.group)
+            self._regroup(self.name_of(message))
         elif self.redelivery == "original":
             message.is_back = True
         elif to_front:
@@ -356,12 +379,13 @@ class NaiveQueue:
         return self.last_turn
 
     def _regroup(self, name: str | None) -> None:
-        """A group with something ready and nothing held has a turn; a new one is the last."""
+        """A group with something to deliver has a turn; a new one is the last."""
         if name is None:
             return
-        ready = self._ready_of(name)
-        held = any(message.held for message in self.messages if message.group == name)
-        if not ready or held:
+        ready, held = self._ready_of(name), self._is_held(name)
+        if not ready and not held:
+            self.fronts.pop(name, None)
+        if not self._able_of(name):
             self.turns.pop(name, None)
         elif name not in self.turns:
             self.turns[name] = (ready[0].priority, self._next_turn())
@@ -372,8 +396,45 @@ class NaiveQueue:
 
     def _ready_of(self, name: str) -> list[Message]:
         """A group's own order never changes: the place of each is the time it joined."""
-        ready = [m for m in self.messages if m.group == name and m.state == READY]
+        ready = [m for m in self.messages if self.name_of(m) == name and m.state == READY]
         return sorted(ready, key=standing)
+
+    def _is_held(self, name: str) -> bool:
+        return any(m.held for m in self.messages if self.name_of(m) == name)
+
+    def _able_of(self, name: str) -> list[Message]:
+        """All of a group, or what was given back of it while others are held."""
+        front = self.fronts.get(name, (0, 0))
+        free = self.fair or not self._is_held(name)
+        return [m for m in self._ready_of(name) if free or standing(m) <= front]
+
+    def name_of(self, message: Message) -> str | None:
+        """In a fair queue a tenant has a line for each priority."""
+        if message.group is None or not self.fair:
+            return message.group
+        return f"{message.priority} {message.group}"
+
+    def _fair_line(self) -> list[Message]:
+        """By place, but a tenant that holds much of what is in flight comes after the others."""
+        line: list[Message] = []
+        ready = [m for m in self.messages if m.state == READY]
+        for priority in sorted({m.priority for m in ready}, reverse=True):
+            in_flight, noisy = self.count(IN_FLIGHT), []
+            held = Counter(self.name_of(m) for m in self.messages if m.held)
+            aside: set[str | None] = set()
+            for message in sorted((m for m in ready if m.priority == priority), key=standing):
+                name = self.name_of(message)
+                much = held[name] >= NOISY_HELD_MIN and held[name] * NOISY_SHARE > in_flight
+                if name is not None and (much or name in aside):
+                    aside.add(name)
+                    noisy.append(message)
+                    continue
+                line.append(message)
+                if name is not None:
+                    held[name] += 1
+                    in_flight += 1
+            line += noisy
+        return line
 
     def _back(self) -> list[Message]:
         back = [m for m in self.messages if m.state == READY and m.is_back]

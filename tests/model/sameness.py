@@ -99,16 +99,16 @@ def check_inside(queue: Queue, model: naive.NaiveQueue) -> None:
     ]
     assert len(standing) == sum(group.lane != NO_LANE for group in queue.groups.values())
     for name, group in queue.groups.items():
-        held = sum(m.held for m in model.messages if m.group == name)
+        held = sum(m.held for m in model.messages if model.name_of(m) == name)
         assert group.held == held, "what a group waits for"
         assert group.waiting or group.held, "a group without reason"
-        assert (group.lane != NO_LANE) == (not group.held), "a group's turn"
+        assert (group.lane != NO_LANE) == (name in model.turns), "a group's turn"
         assert group.lane == NO_LANE or (group.lane, group) in standing, "a group's lane"
     assert list(queue.groups) == model.groups
     assert queue.grouped == sum(len(group.waiting) for group in queue.groups.values())
     assert queue.lined_up == len(standing)
     for lane in queue.lanes.values():
-        stands = [lines.standing(item) for item in lane]
+        stands = [lane.position(item) for item in lane]
         assert all(map(operator.lt, stands, stands[1:])), "a lane is sorted"
     ready = {record.key: record for record in waiting(queue)}
     assert queue.strays.items() <= ready.items(), "a stray that is not in line"

@@ -61,10 +61,12 @@ MessageSpec = tuple[int, "str | None", "str | None"]  # priority, group, dedupli
 
 
 def random_settings(rng: random.Random) -> dict[str, Any]:
+    is_fair = rng.random() < 0.2
     return {
+        "fair": is_fair,
         "max_deliveries": rng.choice((0, 1, 1, 2, 3)),
         "dead_on_receive": rng.random() < 0.3,
-        "redelivery": rng.choice(("tail", "tail", "original")),
+        "redelivery": "original" if is_fair else rng.choice(("tail", "tail", "original")),
         "capacity": rng.choice((None, None, 5, 25)),
         "deduplicate_by_group": rng.random() < 0.5,
     }
@@ -142,7 +144,7 @@ class World:
             self.haste = 0.04
             self.settings[MAIN] |= {"capacity": None}
         if self.plain:
-            self.settings[MAIN] |= {"capacity": None, "redelivery": "tail"}
+            self.settings[MAIN] |= {"capacity": None, "redelivery": "tail", "fair": False}
             self.settings[MAIN] |= {"dead_on_receive": False, "max_deliveries": rng.choice((0, 2))}
         self.store = RecordedStore(self)
         self.desks = [

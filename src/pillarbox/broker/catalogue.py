@@ -204,7 +204,10 @@ class Catalogue:
     def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
         """A new queue, made as SQS makes it."""
         settings = Settings(
-            dead_on_receive=True, redelivery="original", deduplicate_by_group=_by_group(notes)
+            dead_on_receive=True,
+            redelivery="original",
+            deduplicate_by_group=_by_group(notes),
+            fair=not name.endswith(FIFO_SUFFIX),
         )
         links = self._policy(name, notes["attributes"])
         desk = self._store.desk(name, settings)

@@ -94,8 +94,8 @@ def leased(queue: Queue, leases: Sequence[Lease]) -> None:
 
 def hidden(queue: Queue, leases: Sequence[Lease]) -> None:
     for lease in leases:
-        removed(queue, (lease.record.key,))
-        leased_out_of_turn(queue, lease)
+        leased_out_of_turn(queue, lease)  # first, so that its group lives on
+        lines.remove(queue, (lease.record,))
 
 
 def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:

@@ -143,7 +143,7 @@ def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
 
 def change_visibility(queue: Queue, key: int, timeout: int, now: int) -> list[Event]:
     """A message can be received in `timeout`, whoever holds it; nothing if it is not here."""
-    lease = queue.leases.find(key)
+    lease = queue.leases.among((key,)).get(key)
     if lease is not None and timeout:
         return [Extended(lease, now + timeout, timeout)]
     if lease is not None:

@@ -83,8 +83,9 @@ def _take_out(queue: Queue, keys: Container[int]) -> None:
 
 def _put(queue: Queue, record: Record, *, back: bool = False, to_front: bool = False) -> None:
     """Into its line; what was delivered before comes `back`."""
-    if record.extra is not None and record.extra.group is not None:
-        group = queue.groups.setdefault(record.extra.group, Group())
+    name = lines.group_name(queue, record)
+    if name is not None:
+        group = queue.groups.setdefault(name, Group())
         group.waiting.insert(record)
     elif back and queue.settings.redelivery == "original":
         queue.returned.setdefault(record.priority, Lane(place)).insert(record)
@@ -191,13 +192,12 @@ _PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
 def _count_again(queue: Queue) -> None:
     """Who is held, which groups stand in line, and everything else that follows from the rest."""
     timed = [record for _, _, record in queue.schedule if record.deliveries]
-    held = Counter(
-        record.extra.group
-        for record in (*timed, *(lease.record for lease in queue.leases))
-        if record.extra is not None and record.extra.group is not None
-    )
-    for name in held:
-        queue.groups.setdefault(name, Group())
+    held = Counter[str]()
+    for record in (*timed, *(lease.record for lease in queue.leases)):
+        name = lines.group_name(queue, record)
+        if name is not None:
+            held[name] += 1
+            lines.pass_front(queue, queue.groups.setdefault(name, Group()), record)
     for name, group in list(queue.groups.items()):
         group.held, group.lane = held[name], NO_LANE
         if not group.waiting and not group.held:
@@ -218,17 +218,20 @@ def _count_again(queue: Queue) -> None:
 
 def _line_up(queue: Queue) -> None:
     """Groups that have something to deliver stand in line once, where they stood if they did."""
-    ready = {id(g): g for g in queue.groups.values() if g.waiting and not g.held}
-    queue.lined_up = len(ready)
+    ready = {id(g): g for g in queue.groups.values() if lines.can_deliver(queue, g)}
+    queue.lined_up = 0 if queue.settings.fair else len(ready)
     for priority, lane in list(queue.lanes.items()):
         items = []
         for item in lane:
             if isinstance(item, Group):
-                if ready.pop(id(item), None) is None:
+                if queue.settings.fair or ready.pop(id(item), None) is None:
                     continue
                 item.lane = priority
             items.append(item)
         lane.replace(items)
     for group in ready.values():
+        if queue.settings.fair:  # its first message may be another by now
+            lines.line_up(queue, group)
+            continue
         group.lane = group.waiting.head[0].priority
         queue.lanes[group.lane].append(group)

@@ -230,13 +230,15 @@ def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> Non
 
 def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     timeout, number = entry.details
-    at_head = _at_head(queue, entry.key)
-    record = at_head or _taken_out(queue, entry.key)
+    ready = lines.find(queue, entry.key)
+    record = ready or _taken_out(queue, entry.key)
     lease = Lease(record, number, entry.at, entry.at + timeout, timeout, record.extra)
-    if at_head is not None:
+    if ready is None:
+        apply.leased_out_of_turn(queue, lease)
+    elif lines.is_first(queue, record):
         apply.leased(queue, [lease])
     else:
-        apply.leased_out_of_turn(queue, lease)
+        apply.hidden(queue, [lease])
 
 
 def _replay_returned(queue: Queue, entry: Entry, body: Any, find: object) -> None:

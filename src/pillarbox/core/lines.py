@@ -22,8 +22,9 @@ def find(queue: Queue, key: int) -> Record | None:
     record = queue.strays.get(key)
     if record is not None:
         return record
+    at = (key, key if queue.settings.fair else 0)
     for lane in queue.lanes.values():
-        item = lane.get((key, 0))  # where another stands that was put before it, perhaps
+        item = lane.get(at)  # where another stands that was put before it, perhaps
         if isinstance(item, Record) and item.key == key:
             return item
     for line in queue.returned.values():
@@ -36,15 +37,35 @@ def order(queue: Queue, record: Record) -> tuple[int, Position]:
     """Sorts ready messages: those that took their old place again, the lanes, then the groups."""
     if record.extra is not None and record.extra.group is not None:
         return 2, place(record)
-    return (0, place(record)) if _is_back(queue, record) else (1, standing(record))
+    if _is_back(queue, record):
+        return 0, place(record)
+    return 1, place(record) if queue.settings.fair else standing(record)
 
 
 def is_first(queue: Queue, record: Record) -> bool:
     """Whether it is at the head of its line, or of its group."""
-    if record.extra is not None and record.extra.group is not None:
-        return queue.groups[record.extra.group].waiting.head[0] is record
+    name = group_name(queue, record)
+    if name is not None:
+        return queue.groups[name].waiting.head[0] is record
     returned, lane = queue.returned.get(record.priority), queue.lanes[record.priority]
     return (returned is not None and returned.head[0] is record) or record in islice(lane, 1)
+
+
+def group_name(queue: Queue, record: Record) -> str | None:
+    """The group that a message waits in; in a fair queue a tenant has one for each priority."""
+    extra = record.extra
+    if extra is None or extra.group is None:
+        return None
+    return f"{record.priority} {extra.group}" if queue.settings.fair else extra.group
+
+
+def can_deliver(queue: Queue, group: Group) -> bool:
+    """Whether a group has something to deliver, and so stands in line."""
+    if not group.waiting:
+        return False
+    if group.held == 0 or queue.settings.fair:
+        return True
+    return place(group.waiting.head[0]) <= group.front
 
 
 # -- joining -----------------------------------------------------------------------------------
@@ -52,18 +73,20 @@ def is_first(queue: Queue, record: Record) -> bool:
 
 def join(queue: Queue, record: Record) -> None:
     """In at the end of the line, or of its group's."""
-    if record.extra is not None and record.extra.group is not None:
-        group = queue.groups.setdefault(record.extra.group, Group())
+    name = group_name(queue, record)
+    if name is not None:
+        group = queue.groups.setdefault(name, Group())
         _wait_in_group(queue, group, record)
-        line_up(queue, group)
+        _update(queue, name, group)
         return
     stand_last(queue, record)
 
 
 def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
     """Into the line once more: into its place in its group, at the end, or as asked."""
-    if record.extra is not None and record.extra.group is not None:
-        _wait_in_group(queue, queue.groups[record.extra.group], record)
+    name = group_name(queue, record)
+    if name is not None:
+        _wait_in_group(queue, queue.groups[name], record)
         unhold(queue, record)
     elif queue.settings.redelivery == "original":
         line = queue.returned.setdefault(record.priority, Lane(place))
@@ -85,8 +108,12 @@ def _wait_in_group(queue: Queue, group: Group, record: Record) -> None:
 def stand_last(queue: Queue, record: Record) -> None:
     """At the end of its lane."""
     lane = queue.lanes[record.priority]
-    _reposition(queue, record, _behind(lane, record))
-    lane.append(record)
+    if queue.settings.fair:
+        _reposition(queue, record, None)
+        lane.insert(record)
+    else:
+        _reposition(queue, record, _behind(lane, record))
+        lane.append(record)
     queue.mask |= 1 << record.priority
 
 
@@ -116,16 +143,32 @@ def _reposition(queue: Queue, record: Record, position: Position | None) -> None
         queue.strays[record.key] = record
 
 
+def _update(queue: Queue, name: str, group: Group) -> None:
+    """Let a group stand in line if it has something to deliver, and end if it holds nothing."""
+    able, is_tenant = can_deliver(queue, group), queue.settings.fair
+    if group.lane != NO_LANE and (
+        not able or (is_tenant and group.position != place(group.waiting.head[0]))
+    ):
+        _leave_lane(queue, group)
+    if able and group.lane == NO_LANE:
+        line_up(queue, group)
+    if not group.waiting and not group.held:
+        del queue.groups[name]
+
+
 def line_up(queue: Queue, group: Group) -> None:
-    """A group with something to deliver stands at the end of the line: each has its turn."""
-    if group.waiting and group.held == 0 and group.lane == NO_LANE:
-        first = group.waiting.head[0]
-        group.lane = first.priority
-        lane = queue.lanes[group.lane]
+    """At the end of the line, so that each has its turn; a tenant stands by its first message."""
+    first = group.waiting.head[0]
+    group.lane = first.priority
+    lane = queue.lanes[group.lane]
+    if queue.settings.fair:
+        group.position = place(first)
+        lane.insert(group)
+    else:
         group.position = _behind(lane, first) or natural(first)
         lane.append(group)
-        queue.lined_up += 1
-        queue.mask |= 1 << group.lane
+    queue.lined_up += 1
+    queue.mask |= 1 << group.lane
 
 
 def sort_out(queue: Queue) -> None:
@@ -135,10 +178,12 @@ def sort_out(queue: Queue) -> None:
         last = (0, 0)
         for item in lane:
             following = (last[0], last[1] + 1)
-            if isinstance(item, Group):
+            if isinstance(item, Group) and queue.settings.fair:
+                item.position = place(item.waiting.head[0])
+            elif isinstance(item, Group):
                 by_itself = natural(item.waiting.head[0])
                 item.position = by_itself if by_itself > last else following
-            elif standing(item) <= last:  # as older versions left it
+            elif not queue.settings.fair and standing(item) <= last:  # as older versions left it
                 _reposition(queue, item, following)
             elif item.extra is not None and (item.extra.place or item.extra.position):
                 queue.strays[item.key] = item
@@ -171,48 +216,57 @@ def take(queue: Queue, record: Record, *, held: int) -> None:
     lane = record.priority
     returned = queue.returned.get(lane)
     head: Record | Group
-    if record.extra is not None and record.extra.group is not None:
-        _take_from_group(queue, queue.groups[record.extra.group], record, held)
+    name = group_name(queue, record)
+    if name is not None:
+        _take_from_group(queue, name, record, held)
         return
     if returned and returned.head[0] is record:
         head = returned.popleft()
         if not returned:
             del queue.returned[lane]
+    elif queue.settings.fair:  # a noisy tenant may stand before it
+        queue.lanes[lane].remove(record)
+        head = record
     else:
         head = queue.lanes[lane].popleft()
     assert head is record, "only the head of a line is taken"
     _clear_mask(queue, lane)
 
 
-def _take_from_group(queue: Queue, group: Group, record: Record, held: int) -> None:
+def _take_from_group(queue: Queue, name: str, record: Record, held: int) -> None:
+    group = queue.groups[name]
     head = group.waiting.popleft()
     assert head is record, "only the head of a group is taken"
     queue.grouped -= 1
     group.held += held
-    if group.lane != NO_LANE and (group.held or not group.waiting):
-        lane, group.lane = group.lane, NO_LANE
-        queue.lanes[lane].popleft()
-        queue.lined_up -= 1
-        _clear_mask(queue, lane)
-    _drop_if_done(queue, group, record)
+    if held:
+        pass_front(queue, group, record)
+    _update(queue, name, group)
+
+
+def pass_front(queue: Queue, group: Group, record: Record) -> None:
+    """What is before this message was delivered before."""
+    if queue.settings.redelivery == "original":
+        group.front = max(group.front, place(record))
 
 
 def hold(queue: Queue, record: Record) -> None:
     """One message more for which its group must wait."""
-    if record.extra is not None and record.extra.group is not None:
-        group = queue.groups.setdefault(record.extra.group, Group())
+    name = group_name(queue, record)
+    if name is not None:
+        group = queue.groups.setdefault(name, Group())
         group.held += 1
-        if group.lane != NO_LANE:
-            _leave_lane(queue, group)
+        pass_front(queue, group, record)
+        _update(queue, name, group)
 
 
 def unhold(queue: Queue, record: Record) -> None:
     """One message fewer for which its group must wait."""
-    if record.extra is not None and record.extra.group is not None:
-        group = queue.groups[record.extra.group]
+    name = group_name(queue, record)
+    if name is not None:
+        group = queue.groups[name]
         group.held -= 1
-        line_up(queue, group)
-        _drop_if_done(queue, group, record)
+        _update(queue, name, group)
 
 
 def _leave_lane(queue: Queue, group: Group) -> None:
@@ -220,12 +274,6 @@ def _leave_lane(queue: Queue, group: Group) -> None:
     queue.lanes[priority].remove(group)
     queue.lined_up -= 1
     _clear_mask(queue, priority)
-
-
-def _drop_if_done(queue: Queue, group: Group, record: Record) -> None:
-    if not group.waiting and not group.held:
-        assert record.extra is not None
-        del queue.groups[record.extra.group or ""]
 
 
 def _clear_mask(queue: Queue, lane: int) -> None:
@@ -236,8 +284,9 @@ def _clear_mask(queue: Queue, lane: int) -> None:
 def remove(queue: Queue, records: Iterable[Record]) -> None:
     """Out of the line, wherever they stand in it."""
     for record in records:
-        if record.extra is not None and record.extra.group is not None:
-            _remove_from_group(queue, queue.groups[record.extra.group], record)
+        name = group_name(queue, record)
+        if name is not None:
+            _remove_from_group(queue, name, record)
         else:
             _remove_plain(queue, record)
 
@@ -260,10 +309,9 @@ def _is_back(queue: Queue, record: Record) -> bool:
     return line is not None and line.get(place(record)) is record
 
 
-def _remove_from_group(queue: Queue, group: Group, record: Record) -> None:
+def _remove_from_group(queue: Queue, name: str, record: Record) -> None:
+    group = queue.groups[name]
     del queue.strays[record.key]
     group.waiting.remove(record)
     queue.grouped -= 1
-    if not group.waiting and group.lane != NO_LANE:
-        _leave_lane(queue, group)
-    _drop_if_done(queue, group, record)
+    _update(queue, name, group)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from pillarbox.core import fair
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.lane import Lane, Position
 from pillarbox.core.leases import Leases
@@ -84,13 +85,18 @@ class Lease(Struct, gc=False, eq=False):
 
 
 class Group:
-    """Messages that must be delivered in order: one batch of them at a time."""
+    """Messages that must be delivered in order: one batch of them at a time.
 
-    __slots__ = ("held", "lane", "position", "waiting")
+    With `redelivery="original"` what was given back can be delivered again while others of the
+    batch are still held. In a fair queue a group is a tenant, and waits for nothing.
+    """
+
+    __slots__ = ("front", "held", "lane", "position", "waiting")
 
     def __init__(self) -> None:
         self.waiting: Lane[Record] = Lane(place)
         self.held = 0  # in flight, or given back with a delay; the group waits for these
+        self.front = (0, 0)  # no message before this place is delivered for the first time
         self.lane = NO_LANE  # where it stands in line while nothing is held,
         self.position = (0, 0)  # and where in that lane
 
@@ -104,6 +110,7 @@ class Settings(Struct, frozen=True):
     capacity: int | None = None
     deduplicate_by_group: bool = False
     deduplication_ns: int = DEDUPLICATION_SECONDS * SECOND_NS
+    fair: bool = False  # groups are tenants, as in SQS's fair queues; needs redelivery="original"
 
 
 DEFAULT_SETTINGS = Settings()
@@ -140,7 +147,8 @@ class Queue:
         self.settings = settings
         self.dead_letters: Queue | None = None
         self.sources: list[Queue] = []  # the queues whose dead letters come here
-        self.lanes: defaultdict[int, Lane[Record | Group]] = defaultdict(partial(Lane, standing))
+        order = by_place if settings.fair else standing
+        self.lanes: defaultdict[int, Lane[Record | Group]] = defaultdict(partial(Lane, order))
         self.leases = Leases()
         self.empty()
 
@@ -248,19 +256,37 @@ def in_order(queue: Queue) -> Iterator[Record]:
         mask ^= 1 << priority
         fresh: Iterator[Record | Group] = iter(queue.lanes[priority])
         returned = queue.returned.get(priority)
-        for item in _merge(returned, fresh) if returned else fresh:
+        items = _merge(returned, fresh) if returned else fresh
+        if queue.settings.fair:
+            yield from fair.in_turn(map(_line, items), queue.in_flight, place)
+            continue
+        for item in items:
             if item.__class__ is Group:
-                yield from item.waiting
+                yield from deliverable(item)
             else:
                 yield item  # type: ignore[misc]
+
+
+def _line(item: Record | Group) -> tuple[Position, Group | None, Iterator[Record]]:
+    if isinstance(item, Group):
+        return _place(item), item, iter(item.waiting)
+    return place(item), None, iter((item,))
+
+
+def deliverable(group: Group) -> Iterator[Record]:
+    """Of a group that stands in line: all, or only what was given back while others are held."""
+    if not group.held:
+        return iter(group.waiting)
+    return takewhile(lambda record: place(record) <= group.front, group.waiting)
 
 
 def waiting(queue: Queue) -> Iterator[Record]:
     """Every ready message, those behind a held group included."""
     yield from in_order(queue)
     for group in queue.groups.values():
-        if group.held:
-            yield from group.waiting
+        if group.held and not queue.settings.fair:
+            shown = sum(1 for _ in deliverable(group)) if group.lane != NO_LANE else 0
+            yield from islice(group.waiting, shown, None)
 
 
 def heads(queue: Queue) -> Iterator[Record]:
@@ -270,7 +296,7 @@ def heads(queue: Queue) -> Iterator[Record]:
             yield item.waiting.head[0] if isinstance(item, Group) else item
     yield from (line.head[0] for line in queue.returned.values())
     for group in queue.groups.values():
-        if group.held:
+        if group.held and group.lane == NO_LANE:
             yield from islice(group.waiting, 1)
 
 
@@ -292,6 +318,11 @@ def standing(item: Record | Group) -> Position:
     record: Record = item  # type: ignore[assignment]
     extra = record.extra
     return (record.key, 0) if extra is None else extra.position or natural(record)
+
+
+def by_place(item: Record | Group) -> Position:
+    """The same in a fair queue, where everything stands by its place."""
+    return item.position if isinstance(item, Group) else place(item)
 
 
 def natural(record: Record) -> Position:

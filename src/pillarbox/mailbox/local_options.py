@@ -20,10 +20,14 @@ class LocalOptions(TypedDict, total=False):
     """How every mailbox of this process may be opened.
 
     `create=False` opens a queue that exists and changes nothing; it raises if there is none.
+    `fair=True` makes the group of a message the name of a tenant: a tenant that holds more than
+    its share of what is in flight waits behind the others. Such groups keep no order, and what
+    comes back takes its old place.
     """
 
     dead_letters: DeadLetterPolicy | None
     redelivery: Redelivery
+    fair: bool
     capacity: int | None
     max_body_bytes: int
     create: bool
@@ -34,6 +38,10 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
     for option in options.keys() - set(allowed):
         raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
     limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
+    if not isinstance(options.get("fair", False), bool):
+        raise InvalidParameterError("fair", options["fair"], "True or False")
+    if options.get("fair") and options.get("redelivery") == "tail":
+        raise InvalidParameterError("redelivery", "tail", "'original' for a fair queue")
     if options.get("capacity") is not None:
         limits.whole("capacity", options["capacity"], 1, _CAPACITY_MAX)
     if "max_body_bytes" in options:
@@ -44,8 +52,9 @@ def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> QueueSessi
     """The desk of a queue; these settings are for a new one, the dead letters for any."""
     if not options.get("create", True) and name not in store.desks:
         raise no_queue(name)
-    redelivery, capacity = options.get("redelivery", "tail"), options.get("capacity")
-    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity))
+    fair, capacity = options.get("fair", False), options.get("capacity")
+    redelivery = options.get("redelivery", "original" if fair else "tail")
+    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
     policy: DeadLetterPolicy | None = options.get("dead_letters")
     if policy is not None:
         store.set_dead_letters(

@@ -59,6 +59,7 @@ class QueueState(Struct, array_like=True):
     leases: tuple[Any, list[Any]]
     duplicates: list[tuple[str | None, str, int, int]]
     notes: dict[str, Any] = {}
+    fronts: dict[str, tuple[int, int]] = {}  # of the groups
 
 
 class StoreState(Struct, array_like=True):
@@ -97,6 +98,7 @@ def capture(queue: Queue, number: int) -> QueueState:
         (Captured(record for _, _, record in timed), [str(due) for due, _, _ in timed]),
         (Captured(lease.record for lease in leases), held),
         [(*name, *known) for name, known in queue.duplicates.items()],
+        fronts={name: group.front for name, group in queue.groups.items() if group.front[0]},
     )
 
 
@@ -142,7 +144,7 @@ def restore(state: QueueState, queue: Queue) -> None:
     for name, (rows, held) in state.groups.items():
         group = queue.groups[name] = Group()
         group.waiting.extend(_records(rows))
-        group.held = held
+        group.held, group.front = held, state.fronts.get(name, (0, 0))
         queue.grouped += len(group.waiting)
     for priority, (rows, groups) in state.lanes.items():
         records = _records(rows)

@@ -48,6 +48,8 @@ class MailboxOptions(TypedDict, total=False):
     # file:
     segment_bytes: int
     disk: Disk | None
+    # memory: and file:
+    fair: bool
     # memory:, file: and sqs:
     clock: Clock | None
     # http:

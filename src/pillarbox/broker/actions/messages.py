@@ -77,7 +77,11 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
     if queue.fifo:
         extra = _in_group(queue, ask, body)
     elif ask.MessageGroupId is not None or ask.MessageDeduplicationId is not None:
-        kept = _fair_group(ask, kept)
+        tenant = _tenant(ask)
+        if queue.desk.queue.settings.fair:
+            extra = Extra(tenant)
+        else:  # a queue of a mailbox, whose groups would keep an order
+            kept = {**(kept or {}), translation.GROUP_NOTE: tenant}
     return Draft(stored, size, _delay(queue, ask.DelaySeconds), priority, kept, extra, checksums)
 
 
@@ -113,12 +117,12 @@ def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra
     return Extra(group, name)
 
 
-def _fair_group(ask: shapes.SendMessage, kept: dict[str, str] | None) -> dict[str, str]:
-    """On a standard queue a group orders nothing; it is told to whoever receives."""
+def _tenant(ask: shapes.SendMessage) -> str:
+    """On a standard queue a group orders nothing: it is a tenant, who gets a fair share."""
     if ask.MessageDeduplicationId is not None:
         raise invalid_value("MessageDeduplicationId", ask.MessageDeduplicationId, _NOT_HERE)
     _check_token("MessageGroupId", ask.MessageGroupId or "")
-    return {**(kept or {}), translation.GROUP_NOTE: ask.MessageGroupId or ""}
+    return ask.MessageGroupId or ""
 
 
 def _check_token(parameter: str, value: str) -> None:
