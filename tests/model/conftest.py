@@ -12,7 +12,6 @@ import pytest
 from pillarbox.core import decide, fair, lane
 from pillarbox.core.queue import Queue
 from pillarbox.mailbox import queue_steps
-from tests.model import naive
 from tests.model.sameness import snapshot
 
 _DECISIONS = (
@@ -26,9 +25,10 @@ _LOOKED_AT = 16  # one decision in so many is looked at
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes of very few messages a part, so that the short queues of a model have several."""
     monkeypatch.setattr(lane, "PART_MAX", 3)
-    monkeypatch.setattr(fair, "NOISY_HELD_MIN", naive.NOISY_HELD_MIN)
-    monkeypatch.setattr(fair, "NOISY_SHARE", naive.NOISY_SHARE)
-    monkeypatch.setattr(queue_steps, "SLICE", queue_steps.SLICE)  # a world sets its own
+    # A world sets its own:
+    monkeypatch.setattr(fair, "NOISY_HELD_MIN", fair.NOISY_HELD_MIN)
+    monkeypatch.setattr(fair, "NOISY_SHARE", fair.NOISY_SHARE)
+    monkeypatch.setattr(queue_steps, "SLICE", queue_steps.SLICE)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pillarbox.clock import SystemClock
-from pillarbox.core import decide, journal
+from pillarbox.core import decide, fair, journal
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.queue import (
@@ -139,6 +139,7 @@ class World:
         self.patient = not self.plain and rng.random() < 0.25  # many leases of many timeouts
         self.waits = rng.random() < 0.4  # receivers are parked; then a slice is all there is
         queue_steps.SLICE = 10_000 if self.waits else SLICE
+        fair.NOISY_HELD_MIN, fair.NOISY_SHARE = naive.NOISY_HELD_MIN, naive.NOISY_SHARE
         self.settings = [random_settings(rng) for _ in range(3)]
         if self.patient:
             self.haste = 0.04
@@ -333,7 +334,8 @@ class World:
         if to == at:
             self._raises(InvalidParameterError, desk.queue, lambda: desk.redrive(keys, target))
             return
-        expected = model.redrive(keys, self.models[to], self.now)
+        behind = max(self.now, (self.store.last_key + 1) << 1)
+        expected = model.redrive(keys, self.models[to], behind)
         assert desk.redrive(keys, target) == expected
         self._end(at, to)
 

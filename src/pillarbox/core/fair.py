@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Line = tuple[Position, Group | None, Iterator[Record]]  # a tenant's, or one message of nobody's
     Next = tuple[Position, Record, Group, Iterator[Record]]  # of a tenant, and the rest of its line
 
-NOISY_HELD_MIN: Final = 30
-NOISY_SHARE: Final = 10  # more than one in so many of those in flight
+NOISY_HELD_MIN = 30
+NOISY_SHARE = 10  # more than one in so many of those in flight
 _LAST: Final = (1 << 80, 0)
 
 

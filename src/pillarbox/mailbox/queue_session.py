@@ -224,10 +224,11 @@ class QueueSession(QueueSteps):
 
     @locked
     def redrive(self, keys: Collection[int], to: QueueSession) -> tuple[Written | None, int]:
-        """Move waiting messages to another queue of the store."""
+        """Move waiting messages to another queue of the store, behind all that were sent."""
         now = self._now()
         self._settle_all(now)
-        event = decide.redrive(self.queue, keys, to.queue, now)
+        at = max(now, (self.store.last_key + 1) << 1)  # keys may run ahead of the clock
+        event = decide.redrive(self.queue, keys, to.queue, at)
         written = self._record_and_apply([event])
         to.serve(now)
         return written, len(event.records)

@@ -25,6 +25,7 @@ class Capability(Enum):
     PRIORITY = "deliver higher priorities first"
     FIFO_ORDER = "deliver in the order of sending"
     ORIGINAL_PLACE = 'keep the position of a redelivered message (redelivery="original")'
+    TAIL = "put a redelivered message at the end of the queue"
     FULL_BATCH = "fill a batch whenever there are enough messages"
     BIG_BATCH = "take more than 10 messages at a time"
     EXACT_COUNT = "count its messages exactly"
@@ -46,6 +47,7 @@ class Capability(Enum):
     REDRIVE_BY_CHOICE = "redrive only some of the dead letters, or to another mailbox"
     REDRIVE_KEEPS_ID = "keep the id of a redriven message"
     GROUPS = "keep order within message groups"
+    GROUP_WAITS_FOR_BATCH = "block a group until its whole batch is settled"
     DEDUPLICATION = "deduplicate messages"
     FIRST_COME_FIRST_SERVED = "serve waiting receives in order of arrival"
     HANG_UP = "notice immediately that a waiting receive was cancelled"

@@ -204,7 +204,8 @@ class Batches(Case):
         box.send_many(["a", "b", "c"])
         messages = self.take(box, 3)
         box.nack_many(reversed(messages))
-        self.same_items(self.bodies(box, 3), [m.body for m in reversed(messages)])
+        named = "cba" if self.can(Capability.TAIL) else "abc"  # else they take their old places
+        self.same_items(self.bodies(box, 3), list(named))
 
     def test_R11_nack_many_with_a_time_gives_them_back_after_it(self) -> None:
         box = self.open()

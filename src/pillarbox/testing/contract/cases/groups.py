@@ -93,7 +93,7 @@ class Groups(Case):
         self.pass_time(1)
         assert self.bodies(box, 3) == ["a1", "a2", "a3"]
 
-    @needs(Capability.GROUPS)
+    @needs(Capability.GROUPS, Capability.GROUP_WAITS_FOR_BATCH)
     def test_R16_a_batch_that_comes_back_is_in_order(self) -> None:
         box = self.grouped("a1", "a2", "a3", "a4")
         first, second, third = box.receive(max_messages=3)

@@ -102,7 +102,7 @@ class Leases(Case):
         second.nack(visibility_timeout=2)
         self.counts(box, 2)
 
-    @needs(Capability.FIFO_ORDER)
+    @needs(Capability.FIFO_ORDER, Capability.TAIL)
     def test_R7_delayed_nacks_come_back_in_the_order_of_their_times(self) -> None:
         box = self.open()
         box.send_many(["a", "b", "c"])

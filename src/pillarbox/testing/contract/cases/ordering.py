@@ -55,7 +55,7 @@ class Ordering(Case):
         assert self.bodies(box, 4) == ["0", "1", "2", "3"]
         assert self.bodies(box, 6) == ["4", "5", "6", "7", "8", "9"]
 
-    @needs(Capability.FIFO_ORDER)
+    @needs(Capability.FIFO_ORDER, Capability.TAIL)
     @every_way_back
     def test_R16_a_redelivered_message_goes_to_the_tail(
         self, give_back: Callable[[Message[Any]], bool]
@@ -120,7 +120,7 @@ class Ordering(Case):
         self.pass_time(1)
         assert self.bodies(box, 4) == ["a", "b", "c", "d"]
 
-    @needs(Capability.FIFO_ORDER)
+    @needs(Capability.FIFO_ORDER, Capability.TAIL)
     def test_R16_leases_run_out_in_the_order_of_their_deadlines(self) -> None:
         box = self.open()
         box.send_many(["a", "b", "c"])

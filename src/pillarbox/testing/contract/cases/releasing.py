@@ -86,7 +86,7 @@ class Releasing(Case):
         assert message.acknowledge() is True
         self.counts(box, 0)
 
-    @needs(Capability.FIFO_ORDER)
+    @needs(Capability.FIFO_ORDER, Capability.TAIL)
     def test_R40_released_messages_stand_behind_those_that_wait(self) -> None:
         box = self.open()
         box.send_many(["a", "b", "c"])
