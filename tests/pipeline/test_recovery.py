@@ -11,16 +11,8 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.pipeline import PipelineError, recovery
-from pillarbox.pipeline.recovery import (
-    Attempt,
-    Backing,
-    Last,
-    Recovery,
-    Reset,
-    last_maps,
-    read_maps,
-    verdict,
-)
+from pillarbox.pipeline.maps import Attempt, Last, Recovery, Reset
+from pillarbox.pipeline.recovery import Backing, last_maps, read_maps, verdict
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pillarbox import spark as on_spark
+from tools.s3_jars import UnreachableError, jars
 
 #: The first test of a session waits for Spark's own start, and for its Python workers'.
 TIMEOUT_SECONDS = 400
@@ -25,9 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    session = on_spark.session(
-        "local[2]", app_name="tests", conf={"spark.sql.shuffle.partitions": "2"}
-    )
+    conf = {"spark.sql.shuffle.partitions": "2"}
+    with contextlib.suppress(UnreachableError):  # then the tests on S3 say so
+        conf["spark.jars"] = ",".join(map(str, jars()))
+    session = on_spark.session("local[2]", app_name="tests", conf=conf)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -46,8 +46,8 @@ def test_R82_batches_without_new_data_are_told_apart_by_their_times(tmp_path: Pa
 def test_R82_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(on_spark.OptionError, match="no offsets of batch 3"):
         on_spark.read_step(str(tmp_path), 3, "p")
-    with pytest.raises(on_spark.OptionError, match="shared file system"):
-        on_spark.read_step("s3://bucket/checkpoint", 3, "p")
+    with pytest.raises(on_spark.OptionError, match="neither a directory nor an object store"):
+        on_spark.read_step("hdfs://host/checkpoint", 3, "p")
 
 
 def step(batch: int, end: int, start: int | None = None) -> Step:

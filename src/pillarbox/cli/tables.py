@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from pillarbox.cli import output
-from pillarbox.pipeline.places import directory_of
 from pillarbox.pipeline.rows import json_of
+from pillarbox.spark.storage import location_of
 from pillarbox.spark.table import TableLog, is_table
 
 
 def table_of(text: str) -> TableLog | None:
-    """The typed log in a directory; None if there is none."""
-    directory = directory_of(text)
-    return TableLog(directory) if directory is not None and is_table(directory) else None
+    """The typed log in a directory or at a URL; None if there is none."""
+    location = location_of(text)
+    return TableLog(location) if location is not None and is_table(location) else None
 
 
 def info_of(table: TableLog) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.pipeline.graph import LogRef, Strategy
+from pillarbox.pipeline.maps import Range
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import log_behind
 from pillarbox.pipeline.product import Produce, Product
-from pillarbox.pipeline.recovery import Backing, Range
+from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.step import Acts, Step, Window, ranges
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Batches:
     """Does that work, batch after batch."""
 
     work: Work
-    backing: Backing
+    backing: Maps
     outputs: Outputs
     window: Window = lambda _: None
     _pin_again_at: float = 0.0

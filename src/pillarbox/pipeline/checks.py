@@ -15,8 +15,9 @@ from typing import Any, get_args
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import ERRORS, OUTPUT_MODES, STRATEGIES, Graph, Kind, Processor
-from pillarbox.pipeline.places import directory_of, exists
+from pillarbox.pipeline.places import exists
 from pillarbox.pipeline.schema import shape_of
+from pillarbox.spark.storage import location_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -69,7 +70,7 @@ def _of_names(graph: Graph) -> Iterator[str]:
 def _of_logs(graph: Graph) -> Iterator[str]:
     by_url: dict[str, list[str]] = {}
     for log in graph.logs:
-        by_url.setdefault(directory_of(log.url) or log.url, []).append(log.name)
+        by_url.setdefault(location_of(log.url) or log.url, []).append(log.name)
         try:
             shape_of(log.body_type)
         except InvalidParameterError as error:
@@ -99,7 +100,7 @@ def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
     if ERRORS in processor.output_names:
         yield f"{title} writes to {ERRORS!r}, the name for what failed in it; choose another"
     for name in known & set(processor.output_names):
-        if directory_of(graph.log(name).url) is None:
+        if location_of(graph.log(name).url) is None:
             yield (
                 f"{title} writes to {graph.log(name).url}, which is no log in a directory;"
                 " write to a log (file:...), and let a sink take it to a mailbox from there"

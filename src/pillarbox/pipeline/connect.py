@@ -21,7 +21,7 @@ from pillarbox.pipeline.places import Places
 from pillarbox.pipeline.plan import INPUT
 from pillarbox.pipeline.progress import take
 from pillarbox.pipeline.query import Query
-from pillarbox.pipeline.recovery import Backing
+from pillarbox.pipeline.recovery import open_backing
 from pillarbox.pipeline.references import Carried, carried, referring, resolved
 from pillarbox.pipeline.running import batch_of
 from pillarbox.spark.errors import OptionError
@@ -114,5 +114,5 @@ class RemoteBatches:
             os.chdir(self._directory)  # a path that a module names is meant from there
         work: Work = resolved(self._work)
         work = replace(work, deliver=resolved(work.deliver))
-        backing = Backing(self._places.backing, shared=True)
+        backing = open_backing(self._places.backing, self._token)
         return Batches(work, backing, Outputs(work.outputs, work.errors))

@@ -16,8 +16,8 @@ import msgspec
 from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
-from pillarbox.pipeline.places import directory_of
 from pillarbox.pipeline.rows import row_of
+from pillarbox.spark.storage import location_of
 from pillarbox.spark.table import TableLog, is_table
 
 #: The mark in the error log that says how far failures have been redriven.
@@ -89,7 +89,7 @@ def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
             f"{' and '.join(others)} would see what is redriven to {name!r} again; if that does"
             " no harm, redrive anyway (--anyway)"
         )
-    directory = directory_of(graph.log(name).url)
+    directory = location_of(graph.log(name).url)
     if directory is None:
         raise PipelineError(
             f"{graph.log(name).url} is no log in a directory, so nothing can be appended to it"

@@ -5,20 +5,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
-from pillarbox.pipeline.recovery import (
-    Last,
-    Range,
-    Verdict,
-    last_maps,
-    read_text,
-    verdict,
-    writer_id,
-)
+from pillarbox.pipeline.maps import Last, Range
+from pillarbox.pipeline.places import is_noted
+from pillarbox.pipeline.recovery import Verdict, last_maps, read_text, verdict, writer_id
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
@@ -84,8 +77,7 @@ def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
     recovery = last.recovery
     if recovery is None:
         return verdict(last, lambda *_: False)
-    noted = Path(pipeline.places.checkpoint(writer), "commits", str(recovery.step)).exists()
-    if noted:
+    if is_noted(pipeline.places.checkpoint(writer), recovery.step):
         return Verdict("go on", f"step {recovery.step} is done")
     if processor.strategy == "at-most-once":
         return Verdict("go on", f"step {recovery.step} may be lost, and is not run again")

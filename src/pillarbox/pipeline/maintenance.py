@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
-from pillarbox.pipeline.places import directory_of
-from pillarbox.pipeline.recovery import Last, last_maps
+from pillarbox.pipeline.maps import Last
+from pillarbox.pipeline.recovery import last_maps
+from pillarbox.spark.storage import location_of
 from pillarbox.spark.table import TableLog, is_table
 from pillarbox.spark.table_compaction import compact
 
@@ -38,7 +39,7 @@ class Maintained:
 def maintain(pipeline: Pipeline) -> list[Maintained]:
     """Look after all tables of a pipeline, beside a run if there is one."""
     last = last_maps(pipeline.places.backing)
-    tables = {log.name: directory_of(log.url) for log in pipeline.graph.logs}
+    tables = {log.name: location_of(log.url) for log in pipeline.graph.logs}
     for each in pipeline.graph.processors:
         tables[f"{ERRORS_OF}{each.id}"] = pipeline.errors_directory(each.id)
     known = {name: path for name, path in tables.items() if path is not None and is_table(path)}

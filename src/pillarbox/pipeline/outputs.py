@@ -1,14 +1,12 @@
 """The logs that a processor writes: Spark's tasks write files, the driver enters them.
 
-What an interrupted step left behind is in no table; the next run removes it. Files are on disk
+What an interrupted step left behind is in no table; the next run removes it. Files are durable
 before they are entered, and all outputs of a step after its failures: a step that is in its
 outputs is done.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from typing import TYPE_CHECKING
 from pillarbox.pipeline.graph import ERRORS
 from pillarbox.pipeline.product import Made, Product, union
 from pillarbox.spark.steps import Step
+from pillarbox.spark.storage import Files, spark_path
 from pillarbox.spark.table import NewFile, TableLog
-from pillarbox.spark.table_files import sync, sync_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,14 +35,14 @@ class Written(NewFile):
 class Outputs:
     """The tables of one processor: its outputs by their names, and its error log."""
 
-    def __init__(self, directories: Mapping[str, str], errors: str) -> None:
-        self._directories = {**directories, ERRORS: errors}
-        self._names = list(directories)
+    def __init__(self, locations: Mapping[str, str], errors: str) -> None:
+        self._locations = {**locations, ERRORS: errors}
+        self._names = list(locations)
         self._tables: dict[str, TableLog] = {}
 
     def table(self, name: str) -> TableLog:
         if name not in self._tables:
-            self._tables[name] = TableLog(self._directories[name])
+            self._tables[name] = TableLog(self._locations[name])
         return self._tables[name]
 
     def next_indices(self) -> dict[str, int]:
@@ -58,15 +56,16 @@ class Outputs:
 
     def claim(self, writer: str) -> dict[str, int]:
         """Keep earlier runs from writing any more; the epoch to write with, by output."""
-        return {name: self.table(name).claim(writer) for name in self._directories}
+        return {name: self.table(name).claim(writer) for name in self._locations}
 
     def clear(self, writer: str) -> None:
         """Remove what interrupted steps of a writer have left."""
-        for name, directory in self._directories.items():
-            known = {each.path.split("/")[-2] for each in self._refreshed(name).files()}
-            for entry in os.listdir(directory):
+        for name in self._locations:
+            table = self._refreshed(name)
+            known = {each.name.partition("/")[0] for each in table.files()}
+            for entry in table.storage.names():
                 if entry.startswith(f"{writer},") and entry not in known:
-                    shutil.rmtree(f"{directory}/{entry}", ignore_errors=True)
+                    table.storage.remove(entry)
 
     def write(
         self, product: Product, step: Step, epochs: Mapping[str, int], *, check: bool
@@ -102,32 +101,30 @@ class Outputs:
         if not suspect or made.failed is None or made.good is None or made.failed.isEmpty():
             return files, []
         for part in {file.name.partition("/")[0] for file in files}:
-            shutil.rmtree(f"{self._directories[name]}/{part}")
+            self.table(name).storage.remove(part)
         return self._written(name, made.good, step), [made.failed]
 
     def _written(self, name: str, rows: DataFrame, step: Step) -> list[Written]:
-        """Have Spark write rows into the table's directory; the files that have a row."""
-        directory = self._directories[name]
+        """Have Spark write rows beside the table's own files; the files that have a row."""
+        files = self.table(name).storage
         part = f"{step.processor},{step.batch_id}-{uuid.uuid4().hex}"
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.parquet(f"file:{directory}/{part}")
-        names = sorted(os.listdir(f"{directory}/{part}"))
-        files = [_look_at(directory, f"{part}/{each}") for each in names if each.endswith(_DATA)]
-        found = [each for each in files if each.count]
+        writer.parquet(f"{spark_path(self._locations[name])}/{part}")
+        names = [each for each in files.names(part) if each.endswith(_DATA)]
+        found = [each for x in names if (each := _look_at(files, f"{part}/{x}")).count]
         if found:
-            sync_all(f"{directory}/{part}")
-            sync(directory)
+            files.sync_all(part)
         else:
-            shutil.rmtree(f"{directory}/{part}")
+            files.remove(part)
         return found
 
 
-def _look_at(directory: str, name: str) -> Written:
+def _look_at(files: Files, name: str) -> Written:
     """A file that Spark has written, by its footer."""
     from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
-    path, nulls = f"{directory}/{name}", set()
-    metadata = parquet.read_metadata(path)
+    nulls = set()
+    metadata = parquet.read_metadata(files.open(name))
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for place in range(group.num_columns):
@@ -135,4 +132,4 @@ def _look_at(directory: str, name: str) -> Written:
             known = column.statistics
             if known is None or not known.has_null_count or known.null_count:
                 nulls.add(column.path_in_schema.partition(".")[0])
-    return Written(name, os.stat(path).st_size, metadata.num_rows, frozenset(nulls))
+    return Written(name, files.size(name), metadata.num_rows, frozenset(nulls))

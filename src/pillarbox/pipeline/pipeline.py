@@ -23,7 +23,8 @@ from pillarbox.pipeline.graph import (
     Processor,
     Strategy,
 )
-from pillarbox.pipeline.places import Places, directory_of
+from pillarbox.pipeline.places import Places
+from pillarbox.spark.storage import location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,14 @@ class Pipeline:
 
     def __init__(self, name: str, *, path: str | os.PathLike[str] | None = None) -> None:
         self.name = name
-        self.places = Places(os.path.abspath(path or f"./data/pipelines/{name}"))
+        place = os.fspath(path or f"./data/pipelines/{name}")
+        location = location_of(place)
+        if location is None:
+            raise PipelineError(
+                f"a pipeline can't be kept at {place}; give a directory, or a URL of an object"
+                " store such as s3a://bucket/shop"
+            )
+        self.places = Places(location)
         self.graph = Graph()
 
     def log(self, name: str, body_type: Any = Any, *, url: str | None = None) -> LogRef:
@@ -71,15 +79,16 @@ class Pipeline:
         return self.log(f"{ERRORS_OF}{processor_id}", Failure, url=url)
 
     def directory(self, log: str) -> str:
-        """The directory of a log; PipelineError if it is a mailbox on some server."""
-        directory = directory_of(self.graph.log(log).url)
-        if directory is None:
+        """Where a log is: a directory, or the URL of an object store; PipelineError if it is a
+        mailbox on some server."""
+        location = location_of(self.graph.log(log).url)
+        if location is None:
             raise PipelineError(f"the log {log!r} ({self.graph.log(log).url}) has no directory")
-        return directory
+        return location
 
     def errors_directory(self, processor_id: str) -> str:
         """Where what failed in a processor is kept."""
-        return self.places.errors_url(processor_id).removeprefix("file:")
+        return self.places.errors(processor_id)
 
     # -- declaring -------------------------------------------------------------------------
 

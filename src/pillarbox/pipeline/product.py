@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from pillarbox.pipeline import columns
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
-from pillarbox.pipeline.recovery import Range
+from pillarbox.pipeline.maps import Range
 from pillarbox.pipeline.schema import shape_of
 from pillarbox.spark.native import read_rows
 from pillarbox.spark.table import TableLog

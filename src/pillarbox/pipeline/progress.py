@@ -18,7 +18,7 @@ def take(status: StatusFile, processor_id: str, milliseconds: int) -> None:
     known = status.of(processor_id)
     known.step_milliseconds = milliseconds
     known.rows_per_second = known.step_rows * 1000 / max(milliseconds, 1)
-    status.save()
+    status.save(soon=True)
 
 
 def listener_for(pipeline: str, status: StatusFile) -> StreamingQueryListener:

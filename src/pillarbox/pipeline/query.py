@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -39,17 +38,20 @@ from pillarbox.pipeline.columns import (
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
+from pillarbox.pipeline.maps import Last
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.places import directory_of
+from pillarbox.pipeline.places import is_noted, newest_batch
 from pillarbox.pipeline.plan import INPUT, inputs_in_plan, keeps_state, probe, used_columns
 from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
 from pillarbox.pipeline.progress import query_name, take
-from pillarbox.pipeline.recovery import Backing, Last, writer_id
+from pillarbox.pipeline.recovery import Maps, writer_id
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.schema import METADATA, shape_of
 from pillarbox.pipeline.status import StatusFile
 from pillarbox.pipeline.step import Step, Window
+from pillarbox.spark.options import STORAGE
+from pillarbox.spark.storage import location_of, options_of, spark_path
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class Query:
         pipeline: Pipeline,
         processor: Processor,
         spark: SparkSession,
-        backing: Backing,
+        backing: Maps,
         *,
         status: StatusFile,
         settings: Settings,
@@ -220,7 +222,7 @@ class Query:
         known.written = self.written.next_indices()
         for name, end in known.written.items():
             known.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
-        self.status.save()
+        self.status.save(soon=True)
         if step.number % EVERY_STEPS == EVERY_STEPS - 1:
             self._maintain()
 
@@ -263,7 +265,7 @@ class Query:
         return not keeps_state(made.values())
 
     def _tables(self) -> dict[str, TableLog]:
-        places = {log.name: directory_of(log.url) for log in self._inputs}
+        places = {log.name: location_of(log.url) for log in self._inputs}
         return {name: TableLog(x) for name, x in places.items() if x is not None and is_table(x)}
 
     def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
@@ -325,7 +327,7 @@ class Query:
         return routed_input(judged(self._raw(log), log), log, self.processor)
 
     def _is_typed(self, log: LogRef) -> bool:
-        place = directory_of(log.url)
+        place = location_of(log.url)
         return place is not None and is_table(place)
 
     def _can_fail(self, log: LogRef) -> bool:
@@ -333,7 +335,7 @@ class Query:
 
     def _typed(self, log: LogRef) -> DataFrame:
         """A typed log as a stream, of which only the columns are read that the function uses."""
-        table = TableLog(str(directory_of(log.url)))
+        table = TableLog(str(location_of(log.url)))
         kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
         kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
         used = [name for name in kinds if self._used is None or name in self._used]
@@ -356,9 +358,11 @@ class Query:
             options["start"] = str(reset.inputs[log.name])
         if self._settings.max_rows is not None:
             options["maxRowsPerTrigger"] = str(self._settings.max_rows)
-        place = directory_of(log.url)
+        place = location_of(log.url)
+        if place is not None:
+            options |= {f"{STORAGE}{name}": value for name, value in options_of(place).items()}
         reader = self._spark.readStream.format("pillarbox").schema(schema).options(**options)
-        return reader.load(log.url if place is None else f"file:{place}")
+        return reader.load(log.url if place is None else spark_path(place))
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -380,9 +384,8 @@ class Query:
 
     def _noted_by_spark(self) -> bool:
         """Whether the newest batch that was begun is done, as Spark's own files have it."""
-        offsets = Path(self.checkpoint, "offsets").glob("[0-9]*")
-        newest = max((int(each.name) for each in offsets), default=None)
-        return newest is None or Path(self.checkpoint, "commits", str(newest)).exists()
+        newest = newest_batch(self.checkpoint)
+        return newest is None or is_noted(self.checkpoint, newest)
 
 
 def _described(made: Any) -> str:

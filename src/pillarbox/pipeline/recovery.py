@@ -1,13 +1,11 @@
-"""Recovery and attempt maps, in a backing log that a person can read: a JSON object a record.
+"""The backing log of a pipeline in a directory: a map a record, in JSON that a person can read.
 
-A recovery map is written before a step and says what the step reads; an attempt map follows
-and says under which hash, and from which index on, its outputs would be found. What a restart
-does follows from the last two of them and from the outputs themselves; see `verdict`.
+What a restart does follows from the last two maps and from the outputs themselves; see
+`verdict`. On an object store `object_log` takes the place of the log.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,77 +18,14 @@ from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
+from pillarbox.pipeline.maps import Last, Map, Range
+from pillarbox.pipeline.object_log import ObjectBacking, read_entries
 from pillarbox.spark.commits import open_to_commit
+from pillarbox.spark.storage import is_object_store
 
 _SEGMENT_BYTES = 1 << 20
 _MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
-#: First index that was not read yet, and first index that is not read in this step.
-Range = tuple[int | None, int]
-
-
-class Recovery(msgspec.Struct, frozen=True, kw_only=True, tag="recover", tag_field="type"):
-    """What a step is about to read."""
-
-    processor: str
-    step: int
-    inputs: dict[str, Range]
-    time: datetime.datetime
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="type"):
-    """Under which hash the step's outputs are committed, each at this index or after it."""
-
-    processor: str
-    step: int
-    hash: str
-    outputs: dict[str, int]
-    time: datetime.datetime
-
-
-class Reset(msgspec.Struct, frozen=True, kw_only=True, tag="reset", tag_field="type"):
-    """Somebody sent a processor to another place; it begins there as a new generation."""
-
-    processor: str
-    generation: int
-    inputs: dict[str, int]
-    time: datetime.datetime
-
-
-Map = Recovery | Attempt | Reset
 _decode = msgspec.json.Decoder(Map).decode
-
-
-@dataclass(slots=True)
-class Last:
-    """The newest maps of one processor."""
-
-    recovery: Recovery | None = None
-    attempt: Attempt | None = None
-    reset: Reset | None = None
-
-    def take(self, map_: Map) -> None:
-        if isinstance(map_, Recovery):
-            self.recovery = map_
-        elif isinstance(map_, Attempt):
-            self.attempt = map_
-        else:
-            self.reset, self.recovery, self.attempt = map_, None, None
-
-    def maps(self) -> list[Map]:
-        """In the order in which taking them leads here again."""
-        known = (self.reset, self.recovery, self.attempt)
-        return [map_ for map_ in known if map_ is not None]
-
-    @property
-    def generation(self) -> int:
-        return self.reset.generation if self.reset else 0
-
-    @property
-    def tried(self) -> Attempt | None:
-        """The attempt of the step that the recovery map speaks of."""
-        if self.attempt and self.recovery and self.attempt.step == self.recovery.step:
-            return self.attempt
-        return None
 
 
 class Backing(Closing):
@@ -160,6 +95,16 @@ class Backing(Closing):
             self._kept.close()
 
 
+Maps = Backing | ObjectBacking
+
+
+def open_backing(path: str, token: str) -> Maps:
+    """The backing log of a pipeline, for a process that takes batches for a run."""
+    if is_object_store(path):
+        return ObjectBacking(path, token, joined=True)
+    return Backing(path, shared=True)
+
+
 def writer_id(processor_id: str, generation: int) -> str:
     """The id under which steps are committed: a new generation is a new one."""
     return f"{processor_id}@{generation}" if generation else processor_id
@@ -167,6 +112,8 @@ def writer_id(processor_id: str, generation: int) -> str:
 
 def read_maps(path: str) -> list[Map]:
     """All maps of a backing log, oldest first, beside whoever writes it."""
+    if is_object_store(path):
+        return read_entries(path)
     try:
         with Log.open(path, readonly=True) as log:
             return list(_maps(log))

@@ -8,17 +8,18 @@ results of the same records twice, once from each generation.
 from __future__ import annotations
 
 import datetime
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
+from pillarbox.pipeline.maps import Last, Reset
 from pillarbox.pipeline.places import open_readable
-from pillarbox.pipeline.recovery import Backing, Last, Reset, writer_id
-from pillarbox.pipeline.running import Running
+from pillarbox.pipeline.recovery import writer_id
+from pillarbox.pipeline.running import hold
 from pillarbox.spark.options import time_ns
+from pillarbox.spark.storage import files_at
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -30,12 +31,13 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
     for unknown in set(ids) - {each.id for each in pipeline.graph.processors}:
         raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
     chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
-    with Running(pipeline.places), Backing(pipeline.places.backing) as backing:
+    with hold(pipeline.places) as running, running.backing() as backing:
+        running.claim()
         made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
         for each in made:
             old = writer_id(each.processor, each.generation - 1)
             backing.write(each)
-            shutil.rmtree(pipeline.places.checkpoint(old), ignore_errors=True)
+            files_at(pipeline.places.path).remove(f"checkpoints/{old}")
     return made
 
 

@@ -28,16 +28,18 @@ from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
-from pillarbox.pipeline.recovery import Backing
+from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import files_of
-from pillarbox.pipeline.running import Running
+from pillarbox.pipeline.running import Claim, Running, hold
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.pipeline.step import InterruptedStepError, Window
 from pillarbox.pipeline.tables import prepare
+from pillarbox.spark.object_store import check_session, give_settings
 from pillarbox.spark.place import is_log
-from pillarbox.spark.shipping import OWN, is_remote, master_of, ship
+from pillarbox.spark.shipping import OWN, is_connect, is_remote, master_of, ship
+from pillarbox.spark.storage import ObjectFiles, is_object_store, location_of, options_of
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -79,12 +81,23 @@ def start(
         only: The processors to run; by default all.
         window: Called between the acts of each step, for tests.
     """
+    stores = _object_stores(pipeline)
+    for store in stores:
+        ObjectFiles(store, options_of(store)).check()
     pipeline.check(on_disk=True)
     with contextlib.ExitStack() as held:
-        running = held.enter_context(Running(pipeline.places))
+        shared = is_connect(master) if spark is None else is_remote(spark)
+        running = hold(pipeline.places, shared=shared)
+        held.enter_context(running)
         own = spark is None and SparkSession.getActiveSession() is None
         session = spark or ps.session(master, app_name=pipeline.name, conf=conf)
-        backing = Backing(pipeline.places.backing, shared=is_remote(session))
+        if own:
+            held.callback(session.stop)
+        for store in stores:
+            give_settings(session, store)
+            check_session(session, store)
+        running.claim()
+        backing = running.backing(shared=shared)
         held.enter_context(backing)
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
         settings = Settings(trigger or {"processingTime": interval}, max_rows, window)
@@ -110,8 +123,8 @@ class Run:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        running: Running,
-        backing: Backing,
+        running: Running | Claim,
+        backing: Maps,
         *,
         settings: Settings,
         retries: int,
@@ -171,7 +184,9 @@ class Run:
         if is_generator(processor.function):
             for name in processor.output_names:
                 path = self.pipeline.directory(name)
-                if not is_log(path):
+                if is_object_store(path):
+                    prepare(path, self.pipeline.graph.log(name))
+                elif not is_log(path):
                     Log.open(path).close()
             return
         for name in processor.output_names:
@@ -300,6 +315,12 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _object_stores(pipeline: Pipeline) -> list[str]:
+    """Where a pipeline and its logs are, as far as that is in object stores."""
+    found = [pipeline.places.path, *(location_of(log.url) for log in pipeline.graph.logs)]
+    return sorted({each for each in found if each is not None and is_object_store(each)})
 
 
 def one_line(error: Exception) -> str:

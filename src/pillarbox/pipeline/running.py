@@ -1,5 +1,7 @@
-"""Who runs a pipeline: one process at a time, which holds a lock on a file of its directory.
+"""Who runs a pipeline: one process at a time.
 
+In a directory it holds a lock on a file, and others are refused. On an object store the later one
+claims the pipeline, and the earlier one can't write any more.
 Other processes may take batches for it, as Spark Connect's do. None begins when the run is about
 to stop, or when its process is gone; and a new run waits for the end of those that had begun.
 """
@@ -17,13 +19,16 @@ from pillarbox.closing import Closing
 from pillarbox.log import RealDisk
 from pillarbox.log.disk import keep_from_children, make_directory
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
+from pillarbox.pipeline.object_log import ObjectBacking, holder, new_run
 from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.recovery import Backing, Maps
 
 _DISK = RealDisk()
 #: Whoever asks `is_held` has the lock for a moment; that is no reason to give up.
 _ASKING_SECONDS = 0.1
 _BATCH_SECONDS = 60.0
 _POLL_SECONDS = 0.005
+_OVER = "the run that this batch is for has ended, or is about to"
 
 
 class StoppingError(Exception):
@@ -31,9 +36,10 @@ class StoppingError(Exception):
 
 
 class Running(Closing):
-    """To hold this is to be the one that runs a pipeline, or resets it."""
+    """To hold this is to be the one that runs a pipeline in a directory, or resets it."""
 
     def __init__(self, places: Places) -> None:
+        self._places = places
         #: What stands in the file: the process, and something that no other run has.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
         self._closing = threading.Lock()
@@ -50,6 +56,13 @@ class Running(Closing):
             self.close()
             raise
 
+    def claim(self) -> None:
+        """Begin to write; in a directory, the lock is all that is needed."""
+
+    def backing(self, *, shared: bool = False) -> Maps:
+        """The backing log of the pipeline."""
+        return Backing(self._places.backing, shared=shared)
+
     def begin_no_more(self) -> None:
         """Let no batch begin any more; those under way end."""
         with self._closing:
@@ -64,8 +77,41 @@ class Running(Closing):
                 self._handle = None
 
 
+class Claim(Closing):
+    """The same on an object store."""
+
+    def __init__(self, places: Places, *, shared: bool = False) -> None:
+        self.token = new_run()
+        self._backing = ObjectBacking(places.backing, self.token, joined=shared)
+        self._lock = threading.Lock()
+        self._claimed = False
+
+    def claim(self) -> None:
+        self._claimed = True
+        self._backing.claim()
+
+    def backing(self, *, shared: bool = False) -> Maps:
+        return self._backing
+
+    def begin_no_more(self) -> None:
+        with self._lock:
+            if self._claimed:
+                self._claimed = False
+                self._backing.release()
+
+    def close(self) -> None:
+        self.begin_no_more()
+
+
+def hold(places: Places, *, shared: bool = False) -> Running | Claim:
+    """Become the one that runs a pipeline; `shared` if other processes take batches for it."""
+    return Claim(places, shared=shared) if places.on_object_store else Running(places)
+
+
 def is_held(places: Places) -> bool:
-    """Whether a process runs the pipeline."""
+    """Whether a process runs the pipeline; on an object store, as far as its entries tell."""
+    if places.on_object_store:
+        return holder(places.backing) is not None
     try:
         handle = _DISK.open(places.running)
     except FileNotFoundError:
@@ -79,12 +125,17 @@ def is_held(places: Places) -> bool:
 @contextlib.contextmanager
 def batch_of(places: Places, token: str) -> Iterator[None]:
     """Take a batch for the run with this token; StoppingError if that is not to go on."""
+    if places.on_object_store:
+        if holder(places.backing) != token:
+            raise StoppingError(_OVER)
+        yield
+        return
     handle = _DISK.open(places.working, write=True, create=True)
     try:
         _locked(handle, _BATCH_SECONDS, exclusive=False)
         # In this order: a run that begins now either waits for this batch or is seen by it.
         if _said(places) != token or not is_held(places):
-            raise StoppingError("the run that this batch is for has ended, or is about to")
+            raise StoppingError(_OVER)
         yield
     finally:
         _DISK.close(handle)

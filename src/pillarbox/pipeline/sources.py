@@ -7,13 +7,17 @@ on is up to its own code (R84). It is stopped between two records.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from pillarbox.codec import codec_for
 from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.rows import row_of
 from pillarbox.pipeline.status import StatusFile
+from pillarbox.spark.storage import is_object_store
+from pillarbox.spark.table import TableLog
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -27,7 +31,7 @@ def generate(
     encode = codec_for(pipeline.graph.log(name).body_type).encode
     known = status.of(processor.id)
     records = processor.function()
-    with Log.open(pipeline.directory(name)) as log:
+    with _opened(pipeline, name) as log:
         try:
             for body in records:
                 bodies = body if isinstance(body, list) else [body]
@@ -39,6 +43,24 @@ def generate(
                     break
         finally:
             records.close()
+
+
+def _opened(pipeline: Pipeline, name: str) -> Log | _Typed:
+    location = pipeline.directory(name)
+    if is_object_store(location):
+        return _Typed(location, pipeline.graph.log(name).body_type)
+    return Log.open(location)
+
+
+class _Typed(TableLog):
+    """A typed log to which bodies are appended, as to a row log: a commit for each call."""
+
+    def __init__(self, location: str, body_type: Any) -> None:
+        super().__init__(location)
+        self._body_type = body_type
+
+    def append_many(self, bodies: Sequence[bytes]) -> None:
+        self.append([row_of(body, self._body_type) for body in bodies], {})
 
 
 def _the_only(processor: Processor) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime
 import os
 import threading
+import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -18,7 +18,10 @@ import msgspec
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
 from pillarbox.pipeline.places import open_readable
+from pillarbox.spark.storage import files_at, is_object_store
 
+#: On an object store figures are written this often at most, but for the last ones.
+_QUIET_SECONDS = 1.0
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
@@ -62,7 +65,10 @@ class StatusFile:
     """Writes the status of a run. Safe from many threads."""
 
     def __init__(self, path: str, status: Status) -> None:
-        self._path = path
+        folder, _, self._name = path.rpartition("/")
+        self._files = files_at(folder)
+        self._quiet_seconds = _QUIET_SECONDS if is_object_store(path) else 0.0
+        self._saved_at = 0.0
         self._lock = threading.Lock()
         self.status = status
         self.save()
@@ -70,18 +76,22 @@ class StatusFile:
     def of(self, processor_id: str) -> ProcessorStatus:
         return self.status.processors[processor_id]
 
-    def save(self) -> None:
+    def save(self, *, soon: bool = False) -> None:
+        """Write it down; with `soon`, not if that was done a moment ago and costs a request."""
         with self._lock:
+            if soon and time.monotonic() - self._saved_at < self._quiet_seconds:
+                return
+            self._saved_at = time.monotonic()
             self.status.updated_at = datetime.datetime.now(datetime.UTC)
-            temporary = f"{self._path}.{os.getpid()}"
-            Path(temporary).write_bytes(msgspec.json.format(msgspec.json.encode(self.status)))
-            os.replace(temporary, self._path)
+            data = msgspec.json.format(msgspec.json.encode(self.status))
+            self._files.write(self._name, data, durable=False)
 
 
 def read_status(path: str) -> Status:
     """The figures of the last run, of which `pid` says whether it is the present one."""
+    folder, _, name = path.rpartition("/")
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Status)
+        return msgspec.json.decode(files_at(folder).read(name), type=Status)
     except FileNotFoundError:
         raise PipelineError(
             f"the pipeline has never run, for there is no {path}; start it with"

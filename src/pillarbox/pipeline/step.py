@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pillarbox.pipeline.graph import Strategy
-from pillarbox.pipeline.recovery import Attempt, Backing, Range, Recovery
+from pillarbox.pipeline.maps import Attempt, Range, Recovery
+from pillarbox.pipeline.recovery import Maps
 
 #: Told the name of each act of a step that is done: `begun`, `recovery`, `attempt`, `output`.
 Window = Callable[[str], None]
@@ -39,7 +40,7 @@ class Step:
 class Acts:
     """What a step is made of; each strategy puts them together in its own way."""
 
-    backing: Backing
+    backing: Maps
     #: The index that the next record of each output will have, or more.
     next_indices: Callable[[], dict[str, int]]
     #: Writes the outputs; told whether to leave out those that hold the step's hash.

@@ -22,7 +22,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._narrowing = Narrowing()
         # Open until the partitions are planned, which is soon, and in this process.
-        self._history: History | None = open_history(options.url)
+        self._history: History | None = open_history(options.url, options.storage)
         history = self._history
         self._mailbox = history.mailbox
         self._scan: Reading = reading_of(history, options, schema)
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         return self.__dict__ | {"_history": None}
 
     def partitions(self) -> Sequence[InputPartition]:
-        history = self._history or open_history(self._options.url)
+        history = self._history or open_history(self._options.url, self._options.storage)
         start, end = self._narrowing.range(history, self._start, self._end)
         size, least = self._options.partition_bytes, self._options.partitions_min
         parts = history.partitions(max(start, history.first), end, size, least)

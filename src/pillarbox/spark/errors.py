@@ -2,6 +2,7 @@
 
 SparkError
 ├── JavaNotFoundError    no Java 17 or newer to run Spark on
+├── StorageError         the object store of a pipeline can't be used
 ├── OptionError          an option or a column of the data source is wrong
 ├── DataLossError        retention has removed what a checkpoint still needs
 ├── FencedError          a later run of the same processor has taken over
@@ -17,6 +18,10 @@ class SparkError(Exception):
 
 class JavaNotFoundError(SparkError):
     """No Java 17 or newer to run Spark on."""
+
+
+class StorageError(SparkError):
+    """The object store of a pipeline can't be used."""
 
 
 class OptionError(SparkError, ValueError):

@@ -15,8 +15,9 @@ from pillarbox.spark.columns import LOG_SCHEMA, MAILBOX_SCHEMA
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.file_history import FileHistory
 from pillarbox.spark.options import time_ns
-from pillarbox.spark.place import local_directory, place_of
+from pillarbox.spark.place import place_of
 from pillarbox.spark.rows import Rows, Wanted
+from pillarbox.spark.storage import Options, is_object_store, location_of, options_of
 from pillarbox.spark.table import is_table
 from pillarbox.spark.table_history import TableHistory
 
@@ -64,11 +65,15 @@ class History(Protocol):
     def close(self) -> None: ...
 
 
-def open_history(url: str) -> History:
-    """The history that a URL names."""
-    scheme = url.partition(":")[0] if "://" in url else "file"
-    if scheme == "file" or url.startswith("file:"):
-        return _table_at(url) or FileHistory(url)
+def open_history(url: str, options: Options | None = None) -> History:
+    """The history that a URL names; options say how its object store is reached."""
+    location = location_of(url)
+    if location is not None:
+        table = _table_at(url, location, options)
+        if table is None and is_object_store(location):
+            raise OptionError(f"there is no typed log at {url}; check the URL")
+        return table or FileHistory(url)
+    scheme = url.partition(":")[0]
     if scheme in ("http", "https"):
         from pillarbox.spark.broker_history import BrokerHistory  # noqa: PLC0415
 
@@ -83,17 +88,18 @@ def open_history(url: str) -> History:
     )
 
 
-def _table_at(url: str) -> TableHistory | None:
-    directory = local_directory(url)
-    return TableHistory(url, directory) if is_table(directory) else None
+def _table_at(url: str, location: str, options: Options | None) -> TableHistory | None:
+    options = options or options_of(location)
+    return TableHistory(url, location, options) if is_table(location, options) else None
 
 
-def schema_of(url: str) -> str:
+def schema_of(url: str, options: Options | None = None) -> str:
     """The columns that a read has unless it asks for others."""
-    remote = "://" in url and not url.startswith("file:")
-    if not remote and (table := _table_at(url)) is not None:
+    location = location_of(url)
+    if location is not None and (table := _table_at(url, location, options)) is not None:
         return table.ddl()
-    return MAILBOX_SCHEMA if remote or place_of(url).store is not None else LOG_SCHEMA
+    mailbox = location is None or place_of(url).store is not None
+    return MAILBOX_SCHEMA if mailbox else LOG_SCHEMA
 
 
 def position(history: History, option: str, text: str) -> int:

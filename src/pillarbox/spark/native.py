@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.place import local_directory
+from pillarbox.spark.object_store import give_settings
+from pillarbox.spark.storage import location_of, spark_path
 from pillarbox.spark.table import INDEX, TIME, DataFile, TableLog, is_table
 
 #: With more, Spark lists them by a job; and the index of a row is looked up among so many.
@@ -25,13 +26,14 @@ _SCANS_MAX = 16
 
 def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
     """A typed log as a DataFrame: its own columns, `_index` and `_time`."""
-    directory = local_directory(url)
-    if not is_table(directory):
+    location = location_of(url)
+    if location is None or not is_table(location):
         raise OptionError(
-            f"there is no typed log in {directory}; a log of rows or a mailbox is read with"
+            f"there is no typed log in {location or url}; a log of rows or a mailbox is read with"
             " spark.read.format('pillarbox')"
         )
-    table = TableLog(directory)
+    give_settings(spark, location)
+    table = TableLog(location)
     return read_rows(spark, table, StructType.fromJson(table.spark_schema), start, end)
 
 
@@ -45,17 +47,22 @@ def read_rows(
     files = table.files(start, until)
     size = max(_FILES_AT_ONCE, -(-len(files) // _SCANS_MAX))
     parts = [
-        _read(spark, schema, files[at : at + size], start, until)
+        _read(spark, table.path, schema, files[at : at + size], start, until)
         for at in range(0, len(files), size)
     ]
     return functools.reduce(DataFrame.union, parts) if parts else _nothing(spark, schema)
 
 
 def _read(
-    spark: Any, schema: StructType, files: Sequence[DataFile], start: int, end: int
+    spark: Any,
+    location: str,
+    schema: StructType,
+    files: Sequence[DataFile],
+    start: int,
+    end: int,
 ) -> DataFrame:
     reader = spark.read.schema(schema).option("__globPaths__", "false")
-    rows = reader.parquet(*(f"file:{each.path}" for each in files))
+    rows = reader.parquet(*(f"{spark_path(location)}/{each.name}" for each in files))
     index = _by_file(files, [F.lit(each.first) for each in files]) + F.col("_metadata.row_index")
     when = _by_file(files, [F.lit(each.time) for each in files])
     named = [F.col(f"`{name}`") for name in schema.fieldNames()]
@@ -69,7 +76,7 @@ def _by_file(files: Sequence[DataFile], values: Sequence[Column]) -> Column:
     """The value of the file that a row is of."""
     if len(files) == 1:
         return values[0]
-    names = [F.lit(each.path.rpartition("/")[2]) for each in files]
+    names = [F.lit(each.name.rpartition("/")[2]) for each in files]
     pairs = [item for pair in zip(names, values, strict=True) for item in pair]
     return F.element_at(F.create_map(*pairs), F.col("_metadata.file_name"))
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pillarbox.core import journal
 from pillarbox.spark.errors import OptionError
 
+#: Before the options of an object store.
+STORAGE = "storage."
 PARTITION_BYTES = 128 << 20  # as Spark's own file sources have it: a task costs more than a copy
 
 
@@ -26,6 +28,8 @@ class ReadOptions:
     partition_bytes: int
     partitions_min: int | None
     push_filters: bool
+    #: How the object store is reached; by the environment, unless this says it.
+    storage: Mapping[str, str]
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -40,6 +44,7 @@ class ReadOptions:
             number(options, "partitionBytes") or PARTITION_BYTES,
             number(options, "minPartitions"),
             flag(options, "pushFilters", False),
+            {k.removeprefix(STORAGE): v for k, v in options.items() if k.startswith(STORAGE)},
         )
 
 

@@ -22,8 +22,9 @@ from pillarbox.spark.history import schema_of
 from pillarbox.spark.leased import LeasedReader
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.place import has_scheme, local_directory, mailbox_url
+from pillarbox.spark.place import local_directory, mailbox_url
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
+from pillarbox.spark.storage import location_of
 from pillarbox.spark.stream_reader import StreamReader
 from pillarbox.spark.table import is_table
 
@@ -37,13 +38,15 @@ class PillarboxSource(DataSource):
 
     def schema(self) -> str:
         staged = "stagingPath" in self.options
-        schema = MAILBOX_SCHEMA if staged else schema_of(ReadOptions.of(self.options).url)
+        read = None if staged else ReadOptions.of(self.options)
+        schema = MAILBOX_SCHEMA if read is None else schema_of(read.url, read.storage)
         body = self.options.get("schema")
         return schema if body is None else with_body(schema, body)
 
     def reader(self, schema: Any) -> DataSourceReader:
         options = self._read_options()
-        typed = not has_scheme(options.url) and is_table(options.url)
+        location = location_of(options.url)
+        typed = location is not None and is_table(location, options.storage or None)
         reader = FilteringReader if options.push_filters and not typed else BatchReader
         return reader(options, schema)
 
@@ -78,8 +81,8 @@ class PillarboxSource(DataSource):
 
     def _read_options(self) -> ReadOptions:
         url = self.options.get("path")
-        if url and not (has_scheme(url) and not url.startswith("file:")):
-            self.options["path"] = local_directory(url)
+        if url:
+            self.options["path"] = location_of(url) or url
         return ReadOptions.of(self.options)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pillarbox.spark.errors import OptionError
+from pillarbox.spark.storage import Files, files_at, location_of
 
 _VERSIONS = ("v1", "v2")
 
@@ -75,58 +74,49 @@ def step_hash(processor: str, inputs: tuple[Input, ...], times: list[int] | None
 
 def make_durable(checkpoint: str, batch_id: int) -> None:
     """Sync the offsets of a batch, and the names that lead to them."""
-    directory = local_path(checkpoint) / "offsets"
-    _sync(directory / str(batch_id))
-    _sync(directory)
+    files = _files(checkpoint)
+    files.sync(f"offsets/{batch_id}", "offsets")
     if batch_id == 0:
         with contextlib.suppress(FileNotFoundError):
-            _sync(directory.parent / "metadata")
-        _sync(directory.parent)
-        _sync(directory.parent.parent)
+            files.sync("metadata")
+        files.sync("", "..")
 
 
 def query_id(checkpoint: str) -> str:
     """The id that a query keeps for as long as it keeps its checkpoint."""
-    path = local_path(checkpoint) / "metadata"
     try:
-        return str(json.loads(path.read_text("utf-8"))["id"])
+        return str(json.loads(_files(checkpoint).read("metadata"))["id"])
     except (OSError, ValueError, KeyError) as error:
         raise OptionError(
             f"the checkpoint {checkpoint} has no query id; set option processor to a stable name"
         ) from error
 
 
-def local_path(checkpoint: str) -> Path:
-    """The directory of a checkpoint, which must be on this machine or on a shared file system."""
-    path = checkpoint.removeprefix("file:")
-    if "://" in path:
+def _files(checkpoint: str) -> Files:
+    location = location_of(checkpoint)
+    if location is None:
         raise OptionError(
-            f"exactly-once into a log reads and syncs the checkpoint, and {checkpoint} is not a"
-            " directory: use one on this machine or on a shared file system"
+            f"exactly-once into a log reads the checkpoint, and {checkpoint} is neither a directory"
+            " nor an object store that Pillarbox knows: use one of these"
         )
-    return Path("/" + path.lstrip("/")) if path.startswith("/") else Path(path)
+    return files_at(location)
 
 
 def _offsets(checkpoint: str, batch_id: int) -> tuple[list[int], list[str | None]]:
     """The times, and the end of each source, that the checkpoint has for a batch."""
-    path = local_path(checkpoint) / "offsets" / str(batch_id)
+    files, name = _files(checkpoint), f"offsets/{batch_id}"
     try:
-        version, head, *sources = path.read_text("utf-8").rstrip("\n").split("\n")
+        text = files.read(name).decode()
+        version, head, *sources = text.rstrip("\n").split("\n")
     except (OSError, ValueError) as error:
         raise OptionError(
             f"there are no offsets of batch {batch_id} in the checkpoint {checkpoint}; is it the"
             " checkpoint of the running query?"
         ) from error
     if version not in _VERSIONS:
-        raise OptionError(f"{path} is in a format that this Pillarbox does not know: {version}")
+        raise OptionError(
+            f"{checkpoint}/{name} is in a format that this Pillarbox does not know: {version}"
+        )
     metadata: dict[str, Any] = json.loads(head)
     times = [int(metadata.get(key, 0)) for key in ("batchWatermarkMs", "batchTimestampMs")]
     return times, [None if source == "-" else source for source in sources]
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

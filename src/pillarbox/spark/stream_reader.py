@@ -33,7 +33,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._history: History | None = None
         self._last: int | None = None
-        history = open_history(options.url)
+        history = open_history(options.url, options.storage)
         self._scan: Reading = reading_of(history, options, schema)
         history.close()
 
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> History:
         if self._history is None:
-            self._history = open_history(self._options.url)
+            self._history = open_history(self._options.url, self._options.storage)
         return self._history
 
     def _refreshed(self) -> History:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import time
 import uuid
 from bisect import bisect_left, bisect_right
@@ -22,13 +21,15 @@ from pillarbox.closing import Closing
 from pillarbox.extras import extra
 from pillarbox.spark.errors import DivergedError, FencedError, SparkError
 from pillarbox.spark.steps import Step
-from pillarbox.spark.table_files import conformed, sync, sync_all
+from pillarbox.spark.storage import Options, delta_options, files_at, options_of
+from pillarbox.spark.table_files import conformed
 
 FIRST, TIME = "_first", "_time"
 INDEX = "_index"
 _PARTITIONED = [FIRST, TIME]
 _END = "pillarbox.end"
 _META = "pillarbox."
+_COMMIT = "pillarbox.commit"  # tells a commit from every other
 _LOG = "_delta_log"
 _ATTEMPTS = 100
 _CHECKPOINT_COMMITS = 100
@@ -49,9 +50,9 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of the table, and the indices of its rows."""
+    """A Parquet file of the table, by its name there, and the indices of its rows."""
 
-    path: str
+    name: str
     first: int
     count: int
     size_bytes: int
@@ -62,13 +63,13 @@ class DataFile:
         return self.first + self.count
 
 
-def is_table(directory: str) -> bool:
-    """Whether there is a Delta table in the directory."""
-    return os.path.isdir(f"{directory}/{_LOG}")
+def is_table(location: str, options: Options | None = None) -> bool:
+    """Whether there is a Delta table at a location."""
+    return bool(files_at(location, options).names(_LOG))
 
 
 def create_table(
-    directory: str, schema: Any, *, columns: Sequence[str], log_hours: int = LOG_HOURS
+    location: str, schema: Any, *, columns: Sequence[str], log_hours: int = LOG_HOURS
 ) -> None:
     """Create an empty typed log; `schema` is Spark's schema of its rows as JSON."""
     lake = deltalake()
@@ -76,7 +77,7 @@ def create_table(
     for name, kind in ((FIRST, "long"), (TIME, "timestamp")):
         fields["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
     lake.DeltaTable.create(
-        directory,
+        location,
         lake.Schema.from_json(json.dumps(fields)),
         mode="ignore",
         partition_by=_PARTITIONED,
@@ -86,17 +87,19 @@ def create_table(
             # Each look at the table lists the files of its commits.
             "delta.logRetentionDuration": f"interval {log_hours} hours",
         },
+        storage_options=delta_options(options_of(location)),
     )
-    sync_all(f"{directory}/{_LOG}")
-    sync(directory)
+    files_at(location).sync_all(_LOG)
 
 
 class TableLog(Closing):
     """One typed log, as of the last `refresh`."""
 
-    def __init__(self, directory: str) -> None:
-        self.path = directory
-        self._table = deltalake().DeltaTable(directory)
+    def __init__(self, location: str, options: Options | None = None) -> None:
+        self.path = location
+        options = options_of(location) if options is None else options
+        self.storage = files_at(location, options)
+        self._table = deltalake().DeltaTable(location, storage_options=delta_options(options))
         self._files: list[DataFile] | None = None
 
     def refresh(self) -> None:
@@ -168,7 +171,7 @@ class TableLog(Closing):
                     " no index; a log of a pipeline is written by the pipeline only. Restore the"
                     " table to the version before"
                 )
-            yield DataFile(f"{self.path}/{path}", first, count, size, when)
+            yield DataFile(path, first, count, size, when)
 
     def index_at_time(self, time_ns: int) -> int:
         """The first row that was committed then or later."""
@@ -182,7 +185,7 @@ class TableLog(Closing):
         until, schema = self.end_index if end is None else end, self.schema
         for file in self.files(start, until):
             index = file.first
-            for batch in parquet.ParquetFile(file.path).iter_batches():
+            for batch in parquet.ParquetFile(self.storage.open(file.name)).iter_batches():
                 for row in conformed(batch, schema).to_pylist():
                     if start <= index < until:
                         yield index, row
@@ -284,10 +287,12 @@ class TableLog(Closing):
         self, actions: Sequence[Any], metadata: Mapping[str, str], known: Mapping[str, int]
     ) -> bool:
         """Commit, and have it on disk; False if another one was quicker."""
-        lake = deltalake()
+        lake, mark = deltalake(), uuid.uuid4().hex
         entered = [lake.Transaction(name, version) for name, version in known.items()]
         properties = lake.CommitProperties(
-            custom_metadata=dict(metadata), max_commit_retries=1, app_transactions=entered
+            custom_metadata={**metadata, _COMMIT: mark},
+            max_commit_retries=1,
+            app_transactions=entered,
         )
         version = self._table.version() + 1
         try:
@@ -299,15 +304,23 @@ class TableLog(Closing):
                 commit_properties=properties,
                 post_commithook_properties=lake.PostCommitHookProperties(False, False),
             )
-        except lake.exceptions.CommitFailedError:
-            return False
-        sync(f"{self.path}/{_LOG}/{version:020}.json")
-        sync(f"{self.path}/{_LOG}")
+        except lake.exceptions.DeltaError as error:
+            if not self._was_entered(version, mark):
+                if isinstance(error, lake.exceptions.CommitFailedError):
+                    return False
+                raise
+        self.storage.sync(f"{_LOG}/{version:020}.json", _LOG)
         self.refresh()
         if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
             self._table.create_checkpoint()
             self._table.cleanup_metadata()
         return True
+
+    def _was_entered(self, version: int, mark: str) -> bool:
+        """Whether a commit that seems to have failed is there: the answer may have been lost."""
+        self.refresh()
+        since = self._table.version() - version + 1
+        return since > 0 and any(c.get(_COMMIT) == mark for c in self._table.history(since))
 
     def replace(self, old: Sequence[DataFile], new: NewFile) -> bool:
         """Put one file in the place of some that follow one another; False if another writer
@@ -315,10 +328,7 @@ class TableLog(Closing):
         from deltalake.transaction import RemoveAction  # noqa: PLC0415 - behind an extra
 
         now = time.time_ns() // 1_000_000
-        gone = [
-            RemoveAction(each.path.removeprefix(f"{self.path}/"), False, now, each.size_bytes)
-            for each in old
-        ]
+        gone = [RemoveAction(each.name, False, now, each.size_bytes) for each in old]
         added = _addition(new, old[0].first, old[-1].time, changes=False)
         return self._enter([*gone, added], {}, {_END: self.end_index})
 
@@ -336,12 +346,9 @@ class TableLog(Closing):
         name = f"{uuid.uuid4().hex}.parquet"
         files = []
         if rows:
-            parquet.write_table(
-                pa.Table.from_pylist(list(rows), self.schema), f"{self.path}/{name}"
-            )
-            sync(f"{self.path}/{name}")
-            sync(self.path)
-            files = [NewFile(name, os.stat(f"{self.path}/{name}").st_size, len(rows))]
+            with self.storage.writing(name) as file:
+                parquet.write_table(pa.Table.from_pylist(list(rows), self.schema), file)
+            files = [NewFile(name, self.storage.size(name), len(rows))]
         while not self._try(files, {}, {f"{_META}{mark}": at for mark, at in marks.items()}):
             self.refresh()
 

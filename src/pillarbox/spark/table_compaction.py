@@ -6,12 +6,11 @@ rows are the same, in the same order. The old ones stay on disk until a vacuum.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 
 from pillarbox.spark.table import DataFile, NewFile, TableLog
-from pillarbox.spark.table_files import conformed, sync
+from pillarbox.spark.table_files import conformed
 
 SMALL_BYTES = 32 << 20
 LARGE_BYTES = 128 << 20
@@ -47,11 +46,11 @@ def _written(table: TableLog, files: Sequence[DataFile]) -> NewFile:
     from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
     name, schema = f"compacted-{uuid.uuid4().hex}.parquet", table.schema
-    path = f"{table.path}/{name}"
-    with parquet.ParquetWriter(path, schema, compression="snappy") as writer:
+    with (
+        table.storage.writing(name) as sink,
+        parquet.ParquetWriter(sink, schema, compression="snappy") as writer,
+    ):
         for file in files:
-            rows = parquet.read_table(file.path, partitioning=None)
+            rows = parquet.ParquetFile(table.storage.open(file.name)).read()
             writer.write_table(conformed(rows, schema), row_group_size=1 << 20)
-    sync(path)
-    sync(table.path)
-    return NewFile(name, os.stat(path).st_size, sum(each.count for each in files))
+    return NewFile(name, table.storage.size(name), sum(each.count for each in files))

@@ -1,9 +1,7 @@
-"""The files of a typed log: their rows as the table has them, and their way to the disk."""
+"""The rows of a Parquet file as its table has them."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import Any
 
 
@@ -18,19 +16,3 @@ def conformed(rows: Any, schema: Any) -> Any:
         for each in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def sync_all(directory: str) -> None:
-    """Have a directory and its files on disk."""
-    for name in os.listdir(directory):
-        with contextlib.suppress(FileNotFoundError):
-            sync(f"{directory}/{name}")
-    sync(directory)
-
-
-def sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

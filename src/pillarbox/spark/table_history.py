@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.outline import Dense, Outline
+from pillarbox.spark.storage import Files, Options
 from pillarbox.spark.table import INDEX, TIME, DataFile, TableLog
 
 _ROWS_AT_ONCE = 50_000
@@ -33,9 +34,9 @@ class TableHistory(Dense):
 
     mailbox = False
 
-    def __init__(self, url: str, directory: str) -> None:
+    def __init__(self, url: str, location: str, options: Options) -> None:
         self.url = url
-        self._table = TableLog(directory)
+        self._table = TableLog(location, options)
 
     @property
     def first(self) -> int:
@@ -89,7 +90,7 @@ class TableHistory(Dense):
             raise OptionError(
                 f"the log {self.url} has no column {odd[0]}; it has {', '.join(sorted(known))}"
             )
-        return TableScan(self.url, wanted)
+        return TableScan(self.url, self._table.storage, wanted)
 
     def ddl(self) -> str:
         """The columns that a read has unless it asks for others."""
@@ -100,9 +101,10 @@ class TableHistory(Dense):
 
 @dataclass(frozen=True)
 class TableScan:
-    """Reads pieces in tasks; executors see the same files."""
+    """Reads pieces in tasks; executors reach the same files."""
 
     url: str
+    storage: Files
     schema: Any
 
     def narrowed(self, *_: Any) -> TableScan:
@@ -120,7 +122,7 @@ class TableScan:
     def _read(self, piece: Piece) -> Iterator[Any]:
         from pyarrow import parquet  # noqa: PLC0415 - in tasks only
 
-        file = parquet.ParquetFile(piece.file.path)
+        file = parquet.ParquetFile(self.storage.open(piece.file.name))
         there = set(file.schema_arrow.names)
         names = [each.name for each in self.schema if each.name in there]
         groups, index = _groups(file, piece)

@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.places import directory_of
 from pillarbox.spark.place import place_of, without_secret
+from pillarbox.spark.storage import location_of
 
 _SCHEMA = (
     "`index` BIGINT, `id` STRING, `queue` STRING, `kind` STRING, `time` TIMESTAMP,"
@@ -72,7 +72,7 @@ def make_report(
 
 def check_history(url: str) -> None:
     """Raise if there is nothing at this URL that a report can be made of."""
-    if directory_of(url) is not None and place_of(url).store is None:
+    if location_of(url) is not None and place_of(url).store is None:
         raise PipelineError(f"{url} is a plain log; a report needs a mailbox or a store")
 
 

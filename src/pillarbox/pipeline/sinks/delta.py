@@ -1,14 +1,15 @@
 """A sink into a Delta table, which knows by itself which steps it has seen.
 
-A directory needs no more than a wheel: Spark's tasks write Parquet files, and the driver enters
-them into the table's log, together with the number of the step. What an interrupted step left
-behind is in no log; Delta's own vacuum removes it. A URL is left to Spark with Delta Lake.
+Spark's tasks write Parquet files, and the driver enters them into the table's log, together with
+the number of the step; no jars are needed. What an interrupted step left behind is in no log;
+Delta's own vacuum removes it. URLs that Pillarbox does not know are left to Delta Lake's jars.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,15 @@ from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink
 from pillarbox.pipeline.step import Step
-from pillarbox.spark.place import local_directory
+from pillarbox.spark.storage import (
+    Files,
+    delta_options,
+    files_at,
+    location_of,
+    options_of,
+    spark_path,
+)
 from pillarbox.spark.table import deltalake
-from pillarbox.spark.table_files import sync, sync_all
 
 with extra("spark", "a sink into Delta tables"):
     from pyarrow import parquet
@@ -30,13 +37,12 @@ if TYPE_CHECKING:
 def delta(path: str | os.PathLike[str], **options: str) -> Sink:
     """Append each step to a Delta table; options are those of Spark's writer.
 
-    A directory needs `pip install 'pillarbox[delta]'`, a URL such as `s3a://...` a session with
-    Delta Lake (`delta-spark` and its jars).
+    A directory or an object store (`s3a://...`) needs `pip install 'pillarbox[delta]'`, any other
+    URL a session with Delta Lake (`delta-spark` and its jars).
     """
     place = os.fspath(path)
-    if "://" in place and not place.startswith("file:"):
-        return _by_spark(place, options)
-    return _by_files(local_directory(place), options)
+    location = location_of(place)
+    return _by_spark(place, options) if location is None else _by_files(location, options)
 
 
 def _by_spark(url: str, options: dict[str, str]) -> Sink:
@@ -48,25 +54,25 @@ def _by_spark(url: str, options: dict[str, str]) -> Sink:
 
 
 def _by_files(path: str, options: dict[str, str]) -> Sink:
-    lake = deltalake()
+    lake, files = deltalake(), files_at(path)
+    known = delta_options(options_of(path))
 
     def write(batch: DataFrame, step: Step) -> None:
         schema = lake.Schema.from_json(batch.schema.json())
-        table = lake.DeltaTable.create(path, schema, mode="ignore")
+        table = lake.DeltaTable.create(path, schema, mode="ignore", storage_options=known)
         seen = table.transaction_version(_writer(step))
         if seen is not None and seen >= step.number:
             return
         _check_columns(path, table.schema(), schema)
         part = f"step-{step.number}-{uuid.uuid4().hex}"
-        batch.write.format("parquet").options(**options).save(f"file:{path}/{part}")
-        sync_all(f"{path}/{part}")
-        sync(path)
+        batch.write.format("parquet").options(**options).save(f"{spark_path(path)}/{part}")
+        files.sync_all(part)
         entered = lake.CommitProperties(
             app_transactions=[lake.Transaction(_writer(step), step.number)]
         )
-        added = _additions(path, part)
+        added = _additions(files, part)
         table.create_write_transaction(added, "append", schema, commit_properties=entered)
-        sync_all(f"{path}/_delta_log")
+        files.sync_all("_delta_log")
 
     return write
 
@@ -82,18 +88,14 @@ def _check_columns(path: str, table: Any, batch: Any) -> None:
         )
 
 
-def _additions(path: str, part: str) -> list[Any]:
+def _additions(files: Files, part: str) -> list[Any]:
     """What the table has to know of the files of one step."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
 
-    found = []
-    for name in sorted(os.listdir(f"{path}/{part}")):
-        if name.endswith(".parquet"):
-            file = f"{path}/{part}/{name}"
-            count = parquet.read_metadata(file).num_rows
-            known = os.stat(file)
-            time, stats = known.st_mtime_ns // 1_000_000, json.dumps({"numRecords": count})
-            found.append(AddAction(f"{part}/{name}", known.st_size, {}, time, True, stats))
+    found, now = [], time.time_ns() // 1_000_000
+    for name in (f"{part}/{each}" for each in files.names(part) if each.endswith(".parquet")):
+        stats = json.dumps({"numRecords": parquet.read_metadata(files.open(name)).num_rows})
+        found.append(AddAction(name, files.size(name), {}, now, True, stats))
     return found
 
 

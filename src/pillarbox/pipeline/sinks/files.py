@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.step import Step
-from pillarbox.spark.table_files import sync, sync_all
+from pillarbox.spark.place import local_directory
+from pillarbox.spark.storage import LocalFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,24 +23,27 @@ Sink = Callable[["DataFrame", Step], None]
 
 def parquet(path: str | os.PathLike[str], **options: str) -> Sink:
     """Write each step as Parquet files below `path`; options are Spark's."""
-    return _files(os.path.abspath(path), "parquet", options)
+    return _files(path, "parquet", options)
 
 
 def json_lines(path: str | os.PathLike[str], **options: str) -> Sink:
     """Write each step as files of JSON lines below `path`; options are Spark's."""
-    return _files(os.path.abspath(path), "json", options)
+    return _files(path, "json", options)
 
 
-def _files(path: str, kind: str, options: dict[str, str]) -> Sink:
+def _files(place: str | os.PathLike[str], kind: str, options: dict[str, str]) -> Sink:
+    path = local_directory(os.fspath(place))
+    files = LocalFiles(path)
+
     def write(batch: DataFrame, step: Step) -> None:
         final = f"{path}/hash={step.hash}"
         if os.path.exists(final):
             return
         temporary = f"{path}/_writing-{step.hash}"
         batch.write.format(kind).mode("overwrite").options(**options).save(f"file:{temporary}")
-        sync_all(temporary)
+        files.sync_all(f"_writing-{step.hash}")
         os.rename(temporary, final)
-        sync(path)
+        files.sync("")
         for name in os.listdir(path):
             if name.startswith("_writing-"):  # of a step that was given up for another
                 shutil.rmtree(f"{path}/{name}", ignore_errors=True)

@@ -1,0 +1,360 @@
+"""The files of a pipeline, wherever they are: in a directory, or in an object store.
+
+A location is an absolute path, or a URL such as `s3a://bucket/shop`. What is written is durable
+when the call returns, and `create` never replaces: that is what commits and claims are made of.
+Credentials and endpoint of a store come from the environment, as for every tool of its vendor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import io
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pillarbox.extras import extra
+from pillarbox.spark.errors import StorageError
+from pillarbox.spark.place import has_scheme, local_directory
+
+Options = Mapping[str, str]
+
+#: The schemes of object stores, and what Spark calls them.
+_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
+#: What the store's client is told, and the variable of the environment that says it.
+_S3_VARIABLES = {
+    "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
+    "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+    "aws_session_token": ("AWS_SESSION_TOKEN",),
+    "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+}
+#: The same for Spark, which sends it to its executors.
+_S3A_SETTINGS = {
+    "aws_access_key_id": "fs.s3a.access.key",
+    "aws_secret_access_key": "fs.s3a.secret.key",
+    "aws_session_token": "fs.s3a.session.token",
+    "aws_region": "fs.s3a.endpoint.region",
+    "aws_endpoint": "fs.s3a.endpoint",
+}
+_RETRIES = {"max_retries": 4, "retry_timeout": datetime.timedelta(seconds=30)}
+#: As Amazon has it: requests of a machine whose clock is further off are refused.
+CLOCKS_APART_SECONDS_MAX = 15 * 60
+
+
+def location_of(url: str) -> str | None:
+    """Where a URL or a path leads: a directory or an object store; None for anything else."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in _SCHEMES:
+        return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
+    elsewhere = has_scheme(url) and not url.startswith("file:")
+    return None if elsewhere else local_directory(url)
+
+
+def is_object_store(location: str) -> bool:
+    return "://" in location
+
+
+def spark_path(location: str) -> str:
+    """A location as Spark is told it."""
+    return location if is_object_store(location) else f"file:{location}"
+
+
+def options_of(location: str) -> dict[str, str]:
+    """How the store is reached, by the environment of this process; nothing for a directory."""
+    if not location.startswith("s3a://"):
+        return {}
+    found = {
+        option: next(filter(None, map(os.environ.get, names)), None)
+        for option, names in _S3_VARIABLES.items()
+    }
+    return {option: value for option, value in found.items() if value is not None}
+
+
+def delta_options(options: Options) -> dict[str, str]:
+    """The same for `deltalake`; commits are put if absent."""
+    if not options:
+        return {}
+    return {**options, "aws_conditional_put": "etag", "allow_http": _is_plain(options)}
+
+
+def spark_settings(location: str) -> dict[str, str]:
+    """The same for Spark's own file system."""
+    options = options_of(location)
+    found = {_S3A_SETTINGS[option]: value for option, value in options.items()}
+    if "aws_endpoint" in options:
+        found["fs.s3a.path.style.access"] = "true"
+    return found
+
+
+def _is_plain(options: Options) -> str:
+    return str(options.get("aws_endpoint", "").startswith("http://")).lower()
+
+
+class Files(Protocol):
+    """Files by their names below one location. A missing one is a FileNotFoundError."""
+
+    def read(self, name: str) -> bytes: ...
+    def size(self, name: str) -> int: ...
+    def open(self, name: str) -> Any:
+        """The file, for pyarrow to read."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names in a folder, in order; none if it is not there."""
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a file, or replace it; readers see the old one or the new one."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one; False if there is."""
+
+    def writing(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        """A new file, for pyarrow to write."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder, if it is there."""
+
+    def sync(self, *names: str) -> None:
+        """Have on disk what others wrote: files, and the folders that name them."""
+
+    def sync_all(self, folder: str) -> None:
+        """Have on disk what others wrote in a folder, and its name."""
+
+
+def files_at(location: str, options: Options | None = None) -> Files:
+    if is_object_store(location):
+        return ObjectFiles(location, options_of(location) if options is None else options)
+    return LocalFiles(location)
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Files of a directory."""
+
+    root: str
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}" if name else self.root
+
+    def read(self, name: str) -> bytes:
+        return Path(self._path(name)).read_bytes()
+
+    def size(self, name: str) -> int:
+        return os.stat(self._path(name)).st_size
+
+    def open(self, name: str) -> Any:
+        return self._path(name)
+
+    def names(self, folder: str = "") -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(folder)))
+        except FileNotFoundError:
+            return []
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        os.replace(self._temporary(name, data, durable=durable), self._path(name))
+        if durable:
+            _sync(os.path.dirname(self._path(name)))
+
+    def create(self, name: str, data: bytes) -> bool:
+        temporary = self._temporary(name, data)
+        try:
+            os.link(temporary, self._path(name))
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        _sync(os.path.dirname(self._path(name)))
+        return True
+
+    def _temporary(self, name: str, data: bytes, *, durable: bool = True) -> str:
+        temporary = f"{self._path(name)}.{uuid.uuid4().hex}"
+        Path(temporary).write_bytes(data)
+        if durable:
+            _sync(temporary)
+        return temporary
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Any]:
+        yield self._path(name)
+        _sync(self._path(name))
+        _sync(os.path.dirname(self._path(name)))
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def sync(self, *names: str) -> None:
+        for name in names:
+            _sync(self._path(name))
+
+    def sync_all(self, folder: str) -> None:
+        for name in self.names(folder):
+            with contextlib.suppress(FileNotFoundError):
+                _sync(f"{self._path(folder)}/{name}")
+        _sync(self._path(folder))
+        _sync(os.path.dirname(self._path(folder)))
+
+
+@dataclass(frozen=True)
+class ObjectFiles:
+    """Files of an object store. A request that was answered is on disk."""
+
+    location: str
+    options: Options = field(repr=False)
+
+    @property
+    def _store(self) -> Any:
+        return _store(self.location, tuple(sorted(self.options.items())))
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._store.get(name).bytes())
+
+    def size(self, name: str) -> int:
+        return int(self._store.head(name)["size"])
+
+    def open(self, name: str) -> Any:
+        return _Object(self._store, name, self.size(name))
+
+    def names(self, folder: str = "") -> list[str]:
+        found = self._store.list_with_delimiter(folder or None)
+        paths = [each["path"] for each in found["objects"]] + list(found["common_prefixes"])
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        self._store.put(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - behind an extra
+
+        try:
+            self._store.put(name, data, mode="create")
+        except AlreadyExistsError:
+            # Of a request whose answer was lost, the client hears that the file is there.
+            return self.read(name) == data
+        return True
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - behind an extra
+
+        written = pa.BufferOutputStream()
+        yield written
+        self._store.put(name, memoryview(written.getvalue()).tobytes())
+
+    def remove(self, name: str) -> None:
+        below = [each["path"] for each in self._store.list(f"{name}/").collect()]
+        self._store.delete([*below, name])
+
+    def sync(self, *names: str) -> None:
+        """Nothing to do."""
+
+    def sync_all(self, folder: str) -> None:
+        """Nothing to do."""
+
+    def check(self) -> None:
+        """Raise a StorageError that says what to do if the store can't be read."""
+        from obstore import exceptions  # noqa: PLC0415 - behind an extra
+
+        try:
+            self.names()
+        except (OSError, exceptions.BaseError) as error:
+            raise StorageError(f"{self.location} can't be used: {_told(str(error))}") from error
+
+    def clock_ahead_seconds(self, name: str) -> float:
+        """How far the clock of this machine is ahead of the store's, after writing a file."""
+        written = self._store.head(name)["last_modified"]
+        return float((datetime.datetime.now(datetime.UTC) - written).total_seconds())
+
+
+class _Object(io.RawIOBase):
+    """An object as a file to read, a request for each part. (That of `obstore` is none that
+    pyarrow knows: it has no `closed`.)"""
+
+    def __init__(self, store: Any, name: str, size: int) -> None:
+        super().__init__()
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        from_where = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = from_where + offset
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if end <= self._at:
+            return b""
+        found = bytes(self._store.get_range(self._name, start=self._at, end=end))
+        self._at = end
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _store(location: str, options: tuple[tuple[str, str], ...]) -> Any:
+    with extra("spark", f"a pipeline at {location}"):
+        import obstore.store  # noqa: PLC0415 - behind an extra
+    from_url: Any = obstore.store.from_url
+    return from_url(
+        location.replace("s3a://", "s3://", 1),
+        config=dict(options),
+        client_options={"allow_http": _is_plain(dict(options)) == "true"},
+        retry_config=_RETRIES,
+    )
+
+
+_REFUSED = (
+    "the store refused the credentials; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and"
+    " AWS_SESSION_TOKEN, and what they are allowed to do"
+)
+_UNREACHABLE = (
+    "the store can't be reached, or there are no credentials for it; check AWS_REGION,"
+    " AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
+_SKEWED = "the clocks of this machine and of the store are too far apart; set this one"
+#: What to do about an error in which this stands.
+_ADVICE = {
+    "NoSuchBucket": "there is no such bucket; create it first",
+    "NoSuchContainer": "there is no such container; create it first",
+    "RequestTimeTooSkewed": _SKEWED,
+    "InvalidAccessKeyId": _REFUSED,
+    "SignatureDoesNotMatch": _REFUSED,
+    "403 Forbidden": _REFUSED,
+    "401 Unauthorized": _REFUSED,
+    "onnect": _UNREACHABLE,
+    "timed out": _UNREACHABLE,
+    "credentials": _UNREACHABLE,
+}
+
+
+def _told(error: str) -> str:
+    """What happened, and what to do about it."""
+    what = next((advice for words, advice in _ADVICE.items() if words in error), None)
+    first = error.splitlines()[0][:300]
+    return first if what is None else f"{what} ({first})"
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

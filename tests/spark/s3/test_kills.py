@@ -1,0 +1,127 @@
+"""R83, R131: kill -9 of drivers on S3: nothing is lost, nothing is doubled, hashes stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from pillarbox.pipeline import Pipeline
+from pillarbox.spark.table import TableLog, create_table, is_table
+from tests.spark.pipeline.driver import words
+from tests.spark.pipeline.support import finish, maps
+from tests.spark.pipeline.test_kills import hashes
+from tests.spark.s3.driver import ROWS_PER_STEP, TOPOLOGIES
+from tests.spark.s3.server import Server, jars_or_skip
+
+KILLED = -signal.SIGKILL
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("number", "long"), ("text", "string"))
+    ],
+}
+ACTS = ("begun", "recovery", "attempt", "output")
+
+
+@pytest.fixture(autouse=True)
+def jars() -> None:
+    jars_or_skip()
+
+
+def start(server: Server, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.spark.s3.driver", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | server.variables)
+
+
+def run(server: Server, *arguments: str, timeout: float = 400) -> int:
+    with start(server, *arguments) as process:
+        try:
+            return process.wait(timeout)
+        finally:
+            process.kill()
+
+
+def send(pipeline: Pipeline, count: int, *, start: int = 0) -> None:
+    """Append words to the input, which the test creates if need be."""
+    where = pipeline.directory("words")
+    if not is_table(where):
+        create_table(where, json.dumps(SCHEMA), columns=["number", "text"])
+    found = [msgspec.to_builtins(each) for each in words(start + count)[start:]]
+    TableLog(where).append(found, {})
+
+
+def found(pipeline: Pipeline) -> Counter[Any]:
+    return Counter(row["number"] for _, row in TableLog(pipeline.directory("out")).rows())
+
+
+@pytest.mark.timeout(600)
+def test_R83_a_killed_driver_on_s3_goes_on_with_the_same_hashes(
+    s3_spark: Any, place: str, s3: Server
+) -> None:
+    """Killed when its first step is committed, before Spark has taken note of it."""
+    pipeline = TOPOLOGIES["aggregation"](place, "exactly-once")
+    send(pipeline, 20)
+    assert run(s3, "aggregation", place, "exactly-once", "output", "1") == KILLED
+    finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
+    assert found(pipeline) == Counter(range(20))
+    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_drivers_on_s3_are_killed_after_each_act(
+    topology: str, place: str, s3: Server
+) -> None:
+    pipeline = TOPOLOGIES[topology](place, "exactly-once")
+    send(pipeline, 40)
+    for number, act in enumerate(ACTS):
+        assert run(s3, topology, place, "exactly-once", act, str(1 + number % 2)) == KILLED
+    assert run(s3, topology, place, "exactly-once") == 0
+    assert found(pipeline) == Counter(range(40))
+    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_R83_soak_control_with_the_look_for_the_hash_off_a_step_is_doubled(
+    place: str, s3: Server
+) -> None:
+    pipeline = TOPOLOGIES["chain"](place, "at-least-once")
+    send(pipeline, 20)
+    assert run(s3, "chain", place, "at-least-once", "output", "1") == KILLED
+    assert run(s3, "chain", place, "at-least-once") == 0
+    assert found(pipeline) == Counter([*range(20), *range(10)])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_drivers_on_s3_are_killed_at_random(topology: str, place: str, s3: Server) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    pipeline = TOPOLOGIES[topology](place, "exactly-once")
+    count = 0
+    for _ in range(8):
+        send(pipeline, 30, start=count)
+        count += 30
+        process = start(s3, topology, place, "exactly-once")
+        try:
+            process.wait(chance.uniform(8, 40))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
+    assert found(pipeline) == Counter(range(count))
+    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())

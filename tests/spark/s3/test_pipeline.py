@@ -1,0 +1,109 @@
+"""R130, R131: a pipeline on S3 with nothing on a file system, seen by its reader and by others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import polars
+import pytest
+
+import pillarbox.spark as ps
+from pillarbox.cli import tables
+from pillarbox.pipeline import Pipeline, sinks
+from pillarbox.pipeline.inspection import inspect
+from pillarbox.pipeline.maintenance import maintain
+from pillarbox.pipeline.reset import reset
+from pillarbox.pipeline.running import is_held
+from pillarbox.pipeline.status import ends, read_status
+from pillarbox.spark.errors import StorageError
+from pillarbox.spark.object_store import check_session
+from pillarbox.spark.storage import delta_options, options_of
+from pillarbox.spark.table import TableLog
+from tests.spark.pipeline.driver import Word, words
+from tests.spark.pipeline.support import crash, finish
+from tests.spark.s3.server import Server
+
+
+def shop(place: str) -> Pipeline:
+    """A generator, a stateless stream and a sink into a table elsewhere."""
+    pipeline = Pipeline("shop", path=place)
+    for name in ("words", "even"):
+        pipeline.log(name, Word)
+
+    @pipeline.source(outputs="words")
+    def send() -> Iterator[list[Word]]:
+        if TableLog(pipeline.directory("words")).end_index == 0:
+            yield words(10)
+            yield words(20)[10:]
+
+    pipeline.stream(inputs="words", outputs="even", id="keep")(lambda w: w.where("number % 2 = 0"))
+    pipeline.sink(inputs="even", id="ship")(sinks.delta(f"{place}-shipped"))
+    return pipeline
+
+
+def numbers(rows: Any) -> list[int]:
+    return sorted(row["number"] for row in rows)
+
+
+def test_R131_a_pipeline_lives_on_s3_alone(s3_spark: Any, place: str, s3: Server) -> None:
+    pipeline = shop(place)
+    crash(pipeline, s3_spark, "output")
+    finish(pipeline, s3_spark, max_rows=10)
+    even = pipeline.directory("even")
+    assert even.startswith("s3a://")
+    # Each step is whole, and was done once: seen by Spark, by Polars, and without any of them.
+    assert numbers(r.asDict() for r in ps.read(s3_spark, even).collect()) == [*range(0, 20, 2)]
+    seen = polars.read_delta(even, storage_options=delta_options(options_of(even)))
+    assert sorted(seen["number"].to_list()) == [*range(0, 20, 2)]
+    assert numbers(row for _, row in TableLog(even).rows()) == [*range(0, 20, 2)]
+    shipped = polars.read_delta(f"{place}-shipped", storage_options=delta_options(options_of(even)))
+    assert sorted(shipped["number"].to_list()) == [*range(0, 20, 2)]
+    # What people look at.
+    assert {each.id: each.restart.action for each in inspect(pipeline)}["keep"] == "go on"
+    assert read_status(pipeline.places.status).processors["keep"].state == "done"
+    assert ends(pipeline.graph) == {"words": 20, "even": 10}
+    assert not is_held(pipeline.places)
+    assert {each.log for each in maintain(pipeline)} >= {"words", "even", "errors-keep"}
+    table = tables.table_of(even)
+    assert table is not None
+    assert tables.info_of(table)["end_index"] == 10
+    # A reset begins a new generation, which writes its records beside the old ones.
+    (made,) = reset(pipeline, ["keep"], "earliest")
+    assert made.generation == 1
+    finish(pipeline, s3_spark, only=["keep"])
+    assert TableLog(even).end_index == 20
+
+
+def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
+    s3_spark: Any, place: str
+) -> None:
+    pipeline = shop(place)
+    finish(pipeline, s3_spark, only=["send", "keep"])
+    even = pipeline.directory("even")
+    other = polars.DataFrame({"number": [99], "text": ["x"]}).with_columns(
+        polars.lit(None, polars.Int64).alias("_first"),
+        polars.lit(None, polars.Datetime("us", "UTC")).alias("_time"),
+    )
+    known = delta_options(options_of(even))
+    other.write_delta(even, mode="append", storage_options=known)
+    with pytest.raises(Exception, match="was added to the table by somebody else"):
+        finish(pipeline, s3_spark, only=["keep"], retries=0)
+
+
+def test_R131_rows_that_were_vacuumed_away_are_a_data_loss(s3_spark: Any, place: str) -> None:
+    pipeline = shop(place)
+    finish(pipeline, s3_spark, only=["send"])
+    table = TableLog(pipeline.directory("words"))
+    for file in table.files():
+        table.storage.remove(file.name)
+    with pytest.raises(Exception, match=r"keep.*failed"):
+        finish(pipeline, s3_spark, only=["keep"], retries=0)
+    assert TableLog(pipeline.directory("even")).end_index == 0
+
+
+def test_R131_a_session_without_jars_is_told_which(s3_spark: Any) -> None:
+    with pytest.raises(StorageError, match="it has no jars for such URLs"):
+        check_session(s3_spark, "gs://bucket/shop")
+    assert "hadoop-aws" in json.dumps(ps.object_store.S3_PACKAGES)
