@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, create_table
 from pillarbox.spark.table_compaction import FILES_MIN, compact
@@ -74,6 +75,24 @@ def test_R82_a_writer_beside_a_compaction_is_not_lost(table: TableLog) -> None:
     assert compact(stale, 20) == 20  # it looks again first
     add(table, 21)
     assert rows(table) == [(n, n) for n in range(22)]
+
+
+def test_R88_the_log_of_a_table_does_not_grow_with_its_commits(
+    table: TableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also seen by one who has not looked for so long that what came next is gone."""
+    monkeypatch.setattr(module, "_CHECKPOINT_COMMITS", 10)
+    monkeypatch.setattr(module, "_LOOKED_AT", (8, 16))
+    slow = TableLog(table.path)
+    for number in range(100):
+        add(table, number)
+    assert len(table.storage.names("_delta_log")) < 45
+    slow.refresh()
+    for seen in (slow, TableLog(table.path)):
+        assert [row["number"] for _, row in seen.rows()] == list(range(100))
+        assert seen.end_index == 100
+    add(slow, 100)
+    assert rows(table)[-1] == (100, 100)
 
 
 @pytest.mark.soak

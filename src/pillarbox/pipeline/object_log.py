@@ -74,8 +74,7 @@ class ObjectLog:
         return True
 
     def remove(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self.files.remove(_name(number))
+        self.files.remove_files(map(_name, numbers))
 
 
 class ObjectBacking(Closing):

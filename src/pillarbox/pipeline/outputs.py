@@ -16,7 +16,8 @@ from pillarbox.pipeline.graph import ERRORS
 from pillarbox.pipeline.product import Made, Product, union
 from pillarbox.spark.steps import Step
 from pillarbox.spark.storage import Files, spark_path
-from pillarbox.spark.table import NewFile, TableLog
+from pillarbox.spark.table import TableLog
+from pillarbox.spark.table_files import NewFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

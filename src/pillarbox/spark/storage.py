@@ -14,7 +14,7 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -120,6 +120,9 @@ class Files(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file or a folder, if it is there."""
 
+    def remove_files(self, names: Iterable[str]) -> None:
+        """Remove files, if they are there."""
+
     def sync(self, *names: str) -> None:
         """Have on disk what others wrote: files, and the folders that name them."""
 
@@ -191,8 +194,12 @@ class LocalFiles:
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
+            self.remove_files([name])
+
+    def remove_files(self, names: Iterable[str]) -> None:
+        for name in names:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                os.unlink(self._path(name))
 
     def sync(self, *names: str) -> None:
         for name in names:
@@ -255,6 +262,10 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         below = [each["path"] for each in self._store.list(f"{name}/").collect()]
         self._store.delete([*below, name])
+
+    def remove_files(self, names: Iterable[str]) -> None:
+        if found := list(names):
+            self._store.delete(found)
 
     def sync(self, *names: str) -> None:
         """Nothing to do."""

@@ -14,7 +14,6 @@ import time
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pillarbox.closing import Closing
@@ -22,7 +21,7 @@ from pillarbox.extras import extra
 from pillarbox.spark.errors import DivergedError, FencedError, SparkError
 from pillarbox.spark.steps import Step
 from pillarbox.spark.storage import Options, delta_options, files_at, options_of
-from pillarbox.spark.table_files import conformed
+from pillarbox.spark.table_files import DataFile, NewFile, conformed
 
 FIRST, TIME = "_first", "_time"
 INDEX = "_index"
@@ -37,30 +36,6 @@ _CHECKPOINT_COMMITS = 100
 LOG_HOURS = 6
 _LOOKED_AT = (8, 128, 2048)  # commits that are searched for a step, newest first
 _EPOCH_OF = "pillarbox.epoch:"
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A Parquet file in the directory of a table; its name is relative to that."""
-
-    name: str
-    size_bytes: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of the table, by its name there, and the indices of its rows."""
-
-    name: str
-    first: int
-    count: int
-    size_bytes: int
-    time: datetime.datetime
-
-    @property
-    def end(self) -> int:
-        return self.first + self.count
 
 
 def is_table(location: str, options: Options | None = None) -> bool:
@@ -313,8 +288,14 @@ class TableLog(Closing):
         self.refresh()
         if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
             self._table.create_checkpoint()
-            self._table.cleanup_metadata()
+            self._remove_log_before(version - _LOOKED_AT[-1])
         return True
+
+    def _remove_log_before(self, version: int) -> None:
+        """Remove entries that a checkpoint has: each look at the table lists what is there."""
+        names = self.storage.names(_LOG)
+        old = [x for x in names if x[:20].isdigit() and int(x[:20]) < version]
+        self.storage.remove_files(f"{_LOG}/{name}" for name in old)
 
     def _was_entered(self, version: int, mark: str) -> bool:
         """Whether a commit that seems to have failed is there: the answer may have been lost."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 
-from pillarbox.spark.table import DataFile, NewFile, TableLog
-from pillarbox.spark.table_files import conformed
+from pillarbox.spark.table import TableLog
+from pillarbox.spark.table_files import DataFile, NewFile, conformed
 
 SMALL_BYTES = 32 << 20
 LARGE_BYTES = 128 << 20

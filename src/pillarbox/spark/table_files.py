@@ -1,8 +1,34 @@
-"""The rows of a Parquet file as its table has them."""
+"""The Parquet files of a typed log, and their rows as the table has them."""
 
 from __future__ import annotations
 
+import datetime
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A Parquet file in the directory of a table; its name is relative to that."""
+
+    name: str
+    size_bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the table, by its name there, and the indices of its rows."""
+
+    name: str
+    first: int
+    count: int
+    size_bytes: int
+    time: datetime.datetime
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
 
 
 def conformed(rows: Any, schema: Any) -> Any:

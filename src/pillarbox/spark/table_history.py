@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.outline import Dense, Outline
 from pillarbox.spark.storage import Files, Options
-from pillarbox.spark.table import INDEX, TIME, DataFile, TableLog
+from pillarbox.spark.table import INDEX, TIME, TableLog
+from pillarbox.spark.table_files import DataFile
 
 _ROWS_AT_ONCE = 50_000
 

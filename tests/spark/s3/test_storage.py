@@ -21,8 +21,9 @@ from pillarbox.pipeline.status import StatusFile, first_status, read_status
 from pillarbox.spark.errors import FencedError, StorageError
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.storage import Files, ObjectFiles, files_at, location_of, options_of
-from pillarbox.spark.table import NewFile, TableLog, create_table
+from pillarbox.spark.table import TableLog, create_table
 from pillarbox.spark.table_compaction import compact
+from pillarbox.spark.table_files import NewFile
 from tests.spark.s3.lossy import lossy
 from tests.spark.s3.server import Server
 
