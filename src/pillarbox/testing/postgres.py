@@ -36,7 +36,7 @@ def programs() -> Path:
     """The directory with `initdb` and `postgres`."""
     found = shutil.which("initdb")
     if found is not None:
-        return Path(found).parent
+        return Path(found).resolve().parent
     homes = sorted(Path(_HOMES).glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     if not homes:
         raise FileNotFoundError("PostgreSQL is not installed; try: apt-get install postgresql")
@@ -68,12 +68,22 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def create(self) -> None:
-        self.data.mkdir()
+        """Make a new cluster."""
+        self._make_directory()
+        options = "--auth=trust", "--no-sync", "--encoding=UTF8"
+        self.run("initdb", "-D", str(self.data), "-U", "postgres", *options)
+
+    def copy(self, primary: PostgresServer, name: str) -> None:
+        """Make a standby of another server, known to it by this name."""
+        self._make_directory()
+        source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={name}"
+        self.run("pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream")
+
+    def _make_directory(self) -> None:
+        self.data.mkdir(mode=0o700)
         user = _user()
         if user is not None:
             os.chown(self.data, user.pw_uid, user.pw_gid)
-        options = "--auth=trust", "--no-sync", "--encoding=UTF8"
-        self.run("initdb", "-D", str(self.data), "-U", "postgres", *options)
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of the programs to its end."""
@@ -109,8 +119,9 @@ class PostgresServer:
     def kill(self) -> None:
         """SIGKILL to all of its processes: no farewell to anyone."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            for process in (self._process.pid, *_children(self._process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             self._process.wait()
             self._process = None
             with suppress(FileNotFoundError):
@@ -140,6 +151,15 @@ class PostgresServer:
         name = f"test_{secrets.token_hex(6)}"
         self.ask(f"CREATE DATABASE {name}")
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+
+def _children(parent: int) -> list[int]:
+    """The processes of a server beside its first; each leads a session of its own."""
+    try:
+        text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(word) for word in text.split()]
 
 
 def _as_user() -> dict[str, Any]:

@@ -91,15 +91,16 @@ $$;
 -- Of what was picked from the line, as many as there is room for. The one message of a group that
 -- stands in line brings the next ones of its group with it.
 CREATE OR REPLACE FUNCTION pillarbox.with_groups(queue_ integer, ids_ bigint[], room integer)
-RETURNS bigint[] LANGUAGE plpgsql AS $$
+RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   taken bigint[] := '{}';
   more bigint[];
   first pillarbox.messages;
 BEGIN
   FOR first IN
-    SELECT m.* FROM unnest(ids_) WITH ORDINALITY AS p (id, n)
-    JOIN pillarbox.messages m ON m.id = p.id ORDER BY p.n
+    SELECT m.* FROM pillarbox.messages m WHERE m.id = ANY (ids_)
+    ORDER BY array_position(ids_, m.id)
   LOOP
     EXIT WHEN cardinality(taken) >= room;
     taken := taken || first.id;
