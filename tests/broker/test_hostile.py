@@ -74,7 +74,8 @@ def _is_refused(answer: bytes) -> bool:
     if not answer:
         return True
     status = answer.split(b" ", 2)[1]
-    return status.startswith(b"4") and (b"__type" in answer or b"<Code>" in answer)
+    told = (b"__type", b"<Code>", b"<UnknownOperationException/>")
+    return status.startswith(b"4") and any(each in answer for each in told)
 
 
 FORM = b"POST / HTTP/1.1\r\nHost: localhost\r\n"

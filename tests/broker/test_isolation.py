@@ -66,11 +66,14 @@ class Crowd:
             self.clock.advance(0.000_01)
 
     def old_handles(self) -> list[str]:
-        """Handles of ten messages that went back into the line long ago: it has grown since."""
+        """Handles of ten messages that went back to the end of a long line."""
         self.fill(COUNT // 2)
+        self.lease(COUNT // 2, 1)
+        self.desk.send([b"a letter"] * 10)
         got = self.sqs.receive(self.queue, VisibilityTimeout=1)
         self.clock.advance(2)
-        self.fill(COUNT // 2)
+        while self.desk.counts()[0] < COUNT // 2 + 10:  # some come back at each look
+            pass
         return [message["ReceiptHandle"] for message in got]
 
     def do(self, what: Callable[[], Any]) -> Any:

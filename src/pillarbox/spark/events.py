@@ -6,6 +6,8 @@ an Arrow array. Only entries that have details (attributes, groups) are looked a
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -137,8 +139,13 @@ class Events:
     def _ids(self) -> Any:
         """What `MessageIds` makes of each key."""
         keys = self._keys()
-        numbers = pc.bit_wise_or(pc.fill_null(keys, 0), pa.scalar(VARIANT, pa.uint64())).to_numpy()
-        digits = numbers.astype(">u8").tobytes().hex().encode()
+        numbers = pc.bit_wise_or(pc.fill_null(keys, 0), pa.scalar(VARIANT, pa.uint64()))
+        start = numbers.offset
+        data = memoryview(numbers.buffers()[1])[8 * start : 8 * (start + len(numbers))]
+        big_endian = array("Q", bytes(data))
+        if sys.byteorder == "little":
+            big_endian.byteswap()
+        digits = big_endian.tobytes().hex().encode()
         ends = pa.array(range(0, len(digits) + 1, 16), pa.int32()).buffers()[1]
         text = pa.StringArray.from_buffers(len(keys), ends, pa.py_buffer(digits))
         store = pa.scalar(MessageIds(self._names.prefix or "").store_part)
