@@ -50,7 +50,7 @@ async def until_parked(box: AsyncInMemoryMailbox[str], count: int) -> None:
     """A task parks without waiting for anything else: turns of the loop are enough."""
     for _ in range(10):
         await asyncio.sleep(0)
-    assert len(box._desk.waiters) == count
+    assert len(box._session.waiters) == count
 
 
 def test_R9_an_async_mailbox_has_the_shape_of_the_protocol() -> None:

@@ -37,7 +37,7 @@ def test_R73_compaction_leaves_little_more_than_what_lives() -> None:
     store = box._store
     before = ids_of(store)
     store.compactor.compact()
-    live = sum(bytes_of(lease.record.body) for lease in box._desk.queue.leases)
+    live = sum(bytes_of(lease.record.body) for lease in box._session.queue.leases)
     assert store.log.size_bytes <= 1.3 * live + SEGMENT_BYTES
     assert ids_of(store) == before
 

@@ -64,7 +64,7 @@ def test_R31_restated_messages_that_are_done_are_looked_for_once(
     """What compaction wrote again, and was acknowledged since, is in no queue any more."""
     with DurableMailbox("orders", bytes, path=tmp_path, durability="os") as box:
         box.send_many([b"%d" % number for number in range(300)])
-        records = [record for record, _ in box._desk.look("ready", None)]
+        records = [record for record, _ in box._session.look("ready", None)]
         box._store.compactor._restate(records)
         while messages := box.receive(max_messages=100):
             box.acknowledge_many(messages)

@@ -39,7 +39,7 @@ def _work(box: DurableMailbox[bytes], clock: FakeClock, *, quickly: bool) -> lis
             if quickly:
                 message.acknowledge()
             else:
-                QueueSession.acknowledge(box._desk, (lease,))
+                QueueSession.acknowledge(box._session, (lease,))
         else:
             clock.advance(chance.choice((0.1, 2)))
     box._store.log.flush()

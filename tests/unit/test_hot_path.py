@@ -47,17 +47,17 @@ class Twins:
         self.waits = self.rng.random() < 0.5  # receivers are parked now and then
         self.seen: Counter[str] = Counter()
         if self.rng.random() < 0.5:  # an index of what is in flight must make no difference
-            self.slow._desk.queue.leases.find(0)
+            self.slow._session.queue.leases.find(0)
         self._count_general_receives()
 
     def _count_general_receives(self) -> None:
-        general = self.quick._desk.receive
+        general = self.quick._session.receive
 
         def receive(*arguments: Any) -> Any:
             self.seen["general"] += 1
             return general(*arguments)
 
-        self.quick._desk.receive = receive  # type: ignore[method-assign]
+        self.quick._session.receive = receive  # type: ignore[method-assign]
 
     def step(self) -> None:
         verbs = (self.send, self.receive, self.acknowledge, self.batch, self.other, self.jump)
@@ -65,9 +65,9 @@ class Twins:
         for ours, theirs in self.parked:
             assert ours.seen == theirs.seen, "who waits is given the same"
         assert self.quick.stats() == self.slow.stats()  # asked first: it settles what is due
-        assert view(self.quick._desk.queue) == view(self.slow._desk.queue)
-        assert self.quick._desk.queue.mask == self.slow._desk.queue.mask
-        assert self.quick._desk.queue.wake_at == self.slow._desk.queue.wake_at
+        assert view(self.quick._session.queue) == view(self.slow._session.queue)
+        assert self.quick._session.queue.mask == self.slow._session.queue.mask
+        assert self.quick._session.queue.wake_at == self.slow._session.queue.wake_at
 
     def send(self) -> None:
         options: Any = {}
@@ -132,7 +132,7 @@ class Twins:
         pair = Parked(count, timeout, gone=False), Parked(count, timeout, gone=False)
         self.parked.append(pair)
         for box, waiter in zip((self.quick, self.slow), pair, strict=True):
-            box._desk.enter(waiter)
+            box._session.enter(waiter)
 
     def jump(self) -> None:
         self.clock.advance(self.rng.choice((0.000_000_001, 0.5, 7, 31)))
@@ -153,7 +153,7 @@ def test_R50_the_quick_verbs_leave_the_queue_as_the_general_ones_do(seed: int) -
     twins = Twins(seed)
     for _ in range(STEPS):
         twins.step()
-    if twins.quick._desk.plain and not twins.special:
+    if twins.quick._session.plain and not twins.special:
         assert twins.seen["received"] - twins.seen["general"] > STEPS / 20
 
 
@@ -174,7 +174,7 @@ def test_R50_an_index_of_what_is_in_flight_ends_the_quick_way_and_nothing_else()
     box = InMemoryMailbox("jobs", str)
     box.send_many(["a", "b", "c"])
     first, second = box.receive(max_messages=2)
-    leases = box._desk.queue.leases
+    leases = box._session.queue.leases
 
     assert leases.find(first._delivery.record.key) is first._delivery
     (third,) = box.receive()
@@ -191,7 +191,7 @@ def test_R6_what_was_acknowledged_behind_a_held_message_is_forgotten() -> None:
         box.send("a")
         assert box.receive()[0].acknowledge()
 
-    (line,) = box._desk.queue.leases.lines.values()
+    (line,) = box._session.queue.leases.lines.values()
     assert len(line) < 100
     assert held.acknowledge()
     assert box.approximate_count() == 0

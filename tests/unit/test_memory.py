@@ -36,10 +36,10 @@ def test_R14_one_send_wakes_exactly_one_of_1000_parked_receivers(
     clock = WatchedClock()
     box = InMemoryMailbox("box", str, clock=clock)
     calls = [start(lambda: box.receive(wait_time_seconds=1_000)) for _ in range(1_000)]
-    clock.wait_until(lambda: len(box._desk.waiters) == 1_000)
+    clock.wait_until(lambda: len(box._session.waiters) == 1_000)
     box.send("for one")
     assert len(woken) == 1
-    assert len(box._desk.waiters) == 999
+    assert len(box._session.waiters) == 999
     box.close()
     bodies = [message.body for call in calls for message in call.result()]
     assert bodies == ["for one"]
@@ -125,13 +125,13 @@ def test_R14_an_interrupted_receive_that_was_given_nothing_is_gone() -> None:
 
 def test_R24_a_close_between_the_check_and_the_wait_is_not_missed() -> None:
     box = InMemoryMailbox("box", str)
-    real = box._desk.receive
+    real = box._session.receive
 
     def close_first(*arguments: Any) -> list[Lease]:
         box.close()
         return real(*arguments)
 
-    box._desk.receive = close_first  # type: ignore[method-assign]
+    box._session.receive = close_first  # type: ignore[method-assign]
     assert list(start(lambda: box.receive(wait_time_seconds=1_000)).result()) == []
     with pytest.raises(MailboxClosedError):
         box.receive()
@@ -206,9 +206,9 @@ def test_R15_a_handle_of_the_parent_is_nothing_to_a_forked_child() -> None:
     handle = message.receipt_handle
 
     def work() -> str:
-        return str(box._store.lease_of(box._desk.queue, handle))
+        return str(box._store.lease_of(box._session.queue, handle))
 
-    assert box._store.lease_of(box._desk.queue, handle) is message._delivery
+    assert box._store.lease_of(box._session.queue, handle) is message._delivery
     assert in_child(work) == "None"
 
 
@@ -352,17 +352,17 @@ def test_R15_only_the_exact_handle_is_accepted() -> None:
     (message,) = box.receive()
     handle = message.receipt_handle
     lease_of = box._store.lease_of
-    assert lease_of(box._desk.queue, handle) is message._delivery
+    assert lease_of(box._session.queue, handle) is message._delivery
     for at in range(len(handle)):
         for other in HANDLE_CHARACTERS:
             if other != handle[at]:
-                assert lease_of(box._desk.queue, handle[:at] + other + handle[at + 1 :]) is None
-            assert lease_of(box._desk.queue, handle[:at] + other + handle[at:]) is None
-        assert lease_of(box._desk.queue, handle[:at] + handle[at + 1 :]) is None
+                assert lease_of(box._session.queue, handle[:at] + other + handle[at + 1 :]) is None
+            assert lease_of(box._session.queue, handle[:at] + other + handle[at:]) is None
+        assert lease_of(box._session.queue, handle[:at] + handle[at + 1 :]) is None
     for nonsense in ("", ".", "....", handle + ".", handle * 2, handle[::-1], "é" * 50):
-        assert lease_of(box._desk.queue, nonsense) is None
+        assert lease_of(box._session.queue, nonsense) is None
     assert message.acknowledge()
-    assert lease_of(box._desk.queue, handle) is None
+    assert lease_of(box._session.queue, handle) is None
 
 
 def test_R15_a_handle_is_good_for_one_queue_of_one_store() -> None:
@@ -374,8 +374,8 @@ def test_R15_a_handle_is_good_for_one_queue_of_one_store() -> None:
     handle = message.receipt_handle
     for name in ("box", "box2", "b"):
         for spelling in (handle, f"fifo.{handle}", f".fifo.{handle}", f"fifo{handle}"):
-            assert store.lease_of(boxes[name]._desk.queue, spelling) is None
-    assert Store().lease_of(boxes["box.fifo"]._desk.queue, handle) is None
+            assert store.lease_of(boxes[name]._session.queue, spelling) is None
+    assert Store().lease_of(boxes["box.fifo"]._session.queue, handle) is None
 
 
 @pytest.mark.parametrize("spelling", ["{}", "+{}", " {}", "0{}", "{}_0", "{}\n", "-{}", "\u0663"])

@@ -47,7 +47,7 @@ class Office:
 
     def until_received_for_all(self) -> None:
         """Return once an asker is parked on the answers."""
-        self.clock.wait_until(lambda: len(self.replies._desk.waiters) > 0)
+        self.clock.wait_until(lambda: len(self.replies._session.waiters) > 0)
 
     def take(self, count: int) -> list[Message[str]]:
         """Requests that have come or will come."""
@@ -170,7 +170,7 @@ def test_R21_one_receives_for_all_and_each_has_its_own_time(office: Office) -> N
     office.clock.wait_until_waiting(1)
     others = {n: start(lambda n=n: office.client.ask(str(n), timeout=n)) for n in (3, 5)}  # type: ignore[misc]
     office.clock.wait_until_waiting(3)
-    assert len(office.replies._desk.waiters) == 1
+    assert len(office.replies._session.waiters) == 1
     office.clock.advance(1)
     with pytest.raises(TimeoutError):
         first.result()
@@ -262,7 +262,7 @@ def test_R21_what_was_kept_for_a_moment_goes_to_its_client_then() -> None:
     (request,) = office.take(1)
     office.until_received_for_all()
     other = start(lambda: office.replies.receive(wait_time_seconds=20))
-    office.clock.wait_until(lambda: len(office.replies._desk.waiters) == 2)
+    office.clock.wait_until(lambda: len(office.replies._session.waiters) == 2)
     office.clock.advance(0.004)
     (answer,) = other.result()
     assert (answer.in_reply_to, answer.delivery_count) == (other_id, 1)
@@ -316,16 +316,16 @@ def test_R21_an_answer_that_no_send_was_for_does_not_stay(shared: bool) -> None:
     (other,) = office.take(1)
     leader = start(lambda: office.client.ask("slow", timeout=5))
     office.until_received_for_all()
-    real = office.requests._desk.send
+    real = office.requests._session.send
 
     def send(*arguments: Any, **options: Any) -> Any:
-        office.requests._desk.send = real  # type: ignore[method-assign]
+        office.requests._session.send = real  # type: ignore[method-assign]
         other.reply("for another")  # received while this send is on its way
         while not office.client._matching._early:
             assert threading.active_count() > 1
         return real(*arguments, **options)
 
-    office.requests._desk.send = send  # type: ignore[method-assign]
+    office.requests._session.send = send  # type: ignore[method-assign]
     with pytest.raises(TimeoutError):
         office.client.ask("mine", timeout=0)
     assert office.client._matching._early == {}
@@ -348,14 +348,14 @@ def test_R21_a_reply_mailbox_that_is_closed_lets_nobody_hang(office: Office) -> 
 
 
 def test_R21_who_is_interrupted_lets_another_receive(office: Office) -> None:
-    real = office.replies._desk.receive
+    real = office.replies._session.receive
 
     def interrupted(*arguments: Any) -> Any:
-        office.replies._desk.receive = real  # type: ignore[method-assign]
+        office.replies._session.receive = real  # type: ignore[method-assign]
         office.clock.wait_until_waiting(1)  # the other one waits
         raise KeyboardInterrupt
 
-    office.replies._desk.receive = interrupted  # type: ignore[method-assign]
+    office.replies._session.receive = interrupted  # type: ignore[method-assign]
     first = start(lambda: office.client.ask("first", timeout=5))
 
     def ask_second() -> str:
@@ -375,7 +375,7 @@ def test_R21_an_answer_counts_though_it_can_t_be_acknowledged() -> None:
     store = Store()
     requests = InMemoryMailbox("requests", str, store=store)
     replies = FakeMailbox("replies", str, store=store)
-    real = replies._desk.receive
+    real = replies._session.receive
 
     def receive_and_break(*arguments: Any) -> Any:
         leases = real(*arguments)
@@ -384,7 +384,7 @@ def test_R21_an_answer_counts_though_it_can_t_be_acknowledged() -> None:
 
     call = start(lambda: RequestClient(requests, replies).ask("a", timeout=20))
     (request,) = requests.receive(wait_time_seconds=20)
-    replies._desk.receive = receive_and_break  # type: ignore[method-assign]
+    replies._session.receive = receive_and_break  # type: ignore[method-assign]
     request.reply("b")
     assert call.result() == "b"
 

@@ -360,7 +360,7 @@ def test_R103_a_shutdown_wakes_a_parked_loop_at_once(running: Running) -> None:
     responses = InMemoryMailbox("responses", MainLoopResult[Answer])
     loop: MainLoop[Question, Answer] = MainLoop(Echo(), requests, responses, wait_time_seconds=600)
     thread = running(loop)
-    eventually(lambda: requests._desk.waiters)
+    eventually(lambda: requests._session.waiters)
     began = time.monotonic()
     loop.shutdown()
     thread.join(20)

@@ -32,6 +32,7 @@ from pillarbox.broker.peek import PeekHandler
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import NATIVE
+from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import (
     InvalidParameterError,
@@ -47,13 +48,16 @@ from pillarbox.mailbox.broker.errors import (
     QueueNotFoundError,
     failed,
 )
-from pillarbox.mailbox.local import LocalMailbox
+from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.verbs import checked_ids
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
+
+_BYTES: Codec[bytes] = codec_for(bytes)
 
 
 class Native:
@@ -155,7 +159,7 @@ class Native:
             if isinstance(command, wire.Redrive):
                 return await self._redrive(command, name, principal)
             assert isinstance(command, wire.Delete)
-            steps = self._box(name).delete_steps(command.ids)
+            steps = self._verbs(name).delete_steps(checked_ids(command.ids))
             return wire.Done(await self._broker.in_slices(steps))
         except (MailboxError, SqsError) as error:
             return self._failed(error)
@@ -267,15 +271,15 @@ class Native:
         def allow(targets: Iterable[str]) -> None:
             self._broker.rights.check_move(principal, targets)
 
-        box, looked = self._box(name), 0
-        left = box.stats().ready - command.skip
+        verbs, looked = self._verbs(name), 0
+        verbs.check_target(command.to)
+        ids = None if command.ids is None else checked_ids(command.ids)
+        left = verbs.session.counts()[0] - command.skip
 
         def steps() -> Iterator[int]:
             nonlocal looked
             limit, skip = command.limit, command.skip
-            parts = box.redrive_steps(
-                command.ids, to=command.to, allow=allow, limit=limit, skip=skip
-            )
+            parts = verbs.redrive_steps(ids, command.to, allow=allow, limit=limit, skip=skip)
             for seen, moved in parts:
                 looked += seen
                 yield moved
@@ -285,9 +289,8 @@ class Native:
             return wire.Done(moved)
         return wire.Moved(moved, looked - moved, max(0, left - looked))
 
-    def _box(self, name: str) -> LocalMailbox[bytes]:
-        """A mailbox on the desk, for what is asked too seldom to be quick."""
-        return LocalMailbox(self._desk(name), bytes, open_reply=_nowhere)
+    def _verbs(self, name: str) -> LocalVerbs[bytes]:
+        return LocalVerbs(self._desk(name), _BYTES)
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
         if not command.create:
@@ -341,10 +344,6 @@ def _not_alone() -> wire.Result:
     raise InvalidParameterError(
         "commands", "a receive or a look at the history among others", "one of these alone"
     )
-
-
-def _nowhere(name: str) -> Any:
-    raise AssertionError("the broker answers nobody's messages")
 
 
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {

@@ -15,8 +15,8 @@ from pillarbox.bus.queues import BusQueues
 from pillarbox.clock import Clock
 from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.core import limits
-from pillarbox.mailbox.async_local import AsyncLocalMailbox
 from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.local import AsyncLocalMailbox
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.store import Store
 from pillarbox.worker.dispatcher import Dispatcher

@@ -22,7 +22,7 @@ from pillarbox.core.events import CameDue, Event, Removed
 from pillarbox.core.queue import NEVER, Queue
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.local_options import open_desk
+from pillarbox.mailbox.local_options import open_session
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.queue_session import QueueSession
@@ -71,7 +71,7 @@ class BusQueues:
                 "recipient", name, "1 to 76 letters, digits, hyphens or underscores"
             )
         if name not in self.recipients:
-            self._adopt(name, open_desk(self.store, name, {"dead_letters": self._dead_letters}))
+            self._adopt(name, open_session(self.store, name, {"dead_letters": self._dead_letters}))
 
     def unregister(self, name: str) -> int:
         """Delete a recipient with its messages; returns their number."""
@@ -92,12 +92,9 @@ class BusQueues:
         return found
 
     def _adopt(self, name: str, desk: QueueSession) -> None:
-        box: LocalMailbox[Letter] = LocalMailbox(desk, Letter, open_reply=self._no_reply)
+        box: LocalMailbox[Letter] = LocalMailbox(desk, Letter)
         desk.on_due = lambda events, now: self._on_due(name, events, now)
         self.recipients[name] = Recipient(desk, box)
-
-    def _no_reply(self, name: str) -> Any:
-        raise UnknownRecipientError(name, self.recipients)  # bus messages have no reply_to
 
     def send(
         self, to: str, sender: str, payload: Any, task_id: str | None, delay_ms: Any

@@ -204,10 +204,4 @@ class ReadOnlyMailbox(Closing):
         store = Store(WallClock())
         store.prefix = replica.names.prefix or store.prefix
         with LogReader(self._log, RealDisk()) as log:
-            return verb(
-                LocalMailbox(_ReplicaSession(store, queue, replica, log), bytes, open_reply=_refuse)
-            )
-
-
-def _refuse(name: str) -> Any:
-    raise MailboxError("a message from a read-only mailbox can't be answered")
+            return verb(LocalMailbox(_ReplicaSession(store, queue, replica, log), bytes))

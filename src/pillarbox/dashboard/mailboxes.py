@@ -78,15 +78,15 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
 
     def peek_at(self, state: State, count: int, skip: int) -> list[Message[Any]]:
         reach = FIND_MAX if state == "ready" else HEAP_MAX
-        found = self._desk.look(state, min(count, reach - skip), skip) if skip < reach else ()
-        return [self._seen(record, number, Message, self) for record, number in found]
+        found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
+        return [self._verbs.seen(record, number, self) for record, number in found]
 
     def found(self, key: int) -> Found | None:
-        known = self._desk.find(key)
+        known = self._session.find(key)
         if known is None:
             return None
         record, number, state = known
-        return Found(self._seen(record, number, Message, self), state)
+        return Found(self._verbs.seen(record, number, self), state)
 
 
 class BrokerMailboxes:
@@ -124,7 +124,7 @@ class BrokerMailboxes:
         return [] if known is None else self._follow(store, key, index_of(known[0].body))
 
     def _mailbox(self, name: str) -> _BrowsableMailbox:
-        return _BrowsableMailbox(self._store.desks[name], bytes, open_reply=self._no_reply)
+        return _BrowsableMailbox(self._store.desks[name], bytes)
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
         """The log entries about a message, from its body on."""
@@ -139,9 +139,6 @@ class BrokerMailboxes:
             if left <= 0:
                 break
         return steps
-
-    def _no_reply(self, name: str) -> Any:
-        raise NotImplementedError("a dashboard sends no replies")
 
 
 def _step(entry: journal.Entry, key: int) -> HistoryEntry:

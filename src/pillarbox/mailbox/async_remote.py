@@ -11,7 +11,7 @@ from pillarbox.mailbox.iteration import AsyncIteration
 from pillarbox.mailbox.message import AsyncMessage, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.remote import RemoteParts
-from pillarbox.mailbox.runner import AsyncConnection, Verb, run_async
+from pillarbox.mailbox.runner import AsyncConnection, Runnable, run_async
 from pillarbox.mailbox.verbs import Verbs
 
 T = TypeVar("T")
@@ -44,8 +44,7 @@ class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generi
             return self
         self._verbs.refuse_if_closed()
         if self._opening is None:  # once, however many ask
-            verb = run_async(self._verbs.open(), self._connection.do)
-            self._opening = asyncio.get_running_loop().create_task(verb)
+            self._opening = asyncio.get_running_loop().create_task(self._do(self._verbs.open()))
         opening = self._opening
         try:
             await asyncio.shield(opening)
@@ -97,24 +96,24 @@ class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generi
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
         """Delete these in one step; False for each whose delivery is over."""
-        return await self._run(self._verbs.acknowledge(self._verbs.deliveries(messages)))
+        return await self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     async def nack_many(
         self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
         """Give these back to be redelivered, now or later, in one step."""
-        chosen = self._verbs.deliveries(messages)
+        chosen = self._deliveries(messages)
         return await self._run(self._verbs.nack(chosen, visibility_timeout))
 
     async def extend_visibility_many(
         self, messages: Iterable[AsyncMessage[T]], timeout: float
     ) -> list[bool]:
         """Let all these leases end `timeout` seconds from now."""
-        return await self._run(self._verbs.extend(self._verbs.deliveries(messages), timeout))
+        return await self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
         """Give these back with no delivery counted (SQS counts it all the same)."""
-        return await self._run(self._verbs.release(self._verbs.deliveries(messages)))
+        return await self._run(self._verbs.release(self._deliveries(messages)))
 
     async def purge(self) -> int:
         """Delete everything (ready, scheduled, in flight); how many there were."""
@@ -155,10 +154,16 @@ class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generi
         if self._owns_connection:
             await self._connection.close()
 
-    async def _run(self, verb: Verb[R]) -> R:
+    async def _run(self, verb: Runnable[R]) -> R:
         if not self._opened:
             await self.open()
-        return await run_async(verb, self._connection.do)
+        return await self._do(verb)
+
+    async def _do(self, verb: Runnable[R]) -> R:
+        if not callable(verb):
+            return await run_async(verb, self._connection.do)
+        answer: R = await self._connection.do(verb)
+        return answer
 
     # What messages ask of the mailbox that delivered them.
 

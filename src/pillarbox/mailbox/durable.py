@@ -10,21 +10,29 @@ import asyncio
 import os
 from collections.abc import Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
-from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
+from pillarbox.codec import QUICK_ERRORS, codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, MailboxFullError
+from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
-from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.durable_store import DurableQueueSession, DurableStore
-from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
+from pillarbox.mailbox.durable_session import DurableQueueSession
+from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
+from pillarbox.mailbox.local_verbs import (
+    AsyncLocalConnection,
+    LocalConnection,
+    LocalVerbs,
+    OpenStore,
+)
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
-from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
+from pillarbox.mailbox.runner import Step
+from pillarbox.mailbox.verbs import Verbs
+from pillarbox.mutex import Mutex, reentrant_call
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,7 +63,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
     the default), safe from a killed process (`"os"`), or at once (`"memory"`).
     """
 
-    _store: DurableStore
+    _verbs: DurableVerbs[T]
 
     @overload
     def __init__(
@@ -71,67 +79,41 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        check_options(options, _OPTIONS)
-        limits.queue_name(name)
-        self._shared = _open(options)
-        try:
-            desk = open_desk(self._shared.store, name, options)
-            max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-            super().__init__(
-                desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
-            )
-            assert isinstance(desk, DurableQueueSession)
-            self._durable = desk
-        except BaseException:
-            self._shared.let_go()
-            raise
+        verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
+        self._start(verbs, LocalConnection(verbs.close_store))
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        desk = self._durable
-        if options or self._closed or desk.queue.settings.capacity is not None:
+        verbs = self._verbs
+        if options or verbs.closed or verbs.session.queue.settings.capacity is not None:
             return super().send(body, **options)
         try:
-            data = self._pack(body)
+            data = verbs.codec.quick_encode(body)
         except QUICK_ERRORS:
-            data = self._encode(body)
-        limits.body_bytes(data, self._max_body_bytes)
-        try:
-            key = desk.send_one(data)
-        except MailboxFullError:
-            (key,) = desk.send((data,))  # it waits for room that can be had
-        return self._store.ids.of(key)
+            data = verbs.codec.encode(body)
+        limits.body_bytes(data, verbs.max_body_bytes)
+        return verbs.send_one(data)
 
     def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
-        count, timeout, wait = 1, _VISIBILITY_NS, 0
-        if options or self._closed:
-            count, timeout, wait = self._receive_options(**options)
-        lease = self._durable.receive_one(timeout) if count == 1 else None
+        count, timeout, verbs = 1, _VISIBILITY_NS, self._verbs
+        if options or verbs.closed:
+            count, timeout, _ = verbs.receive_options(**options)
+        lease = verbs.session.receive_one(timeout) if count == 1 else None
         if lease is not None:
             record = lease.record
             plain = record.attributes is None
-            data: Any = self._store.body(record) if plain else self._bodies((record,))[0]
+            data: Any = verbs.store.body(record) if plain else verbs.bodies((record,))[0]
             try:
-                return [Message(self._unpack(data), lease.number, lease, self)]
+                return [Message(verbs.codec.quick_decode(data), lease.number, lease, self)]
             except QUICK_ERRORS:  # it does not decode, or was lost: see to that, and go on
-                self._open((lease,), Message, self)
-        return self._receive(count, timeout, wait)
+                verbs.messages((lease,), self)
+        return super().receive(**options)
 
-    def _acknowledge(self, lease: Lease) -> bool:
-        return self._durable.acknowledge_one(lease)
+    def _acknowledge(self, delivery: Lease) -> bool:
+        return self._verbs.session.acknowledge_one(delivery)
 
     if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
         send = update_wrapper(_quick_send, LocalMailbox.send)
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
-
-    def close(self) -> None:
-        """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
-        if not self.closed:
-            super().close()
-            now_or_soon(self._shared.let_go)
-
-    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
-        desk = self._store.desk_for_answer(limits.queue_name(name, "reply_to"))
-        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
@@ -155,109 +137,108 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
     @overload
     def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        check_options(options, _OPTIONS)
-        self._name = limits.queue_name(name)
-        self._codec: Codec[T] = codec_for(body_type)
-        self._options = options
-        self._opening: asyncio.Task[None] | None = None
-        self._closed = False
-
-    def __set_type__(self, alias: Any) -> None:
-        """`AsyncDurableMailbox[Order]("orders")`: the type in brackets is the body's type."""
-        (body_type,) = get_args(alias)
-        if not isinstance(body_type, TypeVar):
-            self._codec = codec_for(body_type)
-
-    __orig_class__ = property(fset=__set_type__)
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-        return self._name
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._closed
-
-    @property
-    def dead_letters(self) -> AsyncLocalMailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy; known once it is open."""
-        return super().dead_letters if self._is_open else None
-
-    @property
-    def _is_open(self) -> bool:
-        return hasattr(self, "_sync")
-
-    async def open(self) -> Self:
-        """Open the store, unless it is open in this process, and the queue in it."""
-        if self._is_open:
-            return self
-        if self._closed:
-            raise MailboxClosedError(
-                f"mailbox {self._name!r} was closed: open it again to send or receive"
-            )
-        if self._opening is None:  # once, however many ask
-            self._opening = asyncio.get_running_loop().create_task(self._open_in_thread())
-        opening = self._opening
-        try:
-            await asyncio.shield(opening)
-        finally:
-            if opening.done():
-                self._opening = None  # if it failed, the next one may have more luck
-        return self
-
-    async def _open_in_thread(self) -> None:
-        def make() -> DurableMailbox[T]:
-            return DurableMailbox(self._name, **self._options)
-
-        box = await asyncio.to_thread(make)
-        box._use(self._codec)
-        super().__init__(box)
+        self._verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
+        self._start(self._verbs, AsyncLocalConnection(self._verbs, self._verbs.close_store))
 
     async def close(self) -> None:
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
-        self._closed = True
         if self._opening is not None:
+            self._verbs.closed = True
             await asyncio.wait([self._opening])
-        if self._is_open:
-            await asyncio.to_thread(self._sync.close)
+        await super().close()
 
-    def __repr__(self) -> str:
-        return super().__repr__() if self._is_open else f"{type(self).__name__}({self._name!r})"
 
-    async def _opened(self) -> LocalMailbox[T]:
-        await self.open()
-        return self._here()
+class DurableVerbs(LocalVerbs[T]):
+    """The verbs of a queue on disk."""
+
+    store: DurableStore
+    session: DurableQueueSession
+
+    def __init__(self, name: str, body_type: Any, options: DurableOptions) -> None:
+        check_options(options, _OPTIONS)
+        limits.queue_name(name)
+        max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
+        Verbs.__init__(self, name, codec_for(body_type), max_body_bytes)
+        self._options = options
+        self._shared: _Shared | None = None
+
+    @property
+    def where(self) -> str:  # type: ignore[override]
+        return "" if self._shared is None else super().where
+
+    def open(self) -> Step[None]:
+        return OpenStore(self._open_store)
+
+    def _open_store(self) -> None:
+        shared = _open(self._options, self)
+        try:
+            self.use_session(open_session(shared.store, self.name, self._options))
+        except BaseException:
+            shared.let_go(self)
+            raise
+        self._shared = shared
+
+    def send_one(self, body: bytes) -> str:
+        """Send a message that is nothing but its body to a queue without a capacity; its id."""
+        session = self.session
+        try:
+            key = session.send_one(body)
+        except MailboxFullError:
+            (key,) = session.send((body,))  # it waits for room that can be had
+        return self.store.ids.of(key)
+
+    def _send(self, bodies: list[bytes], *options: Any) -> Step[list[str]]:
+        if any(options) or len(bodies) != 1 or self.session.queue.settings.capacity is not None:
+            return super()._send(bodies, *options)
+        return lambda: [self.send_one(bodies[0])]
+
+    def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
+        if len(deliveries) != 1:
+            return super().acknowledge(deliveries)
+        return lambda: [self.session.acknowledge_one(deliveries[0])]
+
+    def dead_letters(self) -> Self | None:
+        return None if self._shared is None else super().dead_letters()
+
+    def wake(self) -> None:
+        if self._shared is not None:
+            super().wake()
+
+    def close_store(self) -> None:
+        if self._shared is not None:
+            self._shared.let_go(self)
 
 
 class _Shared:
-    """A store that is open in this process, and by how many mailboxes."""
+    """A store that is open in this process, and who uses it."""
 
     def __init__(self, place: str, store: DurableStore) -> None:
         self.place = place
         self.store = store
-        self.users = 0
+        self.users: set[object] = set()
 
-    def let_go(self, users: int = 1) -> None:
+    def let_go(self, user: object) -> None:
+        """The last one that lets go of a store closes it."""
         if self.store.busy_here:
             raise reentrant_call()
         with _lock:
-            self.users -= users
-            if self.users == 0:
-                del _open_stores[self.place]
-                self.store.close()
+            if user in self.users:
+                self.users.remove(user)
+                if not self.users:
+                    del _open_stores[self.place]
+                    self.store.close()
 
     def close(self) -> None:
         """Close the store under all its mailboxes."""
-        self.let_go(self.users)
+        for user in list(self.users):
+            self.let_go(user)
 
 
 _lock = Mutex()
 _open_stores: dict[str, _Shared] = {}
 
 
-def _open(options: DurableOptions) -> _Shared:
+def _open(options: DurableOptions, user: object) -> _Shared:
     path = options.get("path", "./data")
     disk = options.get("disk")
     if disk is None and not options.get("create", True) and not os.path.isdir(path):
@@ -281,5 +262,5 @@ def _open(options: DurableOptions) -> _Shared:
             raise InvalidParameterError(
                 "durability", durability, f"{shared.store.log.durability!r}, as {path} is open"
             )
-        shared.users += 1
+        shared.users.add(user)
         return shared

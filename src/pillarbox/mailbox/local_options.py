@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.core.queue import Extra, Redelivery, Settings
-from pillarbox.mailbox.answers import REPLY_TO
+from pillarbox.core.queue import Redelivery, Settings
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store, no_queue
@@ -48,36 +47,16 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
         limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
 
 
-def open_desk(store: Store, name: str, options: Mapping[str, Any]) -> QueueSession:
-    """The desk of a queue; these settings are for a new one, the dead letters for any."""
+def open_session(store: Store, name: str, options: Mapping[str, Any]) -> QueueSession:
+    """The session of a queue; these settings are for a new one, the dead letters for any."""
     if not options.get("create", True) and name not in store.desks:
         raise no_queue(name)
     fair, capacity = options.get("fair", False), options.get("capacity")
     redelivery = options.get("redelivery", "original" if fair else "tail")
-    desk = store.desk(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
+    session = store.desk(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
     policy: DeadLetterPolicy | None = options.get("dead_letters")
     if policy is not None:
         store.set_dead_letters(
-            desk, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries
+            session, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries
         )
-    return desk
-
-
-def new_extra(group: str | None, deduplication_id: str | None) -> Callable[[], Extra]:
-    """What a message of this group, and with this deduplication id, has beside its body."""
-    if group is not None:
-        limits.token("group", group)
-    if deduplication_id is not None:
-        limits.token("deduplication_id", deduplication_id)
-    return lambda: Extra(group=group, deduplication=deduplication_id)
-
-
-def checked_attributes(
-    attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int, most: int
-) -> dict[str, str]:
-    """What travels beside a body of this size: the attributes, and where to answer."""
-    checked = limits.user_attributes(attributes)
-    if reply_to is not None:
-        checked[REPLY_TO] = limits.text("reply_to", reply_to)
-    limits.message_bytes("attributes" if attributes else "reply_to", body_bytes, checked, most)
-    return checked
+    return session

@@ -7,15 +7,15 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
-from pillarbox.codec import QUICK_ERRORS
+from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.events import Leased
 from pillarbox.core.finish import finish
 from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
-from pillarbox.mailbox.async_local import AsyncLocalMailbox
-from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.local_options import LocalOptions, check_options, open_desk
+from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
+from pillarbox.mailbox.local_verbs import AsyncLocalConnection, LocalConnection, LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import LOW_BITS, VARIANT
 from pillarbox.mailbox.protocol import (
@@ -24,7 +24,9 @@ from pillarbox.mailbox.protocol import (
     SendOptions,
     SpecialForm,
 )
+from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.verbs import Verbs
 
 T = TypeVar("T")
 
@@ -74,6 +76,16 @@ def _settle(message: Delivered[Any], strict: bool) -> bool:
     return message._strictly(answer, "acknowledge") if strict else answer
 
 
+class MemoryVerbs(LocalVerbs[T]):
+    """The verbs of a queue in memory."""
+
+    def session_for_answer(self, name: str) -> QueueSession | None:
+        """A name in this store, or `memory:name` for the shared one."""
+        scheme, colon, rest = name.partition(":")
+        store = shared_store if colon and scheme == "memory" else self.store
+        return store.desk_for_answer(rest if colon else name)
+
+
 class MemoryMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
     """A message from memory: the quick way to acknowledge it."""
 
@@ -85,7 +97,7 @@ class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
         """The work is done: delete the message."""
-        self._mailbox._here()
+        self._mailbox._connection._moved()
         return _acknowledge(self, strict=strict)
 
 
@@ -121,19 +133,26 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     ) -> None:
         check_options(options, _OPTIONS)
         store = options.get("store") or Store(options.get("clock"))
-        desk = open_desk(store, name, options)
+        session = open_session(store, name, options)
         max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-        super().__init__(
-            desk, body_type, open_reply=self._open_by_name, max_body_bytes=max_body_bytes
-        )
-        self._equip()
+        verbs: LocalVerbs[T] = MemoryVerbs(session, codec_for(body_type), max_body_bytes)
+        self._share(verbs, LocalConnection())
 
-    def _equip(self) -> None:
-        """What the quick verbs need, in one tuple each: that is quicker than as attributes."""
-        desk, store, queue = self._desk, self._store, self._desk.queue
+    def _share(self, verbs: Verbs[T, Any], connection: Any) -> None:
+        super()._share(verbs, connection)
+        self._mailbox: Any = self  # of the messages that it receives
+        self._use(verbs.codec)
+
+    def _use(self, codec: Codec[T]) -> None:
+        """Keep what the quick verbs need in one tuple each: that is quicker than as attributes."""
+        verbs = self._verbs
+        verbs.use(codec)
+        self._pack, self._unpack = codec.quick_encode, codec.quick_decode
+        self._max_body_bytes = verbs.max_body_bytes
+        session, store, queue = verbs.session, verbs.store, verbs.session.queue
         token, give, clock = store.lock.token, store.lock.give, store.clock.now
         lane, lines = queue.lanes[0], queue.leases.lines
-        self._tools = token, give, clock, queue, desk, store, lane, lines
+        self._tools = token, give, clock, queue, session, store, lane, lines
         self._settling = token, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for plain messages, in one frame a
@@ -144,13 +163,13 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     # raise after any call: what was begun then is finished.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        token, give, clock, queue, desk, store, lane, _ = self._tools
-        if options or not desk.plain:
-            return super().send(body, **options)
+        token, give, clock, queue, session, store, lane, _ = self._tools
+        if options or not session.plain:
+            return self._run(self._verbs.send((body,), **options))[0]
         try:
             data = self._pack(body)
         except QUICK_ERRORS:
-            data = self._encode(body)
+            data = self._verbs.codec.encode(body)
         if len(data) > self._max_body_bytes:
             limits.body_bytes(data, self._max_body_bytes)
         try:
@@ -161,15 +180,15 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         try:
             now = clock()
             if now >= queue.wake_at:
-                desk.settle(now)
+                session.settle(now)
             key = now >> 1  # `Store.new_keys` for one
             if key <= store.last_key:
                 key = store.last_key + 1
             store.last_key = key
             lane.tail.append(Record(key, data))
             queue.mask |= 1
-            if desk.waiters:
-                desk.serve(now)
+            if session.waiters:
+                session.serve(now)
         except BaseException:
             if lane:
                 queue.mask |= 1
@@ -180,11 +199,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         return store.ids[key >> LOW_BITS] + hex(key | VARIANT)[6:]  # `Store.message_id`
 
     def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        token, give, clock, queue, desk, store, lane, _ = self._tools
-        if options or not desk.plain:
+        token, give, clock, queue, session, store, lane, _ = self._tools
+        if options or not session.plain:
             return super().send_many(bodies, **options)
         bodies = list(bodies)
-        data = self._packed(bodies)
+        data = self._verbs.encoded(bodies)
         try:
             del token[0]
         except IndexError:
@@ -193,13 +212,13 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         try:
             now = clock()
             if now >= queue.wake_at:
-                desk.settle(now)
+                session.settle(now)
             keys = store.new_keys(now, len(data))
             lane.extend(map(Record, keys, data))
             if lane:
                 queue.mask |= 1
-            if desk.waiters:
-                desk.serve(now)
+            if session.waiters:
+                session.serve(now)
         except BaseException:
             if lane:
                 queue.mask |= 1
@@ -218,20 +237,19 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             if len(options) == 1 and seconds.__class__ is int and 0 <= seconds <= _WAIT_MAX:
                 wait = seconds * limits.SECOND_NS
             else:
-                count, timeout, wait = self._receive_options(**options)
-        token, give, clock, queue, desk, _, lane, lines = self._tools
-        if count == 1 and desk.plain:
+                count, timeout, wait = self._verbs.receive_options(**options)
+        token, give, clock, queue, session, _, lane, lines = self._tools
+        if count == 1 and session.plain:
             try:
                 del token[0]
             except IndexError:
-                self._refuse_if_closed()
                 return self._receive(1, timeout, wait)
             held = token
             lease = None
             try:
                 now = clock()
                 if now >= queue.wake_at:
-                    desk.settle(now)
+                    session.settle(now)
                 mask, line = queue.mask, lines.get(timeout)
                 if mask and line is not None and not queue.groups:
                     if mask != 1:
@@ -266,26 +284,30 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                             self._unpack(
                                 record.body  # type: ignore[arg-type]
                                 if record.attributes is None  # type: ignore[possibly-undefined]
-                                else self._bodies((record,))[0]
+                                else self._verbs.bodies((record,))[0]
                             ),
                             number,  # type: ignore[possibly-undefined]
                             lease,
-                            self._face,
+                            self._mailbox,
                         )
                     ]
                 except QUICK_ERRORS:
-                    self._open([lease], self._kind, self._face)
-        self._refuse_if_closed()
+                    self._verbs.messages([lease], self._mailbox)
         return self._receive(count, timeout, wait)
 
+    def _receive(self, count: int, timeout: int, wait: int) -> list[Message[T]]:
+        """The general way to receive."""
+        self._verbs.refuse_if_closed()
+        return self._verbs._receive(self._mailbox, count, timeout, wait)()
+
     def _quick_acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        leases = self._leases(messages)
+        leases = self._deliveries(messages)
         token, give, clock, queue, lines, _ = self._settling
         done = 0
         try:
             del token[0]
         except IndexError:
-            return self._desk.acknowledge(leases)
+            return self._session.acknowledge(leases)
         held = token
         try:
             now = clock()
@@ -303,8 +325,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         finally:
             del held
             give(None)
-        answers = [True] * done
-        return answers if done == len(leases) else answers + self._desk.acknowledge(leases[done:])
+        rest = leases[done:]
+        return [True] * done + (self._session.acknowledge(rest) if rest else [])
 
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
@@ -317,16 +339,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         receive = update_wrapper(_quick_receive, LocalMailbox.receive)
         acknowledge_many = update_wrapper(_quick_acknowledge_many, LocalMailbox.acknowledge_many)
 
-    def _open_by_name(self, name: str) -> LocalMailbox[Any] | None:
-        """Where a reply goes: a name in this store, or `memory:name` for the shared one."""
-        scheme, colon, rest = name.partition(":")
-        store = shared_store if colon and scheme == "memory" else self._store
-        desk = store.desk_for_answer(rest if colon else name)
-        return None if desk is None else LocalMailbox(desk, open_reply=self._open_by_name)
-
 
 class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
     """`InMemoryMailbox` for asyncio: the same arguments, and verbs to await."""
+
+    _kind = AsyncMemoryMessage
 
     @overload
     def __init__(
@@ -343,17 +360,24 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
         box: InMemoryMailbox[T] = InMemoryMailbox(name, body_type, **options)
-        super().__init__(box)
-        box._kind, box._face = AsyncMemoryMessage, self
-        self._settling = box._settling
+        self._share(box._verbs, AsyncLocalConnection(box._verbs))
+
+    def _share(self, verbs: Verbs[T, Any], connection: Any) -> None:
+        super()._share(verbs, connection)
+        box: InMemoryMailbox[T] = object.__new__(InMemoryMailbox)  # has the quick verbs
+        box._share(verbs, LocalConnection())
+        box._kind, box._mailbox = self._kind, self
+        self._sync, self._settling = box, box._settling
 
     async def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        return self._here().send(body, **options)
+        self._connection._moved()
+        return self._sync.send(body, **options)
 
     async def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
         wait = options.pop("wait_time_seconds", 0)
         limits.seconds("wait_time_seconds", wait, _WAIT_MAX)
-        messages: Any = self._here().receive(**options)  # of the kind that was set above
+        self._connection._moved()
+        messages: Any = self._sync.receive(**options)  # of the kind that was set above
         if messages or not wait:
             return messages  # type: ignore[no-any-return]
         options["wait_time_seconds"] = wait
@@ -363,11 +387,12 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
         send = update_wrapper(_quick_send, AsyncLocalMailbox.send)
         receive = update_wrapper(_quick_receive, AsyncLocalMailbox.receive)
 
-    def __set_type__(self, alias: Any) -> None:
-        """`AsyncInMemoryMailbox[Order]("orders")`: the type in brackets is the body's type."""
-        self._sync.__set_type__(alias)
+    def _use(self, codec: Codec[T]) -> None:
+        self._sync._use(codec)
 
-    __orig_class__ = property(fset=__set_type__)
+    async def close(self) -> None:
+        """Wake every parked receive; nothing can be sent or received through it any more."""
+        self._sync.close()
 
 
 shared_store = Store()  # what `memory:` URLs of this process name

@@ -11,11 +11,12 @@ from typing import Any, Generic, Self, TypeVar, get_args
 
 from pillarbox import notebook
 from pillarbox.closing import Closing
-from pillarbox.codec import codec_for
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.iteration import Iteration
 from pillarbox.mailbox.message import Details, Message, Undecodable
 from pillarbox.mailbox.protocol import State, Stats
-from pillarbox.mailbox.runner import Connection, Verb, run_sync
+from pillarbox.mailbox.runner import Connection, Runnable, run_sync
 from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import now_or_soon
 
@@ -35,7 +36,10 @@ class RemoteParts(Generic[T]):
         """`RedisMailbox[Order]("orders")`: the type in brackets is the body's type."""
         (body_type,) = get_args(alias)
         if not isinstance(body_type, TypeVar):
-            self._verbs.use(codec_for(body_type))
+            self._use(codec_for(body_type))
+
+    def _use(self, codec: Codec[T]) -> None:
+        self._verbs.use(codec)
 
     # `typing` notes the alias on each object made through it, as this attribute.
     __orig_class__ = property(fset=__set_type__)
@@ -69,6 +73,23 @@ class RemoteParts(Generic[T]):
     def __repr__(self) -> str:
         where = f", {self._verbs.where}" if self._verbs.where else ""
         return f"{type(self).__name__}({self.name!r}{where})"
+
+    def _deliveries(self, messages: Iterable[Any]) -> list[Any]:
+        """What was delivered as these messages; raises if one is not of this queue."""
+        chosen = list(messages)
+        try:
+            deliveries = [message._delivery for message in chosen if message._mailbox is self]
+            if len(deliveries) == len(chosen):
+                return deliveries
+        except AttributeError:  # something is no message: find out which
+            pass
+        for message in chosen:
+            verbs = getattr(getattr(message, "_mailbox", None), "_verbs", None)
+            if verbs is None or verbs.identity != self._verbs.identity:
+                raise InvalidParameterError(
+                    "messages", message, f"messages received from mailbox {self.name!r}"
+                )
+        return [message._delivery for message in chosen]
 
     # What messages ask of the mailbox that delivered them.
 
@@ -140,21 +161,21 @@ class RemoteMailbox(RemoteParts[T], Iteration[T], Closing, Generic[T]):
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
         """Delete these in one step; False for each whose delivery is over."""
-        return self._run(self._verbs.acknowledge(self._verbs.deliveries(messages)))
+        return self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     def nack_many(
         self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
         """Give these back to be redelivered, now or later, in one step."""
-        return self._run(self._verbs.nack(self._verbs.deliveries(messages), visibility_timeout))
+        return self._run(self._verbs.nack(self._deliveries(messages), visibility_timeout))
 
     def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
         """Let all these leases end `timeout` seconds from now."""
-        return self._run(self._verbs.extend(self._verbs.deliveries(messages), timeout))
+        return self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
         """Give these back with no delivery counted (SQS counts it all the same)."""
-        return self._run(self._verbs.release(self._verbs.deliveries(messages)))
+        return self._run(self._verbs.release(self._deliveries(messages)))
 
     def purge(self) -> int:
         """Delete everything (ready, scheduled, in flight); how many there were."""
@@ -190,8 +211,9 @@ class RemoteMailbox(RemoteParts[T], Iteration[T], Closing, Generic[T]):
 
     def close(self) -> None:
         """Wake every parked receive; nothing can be sent or received through it any more."""
-        self._verbs.closed = True
-        now_or_soon(self._hang_up)
+        if not self._verbs.closed:
+            self._verbs.closed = True
+            now_or_soon(self._hang_up)
 
     def _hang_up(self) -> None:
         self._connection.wake(self._verbs)
@@ -200,8 +222,8 @@ class RemoteMailbox(RemoteParts[T], Iteration[T], Closing, Generic[T]):
 
     _repr_html_ = notebook.of_mailbox
 
-    def _run(self, verb: Verb[R]) -> R:
-        return run_sync(verb, self._connection.do)
+    def _run(self, verb: Runnable[R]) -> R:
+        return verb() if callable(verb) else run_sync(verb, self._connection.do)
 
     # What messages ask of the mailbox that delivered them.
 

@@ -17,6 +17,8 @@ from pillarbox.core.errors import InvalidParameterError, MailboxError
 R = TypeVar("R")
 
 Verb = Generator[Any, Any, R]
+Step = Callable[[], R]  # a verb of a queue in this process: there is no I/O to ask for
+Runnable = Verb[R] | Step[R]
 
 
 class Interrupted(Exception):

@@ -17,9 +17,9 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import REPLY_TO, reads_json
-from pillarbox.mailbox.message import Delivered, Details, Undecodable
+from pillarbox.mailbox.message import Details, Undecodable
 from pillarbox.mailbox.protocol import STATES, State, Stats
-from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.runner import Runnable
 
 T = TypeVar("T")
 D = TypeVar("D")  # a delivery, as the backend knows it
@@ -53,13 +53,13 @@ class Verbs(ABC, Generic[T, D]):
     def send(
         self,
         bodies: Sequence[T],
-        delay_seconds: float,
-        priority: int,
-        attributes: Mapping[str, str] | None,
-        reply_to: str | None,
-        group: str | None,
+        delay_seconds: float = 0,
+        priority: int = 0,
+        attributes: Mapping[str, str] | None = None,
+        reply_to: str | None = None,
+        group: str | None = None,
         deduplication_id: str | None = None,
-    ) -> Verb[list[str]]:
+    ) -> Runnable[list[str]]:
         self.refuse_if_closed()
         data = self.encoded(bodies)
         noted = None
@@ -79,71 +79,64 @@ class Verbs(ABC, Generic[T, D]):
         max_messages: int,
         visibility_timeout: float,
         wait_time_seconds: float,
-    ) -> Verb[list[Any]]:
+    ) -> Runnable[list[Any]]:
+        options = self.receive_options(max_messages, visibility_timeout, wait_time_seconds)
+        return self._receive(mailbox, *options)
+
+    def receive_options(
+        self,
+        max_messages: int = 1,
+        visibility_timeout: float = limits.VISIBILITY_SECONDS_DEFAULT,
+        wait_time_seconds: float = 0,
+    ) -> tuple[int, int, int]:
+        """How many, for how long, and how long to wait, in nanoseconds."""
         self.refuse_if_closed()
-        return self._receive(
-            mailbox,
+        return (
             limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX),
             self._lease("visibility_timeout", visibility_timeout),
             limits.seconds("wait_time_seconds", wait_time_seconds, self.wait_seconds_max),
         )
 
-    def nack(self, deliveries: Sequence[D], visibility_timeout: float) -> Verb[list[bool]]:
+    def nack(self, deliveries: Sequence[D], visibility_timeout: float) -> Runnable[list[bool]]:
         return self._nack(deliveries, self._lease("visibility_timeout", visibility_timeout))
 
-    def extend(self, deliveries: Sequence[D], timeout: float) -> Verb[list[bool]]:
+    def extend(self, deliveries: Sequence[D], timeout: float) -> Runnable[list[bool]]:
         return self._extend(deliveries, self._lease("timeout", timeout))
 
-    def reject(self, deliveries: Sequence[D], reason: str) -> Verb[list[bool]]:
+    def reject(self, deliveries: Sequence[D], reason: str) -> Runnable[list[bool]]:
         return self._reject(deliveries, limits.text("reason", reason))
 
-    def purge(self) -> Verb[int]:
+    def purge(self) -> Runnable[int]:
         self.refuse_if_closed()
         return self._purge()
 
-    def peek(self, mailbox: Any, max_messages: int, state: State) -> Verb[list[Any]]:
+    def peek(self, mailbox: Any, max_messages: int, state: State) -> Runnable[list[Any]]:
         count = limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX)
         limits.one_of("state", state, STATES)
         return self._peek(mailbox, count, state)
 
-    def delete(self, ids: Iterable[str]) -> Verb[int]:
+    def delete(self, ids: Iterable[str]) -> Runnable[int]:
         self.refuse_if_closed()
-        return self._delete(_checked_ids(ids))
+        return self._delete(checked_ids(ids))
 
     def redrive(
         self, mailbox: Any, ids: Iterable[str] | None, where: Where | None, to: str | None
-    ) -> Verb[int]:
+    ) -> Runnable[int]:
         self.refuse_if_closed()
+        self.check_target(to)
+        return self._redrive(mailbox, None if ids is None else checked_ids(ids), where, to)
+
+    def check_target(self, to: str | None) -> None:
+        """Raise if a redrive can't move messages to this queue."""
         if to is not None and self.queue_named(to, "to") == self.name:
             raise InvalidParameterError("to", to, "the name of another mailbox")
-        return self._redrive(mailbox, None if ids is None else _checked_ids(ids), where, to)
 
-    def reply(self, to: str | None, in_reply_to: str, body: Any) -> Verb[str]:
+    def reply(self, to: str | None, in_reply_to: str, body: Any) -> Runnable[str]:
         if to is None:
             raise InvalidParameterError(
                 "reply_to", to, "named by the sender of the message that is replied to"
             )
         return self._reply(to, in_reply_to, body)
-
-    def deliveries(self, messages: Iterable[Any]) -> list[D]:
-        """What was delivered as these messages; raises if one is not of this queue."""
-        chosen: list[D] = []
-        ours: object = None
-        for message in messages:
-            if not isinstance(message, Delivered) or message._mailbox is not ours:
-                ours = self._if_ours(message)
-            chosen.append(message._delivery)
-        return chosen
-
-    def _if_ours(self, message: Any) -> object:
-        """The mailbox that delivered this message."""
-        mailbox = getattr(message, "_mailbox", None)
-        verbs = getattr(mailbox, "_verbs", None)
-        if type(verbs) is not type(self) or verbs.identity != self.identity:
-            raise InvalidParameterError(
-                "messages", message, f"messages received from mailbox {self.name!r}"
-            )
-        return mailbox
 
     # -- what a backend does -------------------------------------------------------------------
 
@@ -153,7 +146,7 @@ class Verbs(ABC, Generic[T, D]):
         return self.name
 
     @abstractmethod
-    def open(self) -> Verb[None]:
+    def open(self) -> Runnable[None]:
         """Find or create the queue, and learn what holds for it."""
 
     @abstractmethod
@@ -169,39 +162,41 @@ class Verbs(ABC, Generic[T, D]):
         attributes: dict[str, str] | None,
         group: str | None,
         deduplication_id: str | None,
-    ) -> Verb[list[str]]: ...
+    ) -> Runnable[list[str]]: ...
     @abstractmethod
-    def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]: ...
+    def _receive(
+        self, mailbox: Any, count: int, timeout: int, wait: int
+    ) -> Runnable[list[Any]]: ...
     @abstractmethod
-    def acknowledge(self, deliveries: Sequence[D]) -> Verb[list[bool]]: ...
+    def acknowledge(self, deliveries: Sequence[D]) -> Runnable[list[bool]]: ...
     @abstractmethod
-    def _nack(self, deliveries: Sequence[D], delay: int) -> Verb[list[bool]]: ...
+    def _nack(self, deliveries: Sequence[D], delay: int) -> Runnable[list[bool]]: ...
     @abstractmethod
-    def _extend(self, deliveries: Sequence[D], timeout: int) -> Verb[list[bool]]: ...
+    def _extend(self, deliveries: Sequence[D], timeout: int) -> Runnable[list[bool]]: ...
     @abstractmethod
-    def release(self, deliveries: Sequence[D]) -> Verb[list[bool]]: ...
+    def release(self, deliveries: Sequence[D]) -> Runnable[list[bool]]: ...
     @abstractmethod
-    def _reject(self, deliveries: Sequence[D], reason: str) -> Verb[list[bool]]: ...
+    def _reject(self, deliveries: Sequence[D], reason: str) -> Runnable[list[bool]]: ...
     @abstractmethod
-    def _purge(self) -> Verb[int]: ...
+    def _purge(self) -> Runnable[int]: ...
     @abstractmethod
-    def stats(self) -> Verb[Stats]: ...
+    def stats(self) -> Runnable[Stats]: ...
     @abstractmethod
-    def _peek(self, mailbox: Any, count: int, state: State) -> Verb[list[Any]]: ...
+    def _peek(self, mailbox: Any, count: int, state: State) -> Runnable[list[Any]]: ...
     @abstractmethod
-    def _delete(self, ids: list[str]) -> Verb[int]: ...
+    def _delete(self, ids: list[str]) -> Runnable[int]: ...
     @abstractmethod
     def _redrive(
         self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
-    ) -> Verb[int]: ...
+    ) -> Runnable[int]: ...
     @abstractmethod
-    def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]: ...
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Runnable[str]: ...
     @abstractmethod
-    def keep_for_answers(self) -> Verb[None]:
+    def keep_for_answers(self) -> Runnable[None]:
         """A client is alive and waits for answers in this queue."""
 
     @abstractmethod
-    def delete_queue(self) -> Verb[None]:
+    def delete_queue(self) -> Runnable[None]:
         """Delete the queue: its client has closed."""
 
     @abstractmethod
@@ -222,7 +217,7 @@ class Verbs(ABC, Generic[T, D]):
             data = list(map(self.codec.quick_encode, bodies))
         except QUICK_ERRORS:
             data = list(map(self.codec.encode, bodies))
-        if max(map(len, data), default=0) > self.max_body_bytes:
+        if sum(map(len, data)) > self.max_body_bytes:  # then one of them may be too long
             limits.body_bytes(max(data, key=len), self.max_body_bytes)
         return data
 
@@ -283,7 +278,8 @@ def user_attributes(noted: Mapping[str, str] | None) -> Mapping[str, str]:
     return MappingProxyType({name: v for name, v in noted.items() if not name.startswith(ours)})
 
 
-def _checked_ids(ids: Iterable[str]) -> list[str]:
+def checked_ids(ids: Iterable[str]) -> list[str]:
+    """Message ids as a user gave them, each once."""
     if isinstance(ids, str):
         raise InvalidParameterError("ids", ids, "several message ids, not one str")
     return list(dict.fromkeys(limits.text("ids", each, 0) for each in ids))

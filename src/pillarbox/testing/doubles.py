@@ -31,12 +31,12 @@ class NullMailbox(InMemoryMailbox[T], Generic[T]):
 
     def send(self, body: T, **options: Any) -> str:
         message_id = super().send(body, **options)
-        self._desk.purge()
+        self._session.purge()
         return message_id
 
     def send_many(self, bodies: Iterable[T], **options: Any) -> list[str]:
         ids = super().send_many(bodies, **options)
-        self._desk.purge()
+        self._session.purge()
         return ids
 
     def receive(
@@ -46,7 +46,7 @@ class NullMailbox(InMemoryMailbox[T], Generic[T]):
         visibility_timeout: float = 30,
         wait_time_seconds: float = 0,
     ) -> Sequence[Message[T]]:
-        self._receive_options(max_messages, visibility_timeout, wait_time_seconds)
+        self._verbs.receive_options(max_messages, visibility_timeout, wait_time_seconds)
         return []
 
 
@@ -108,7 +108,7 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
 
     def expire(self, message: Message[T]) -> None:
         """The lease of this message has run out: its handle is stale, and it is ready again."""
-        self._desk.extend(self._leases([message]), 0)
+        self._session.extend(self._deliveries([message]), 0)
 
     def break_connection(self, why: str = "connection refused") -> None:
         """From now on every verb raises `MailboxConnectionError`."""
@@ -120,7 +120,7 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
 
     def inject(self, data: bytes, *, delay_seconds: float = 0, priority: int = 0) -> str:
         """Put in a message with these very bytes as its body, decodable or not."""
-        (key,) = self._desk.send((data,), priority, round(delay_seconds * SECOND_NS))
+        (key,) = self._session.send((data,), priority, round(delay_seconds * SECOND_NS))
         return self._store.message_id(key)
 
     def __getattribute__(self, name: str) -> Any:

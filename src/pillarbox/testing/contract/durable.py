@@ -31,11 +31,13 @@ class DurableBackend(MemoryBackend):
         where = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
         self._where = dict(where)
         self._keeper = DurableMailbox("keeper", str, **where)
-        self.store: DurableStore = self._keeper._store
+        self.store: DurableStore = self._keeper._verbs.store
 
     def close(self) -> None:
         super().close()
-        self._keeper._shared.close()
+        shared = self._keeper._verbs._shared
+        assert shared is not None, "it is open"
+        shared.close()
         shutil.rmtree(self.path)
 
 

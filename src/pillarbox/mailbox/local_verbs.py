@@ -1,0 +1,395 @@
+"""The verbs of a mailbox whose queue lives in this process, and who runs them.
+
+A verb is a callable that does all of it: there is no server to ask. A thread calls it; on an event
+loop what it wrote is awaited, and so is a receive that has to wait. A body is encoded before the
+store's lock is taken, and decoded after it was given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from datetime import datetime
+from functools import partial
+from itertools import islice, repeat
+from typing import Any, Self, TypeVar
+
+from pillarbox.codec import QUICK_ERRORS, Codec
+from pillarbox.core import limits
+from pillarbox.core.errors import SerializationError
+from pillarbox.core.queue import Extra, Lease, Record
+from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, answer, dropped, quoted
+from pillarbox.mailbox.message import (
+    DeadLetter,
+    Details,
+    FailedDelivery,
+    Undecodable,
+    as_datetime,
+)
+from pillarbox.mailbox.protocol import State, Stats
+from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.queue_steps import SLICE
+from pillarbox.mailbox.runner import AsyncConnection, Connection, Step
+from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.verbs import Verbs, Where, no_target, user_attributes
+from pillarbox.mailbox.waiters import TaskWaiter
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Receive:
+    """A receive, which may have to wait for a message."""
+
+    __slots__ = ("asked",)
+
+    def __init__(
+        self, verbs: LocalVerbs[Any], mailbox: Any, count: int, timeout: int, wait: int
+    ) -> None:
+        self.asked = verbs, mailbox, count, timeout, wait
+
+    def __call__(self) -> list[Any]:
+        verbs, mailbox, count, timeout, wait = self.asked
+        clock = verbs.store.clock
+        until = clock.now() + wait if wait else 0
+        while True:
+            leases = verbs.session.receive(verbs, count, timeout, wait)
+            messages = verbs.messages(leases, mailbox)
+            if messages or not leases:
+                return messages
+            wait = max(0, until - clock.now()) if wait else 0
+
+    async def in_task(self) -> list[Any]:
+        """Receive without blocking the event loop."""
+        verbs, mailbox, count, timeout, wait = self.asked
+        clock = verbs.store.clock
+        until = clock.now() + wait
+        while True:
+            leases = verbs.session.receive(verbs, count, timeout, 0)
+            if not leases and until > clock.now():
+                leases = await _wait(verbs.session, TaskWaiter(verbs, count, timeout), until)
+            messages = verbs.messages(leases, mailbox)
+            if messages or not leases:
+                return messages
+
+
+async def _wait(session: QueueSession, waiter: TaskWaiter, until: int) -> list[Lease]:
+    session.enter(waiter)
+    loop = asyncio.get_running_loop()
+    cancel_alarm = session.store.clock.call_at(until, waiter.finish, loop)
+    try:
+        await waiter.done
+        return session.leave(waiter)
+    except BaseException:  # cancelled: nobody will see what it was given
+        session.give_up(waiter)
+        raise
+    finally:
+        cancel_alarm()
+
+
+class OpenStore(partial[None]):
+    """Opens a store on disk. An event loop has a thread do it, for it takes a while."""
+
+
+class LocalConnection(Connection):
+    """Runs verbs in the thread that asks for them."""
+
+    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
+        self._on_close = on_close
+
+    def do(self, request: Step[R]) -> R:
+        return request()
+
+    def wake(self, verbs: LocalVerbs[Any]) -> None:
+        verbs.wake()
+
+    def close(self) -> None:
+        if self._on_close is not None:
+            self._on_close()
+
+
+class AsyncLocalConnection(AsyncConnection):
+    """Runs verbs on an event loop, which goes on while the disk confirms."""
+
+    def __init__(self, verbs: LocalVerbs[Any], on_close: Callable[[], None] | None = None) -> None:
+        self._verbs = verbs
+        self._on_close = on_close
+
+    async def do(self, request: Any) -> Any:
+        self._moved()
+        if isinstance(request, Receive):
+            return await request.in_task()
+        if isinstance(request, OpenStore):
+            return await asyncio.to_thread(request)
+        store = self._verbs.session.store
+        return await store.confirmed(request) if store.waits else request()
+
+    async def wake(self, verbs: LocalVerbs[Any]) -> None:
+        verbs.wake()
+
+    async def close(self) -> None:
+        if self._on_close is not None:
+            await asyncio.to_thread(self._on_close)
+
+
+class LocalVerbs(Verbs[T, Lease]):
+    """The verbs of a queue of this process."""
+
+    session: QueueSession
+    store: Store
+
+    def __init__(
+        self,
+        session: QueueSession,
+        codec: Codec[T],
+        max_body_bytes: int = limits.BODY_BYTES_MAX,
+    ) -> None:
+        super().__init__(session.queue.name, codec, max_body_bytes)
+        self.use_session(session)
+
+    def use_session(self, session: QueueSession) -> None:
+        self.session = session
+        self.store = session.store
+
+    @property
+    def where(self) -> str:  # type: ignore[override]
+        """How many messages there are: the server is this process."""
+        return f"{sum(self.session.counts()[:3]):,} messages"
+
+    @property
+    def identity(self) -> object:
+        return self.session
+
+    def open(self) -> Step[None]:
+        return lambda: None
+
+    def wake(self) -> None:
+        """End every receive that waits through this mailbox."""
+        self.session.wake_all(self)
+
+    def dead_letters(self) -> Self | None:
+        dead = self.session.dead
+        if dead is None:
+            return None
+        other = copy(self)
+        other.name, other.closed = dead.queue.name, False
+        other.use_session(dead)
+        return other
+
+    def _send(
+        self,
+        bodies: list[bytes],
+        delay: int,
+        priority: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> Step[list[str]]:
+        extra: Callable[[], Extra] | None = None
+        if group is not None or deduplication_id is not None:
+            extra = partial(Extra, group=group, deduplication=deduplication_id)
+        store, session = self.store, self.session
+        return lambda: store.message_ids(session.send(bodies, priority, delay, attributes, extra))
+
+    def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Step[list[Any]]:
+        return Receive(self, mailbox, count, timeout, wait)
+
+    def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
+        return partial(self.session.acknowledge, deliveries)
+
+    def _nack(self, deliveries: Sequence[Lease], delay: int) -> Step[list[bool]]:
+        return partial(self.session.nack, deliveries, delay)
+
+    def _extend(self, deliveries: Sequence[Lease], timeout: int) -> Step[list[bool]]:
+        return partial(self.session.extend, deliveries, timeout)
+
+    def release(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
+        return partial(self.session.release, deliveries)
+
+    def _reject(self, deliveries: Sequence[Lease], reason: str) -> Step[list[bool]]:
+        return partial(self.session.reject, deliveries, reason)
+
+    def _purge(self) -> Step[int]:
+        return partial(self.session.purge)
+
+    def stats(self) -> Step[Stats]:
+        return self._stats
+
+    def _stats(self) -> Stats:
+        ready, scheduled, in_flight, dead, age = self.session.counts()
+        seconds = None if age is None else age / limits.SECOND_NS
+        return Stats(ready, scheduled, in_flight, dead, seconds)
+
+    def _peek(self, mailbox: Any, count: int, state: State) -> Step[list[Any]]:
+        return lambda: [self.seen(*found, mailbox) for found in self.session.look(state, count)]
+
+    def _delete(self, ids: list[str]) -> Step[int]:
+        return partial(self.store.confirmed_once, lambda: sum(self.delete_steps(ids)))
+
+    def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
+        """`delete`, a few messages at a time: how many each step deleted."""
+        keys = self._keys(ids)
+        while some := list(islice(keys, SLICE)):
+            yield self.session.remove(some)
+
+    def _redrive(
+        self, mailbox: Any, ids: list[str] | None, where: Where | None, to: str | None
+    ) -> Step[int]:
+        def chosen(record: Record, deliveries: int) -> bool:
+            return where is None or where(self.seen(record, deliveries, mailbox))
+
+        steps = self.redrive_steps(ids, to, chosen=chosen)
+        return partial(self.store.confirmed_once, lambda: sum(moved for _, moved in steps))
+
+    def redrive_steps(
+        self,
+        ids: Iterable[str] | None,
+        to: str | None,
+        *,
+        chosen: Callable[[Record, int], bool] = lambda record, deliveries: True,
+        allow: Callable[[Iterable[str]], None] = lambda targets: None,
+        limit: int | None = None,
+        skip: int = 0,
+    ) -> Iterator[tuple[int, int]]:
+        """`redrive`, a few messages at a time: how many each step looked at, and how many it moved.
+
+        Without `ids`: those that are ready when it begins, not what comes later; with a `limit`
+        no more than so many of them, after the first `skip`. `allow` raises if messages may not
+        go to one of these queues; then nothing of its step has moved.
+        """
+        if to is not None and to not in self.store.desks:
+            raise no_target(to)
+        keys = None if ids is None else self._keys(ids)
+        left = self.session.counts()[0] - skip if keys is None else 0
+        left = left if limit is None else min(left, limit)
+        while True:
+            if keys is not None:
+                seen = self.session.pick(list(islice(keys, SLICE)))
+            else:
+                seen = self.session.look("ready", min(SLICE, left), skip) if left > 0 else []
+            if not seen:
+                return
+            moves = self._targets((record for record, n in seen if chosen(record, n)), to)
+            allow(moves)
+            moved = sum(
+                self.session.redrive(some, self.store.desk(target))
+                for target, some in moves.items()
+            )
+            left -= len(seen)
+            skip += len(seen) - moved
+            yield len(seen), moved
+
+    def _targets(self, records: Iterable[Record], to: str | None) -> dict[str, list[int]]:
+        """The keys of these messages by the queue that each goes to; without one it stays."""
+        moves: dict[str, list[int]] = {}
+        for record in records:
+            death = record.extra.death if record.extra is not None else None
+            target = to if to is not None or death is None else death.source
+            if target is not None and target in self.store.desks:
+                moves.setdefault(target, []).append(record.key)
+        return moves
+
+    def _reply(self, to: str, in_reply_to: str, body: Any) -> Step[str]:
+        return partial(self._answer, to, in_reply_to, body)
+
+    def _answer(self, to: str, in_reply_to: str, body: Any) -> str:
+        session = self.session_for_answer(to)
+        if session is None:
+            return dropped(to, in_reply_to)
+        data, noted = answer(in_reply_to, body)
+        limits.body_bytes(data, limits.BODY_BYTES_MAX)
+        (key,) = session.send((data,), attributes=noted)
+        return session.store.message_id(key)
+
+    def session_for_answer(self, name: str) -> QueueSession | None:
+        """Where an answer goes; None if its client has closed."""
+        return self.store.desk_for_answer(limits.queue_name(name, "reply_to"))
+
+    def keep_for_answers(self) -> Step[None]:
+        return partial(self.store.keep_reply_queue, self.name)
+
+    def delete_queue(self) -> Step[None]:
+        return partial(self.store.drop_reply_queue, self.name)
+
+    # -- from leases to messages ---------------------------------------------------------------
+
+    def messages(self, leases: Sequence[Lease], mailbox: Any) -> list[Any]:
+        """The messages of these leases; those that don't decode are logged and dead-lettered."""
+        bodies: list[Any] = self.bodies([lease.record for lease in leases])
+        numbers = [lease.number for lease in leases]
+        kind, decode = mailbox._kind, self.codec.quick_decode
+        try:
+            return list(map(kind, map(decode, bodies), numbers, leases, repeat(mailbox)))
+        except QUICK_ERRORS:  # some body does not decode: one by one, then
+            messages = []
+        for lease, data in zip(leases, bodies, strict=True):
+            try:
+                messages.append(kind(self._decoded(data), lease.number, lease, mailbox))
+            except SerializationError as error:
+                dead_lettered = self.session.dead is not None
+                self.log_undecodable(self.message_id(lease), error, dead_lettered)
+                if dead_lettered:
+                    self.session.reject((lease,), f"undecodable: {error}")
+        return messages
+
+    def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
+        """The bodies of these messages, None for one that was lost; as this mailbox reads them."""
+        bodies = self.session.bodies(records)
+        if self.reads_json:
+            for at, record in enumerate(records):
+                body = bodies[at]
+                if record.attributes and body is not None:
+                    bodies[at] = quoted(body, record.attributes)
+        return bodies
+
+    def _decoded(self, data: bytes | None) -> T:
+        if data is None:
+            raise SerializationError("the body was lost to damage of the disk")
+        return self.codec.decode(data)
+
+    def seen(self, record: Record, deliveries: int, mailbox: Any) -> Any:
+        """A message that is looked at, not held: its receipt has ended before it began."""
+        (data,) = self.bodies([record])
+        try:
+            body: T | Undecodable = self._decoded(data)
+        except SerializationError as error:
+            body = Undecodable(data or b"", str(error))
+        lease = Lease(record, deliveries, 0, 0, 0, record.extra)
+        return mailbox._kind(body, deliveries, lease, mailbox)
+
+    def message_id(self, delivery: Lease) -> str:
+        return self.store.message_id(delivery.record.key)
+
+    def receipt_handle(self, delivery: Lease) -> str:
+        return self.store.handle(self.session.queue, delivery) if delivery.leased_at else ""
+
+    def details(self, delivery: Lease) -> Details:
+        record, extra = delivery.record, delivery.extra
+        noted = record.attributes
+        return Details(
+            enqueued_at=self._time(record.key << 1),
+            attributes=user_attributes(noted),
+            priority=record.priority,
+            group=extra.group if extra is not None else None,
+            reply_to=noted.get(REPLY_TO) if noted else None,
+            in_reply_to=noted.get(IN_REPLY_TO) if noted else None,
+            dead_letter=self._dead_letter(extra) if extra is not None else None,
+        )
+
+    def _dead_letter(self, extra: Extra) -> DeadLetter | None:
+        if extra.death is None:
+            return None
+        history = (
+            FailedDelivery(self._time(a.leased_at), self._time(a.ended_at), a.outcome)
+            for a in extra.attempts
+        )
+        died_at = self._time(extra.death.died_at)
+        return DeadLetter(extra.death.source, extra.death.reason, died_at, tuple(history))
+
+    def _time(self, nanoseconds: int) -> datetime:
+        return as_datetime(nanoseconds + self.store.clock.epoch_ns)
+
+    def _keys(self, ids: Iterable[str]) -> Iterator[int]:
+        """The keys of these messages; what is no id of this store is nobody's."""
+        return (key for key in map(self.store.key_of, ids) if key is not None)
