@@ -62,7 +62,8 @@ def test_R36_a_cluster_is_asked_master_by_master() -> None:
     cluster = shared_cluster()
     boxes = [open_box(name=new_name("listed"), url=f"{cluster.url}/-") for _ in range(12)]
     try:
-        assert len({box._connection._address(box._verbs.queue.keys.slot) for box in boxes}) == 3
+        servers = boxes[0]._connection._servers
+        assert len({servers.address(box._verbs.queue.keys.slot) for box in boxes}) == 3
         urls = [f"{cluster.url}/{box.name}" for box in boxes]
         assert set(urls) <= set(list_queues(cluster.url))
         delete_queue(urls[0])

@@ -190,3 +190,30 @@ def test_R9_opening_a_store_that_fails_may_be_tried_again(tmp_path: Path) -> Non
         await box.close()
 
     asyncio.run(main())
+
+
+Verb = Callable[[AsyncDurableMailbox[str]], Coroutine[Any, Any, Any]]
+VERBS: dict[str, Verb] = {
+    "send": lambda box: box.send("tea"),
+    "send with a priority": lambda box: box.send("tea", priority=1),
+    "send_many": lambda box: box.send_many(["tea"]),
+    "receive": lambda box: box.receive(),
+    "acknowledge_many": lambda box: box.acknowledge_many([]),
+    "nack_many": lambda box: box.nack_many([]),
+    "purge": lambda box: box.purge(),
+    "stats": lambda box: box.stats(),
+    "peek": lambda box: box.peek(),
+    "delete": lambda box: box.delete([]),
+    "redrive": lambda box: box.redrive(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_R9_whichever_verb_comes_first_opens_the_mailbox(verb: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncDurableMailbox("others", str, path=tmp_path):
+            box = AsyncDurableMailbox("orders", str, path=tmp_path)
+            await VERBS[verb](box)
+            await box.close()
+
+    asyncio.run(main())

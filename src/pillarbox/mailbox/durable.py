@@ -21,13 +21,9 @@ from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection, OpenStore
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
-from pillarbox.mailbox.local_verbs import (
-    AsyncLocalConnection,
-    LocalConnection,
-    LocalVerbs,
-    OpenStore,
-)
+from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mailbox.runner import Step
@@ -187,10 +183,10 @@ class DurableVerbs(LocalVerbs[T]):
             (key,) = session.send((body,))  # it waits for room that can be had
         return self.store.ids.of(key)
 
-    def _send(self, bodies: list[bytes], *options: Any) -> Step[list[str]]:
+    def _send_now(self, bodies: list[bytes], *options: Any) -> list[str]:
         if any(options) or len(bodies) != 1 or self.session.queue.settings.capacity is not None:
-            return super()._send(bodies, *options)
-        return lambda: [self.send_one(bodies[0])]
+            return super()._send_now(bodies, *options)
+        return [self.send_one(bodies[0])]
 
     def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
         if len(deliveries) != 1:

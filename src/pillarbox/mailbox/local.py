@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
-from pillarbox.mailbox.local_verbs import AsyncLocalConnection, LocalConnection, LocalVerbs
+from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
+from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.remote import RemoteMailbox
 from pillarbox.mailbox.store import Store

@@ -1,13 +1,11 @@
-"""The verbs of a mailbox whose queue lives in this process, and who runs them.
+"""The verbs of a mailbox whose queue lives in this process.
 
-A verb is a callable that does all of it: there is no server to ask. A thread calls it; on an event
-loop what it wrote is awaited, and so is a receive that has to wait. A body is encoded before the
-store's lock is taken, and decoded after it was given back.
+A verb is a callable that does all of it: there is no server to ask (see `local_connection`). A
+body is encoded before the store's lock is taken, and decoded after it was given back.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
@@ -20,6 +18,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
 from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, answer, dropped, quoted
+from pillarbox.mailbox.local_connection import Receive
 from pillarbox.mailbox.message import (
     DeadLetter,
     Details,
@@ -30,107 +29,12 @@ from pillarbox.mailbox.message import (
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
-from pillarbox.mailbox.runner import AsyncConnection, Connection, Step
+from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Verbs, Where, no_target, user_attributes
-from pillarbox.mailbox.waiters import TaskWaiter
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Receive:
-    """A receive, which may have to wait for a message."""
-
-    __slots__ = ("asked",)
-
-    def __init__(
-        self, verbs: LocalVerbs[Any], mailbox: Any, count: int, timeout: int, wait: int
-    ) -> None:
-        self.asked = verbs, mailbox, count, timeout, wait
-
-    def __call__(self) -> list[Any]:
-        verbs, mailbox, count, timeout, wait = self.asked
-        clock = verbs.store.clock
-        until = clock.now() + wait if wait else 0
-        while True:
-            leases = verbs.session.receive(verbs, count, timeout, wait)
-            messages = verbs.messages(leases, mailbox)
-            if messages or not leases:
-                return messages
-            wait = max(0, until - clock.now()) if wait else 0
-
-    async def in_task(self) -> list[Any]:
-        """Receive without blocking the event loop."""
-        verbs, mailbox, count, timeout, wait = self.asked
-        clock = verbs.store.clock
-        until = clock.now() + wait
-        while True:
-            leases = verbs.session.receive(verbs, count, timeout, 0)
-            if not leases and until > clock.now():
-                leases = await _wait(verbs.session, TaskWaiter(verbs, count, timeout), until)
-            messages = verbs.messages(leases, mailbox)
-            if messages or not leases:
-                return messages
-
-
-async def _wait(session: QueueSession, waiter: TaskWaiter, until: int) -> list[Lease]:
-    session.enter(waiter)
-    loop = asyncio.get_running_loop()
-    cancel_alarm = session.store.clock.call_at(until, waiter.finish, loop)
-    try:
-        await waiter.done
-        return session.leave(waiter)
-    except BaseException:  # cancelled: nobody will see what it was given
-        session.give_up(waiter)
-        raise
-    finally:
-        cancel_alarm()
-
-
-class OpenStore(partial[None]):
-    """Opens a store on disk. An event loop has a thread do it, for it takes a while."""
-
-
-class LocalConnection(Connection):
-    """Runs verbs in the thread that asks for them."""
-
-    def __init__(self, on_close: Callable[[], None] | None = None) -> None:
-        self._on_close = on_close
-
-    def do(self, request: Step[R]) -> R:
-        return request()
-
-    def wake(self, verbs: LocalVerbs[Any]) -> None:
-        verbs.wake()
-
-    def close(self) -> None:
-        if self._on_close is not None:
-            self._on_close()
-
-
-class AsyncLocalConnection(AsyncConnection):
-    """Runs verbs on an event loop, which goes on while the disk confirms."""
-
-    def __init__(self, verbs: LocalVerbs[Any], on_close: Callable[[], None] | None = None) -> None:
-        self._verbs = verbs
-        self._on_close = on_close
-
-    async def do(self, request: Any) -> Any:
-        self._moved()
-        if isinstance(request, Receive):
-            return await request.in_task()
-        if isinstance(request, OpenStore):
-            return await asyncio.to_thread(request)
-        store = self._verbs.session.store
-        return await store.confirmed(request) if store.waits else request()
-
-    async def wake(self, verbs: LocalVerbs[Any]) -> None:
-        verbs.wake()
-
-    async def close(self) -> None:
-        if self._on_close is not None:
-            await asyncio.to_thread(self._on_close)
 
 
 class LocalVerbs(Verbs[T, Lease]):
@@ -186,32 +90,44 @@ class LocalVerbs(Verbs[T, Lease]):
         group: str | None,
         deduplication_id: str | None,
     ) -> Step[list[str]]:
+        options = priority, delay, attributes, group, deduplication_id
+        return lambda: self._send_now(bodies, *options)
+
+    def _send_now(
+        self,
+        bodies: list[bytes],
+        priority: int,
+        delay: int,
+        attributes: dict[str, str] | None,
+        group: str | None,
+        deduplication_id: str | None,
+    ) -> list[str]:
         extra: Callable[[], Extra] | None = None
         if group is not None or deduplication_id is not None:
             extra = partial(Extra, group=group, deduplication=deduplication_id)
-        store, session = self.store, self.session
-        return lambda: store.message_ids(session.send(bodies, priority, delay, attributes, extra))
+        keys = self.session.send(bodies, priority, delay, attributes, extra)
+        return self.store.message_ids(keys)
 
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Step[list[Any]]:
         return Receive(self, mailbox, count, timeout, wait)
 
     def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
-        return partial(self.session.acknowledge, deliveries)
+        return lambda: self.session.acknowledge(deliveries)
 
     def _nack(self, deliveries: Sequence[Lease], delay: int) -> Step[list[bool]]:
-        return partial(self.session.nack, deliveries, delay)
+        return lambda: self.session.nack(deliveries, delay)
 
     def _extend(self, deliveries: Sequence[Lease], timeout: int) -> Step[list[bool]]:
-        return partial(self.session.extend, deliveries, timeout)
+        return lambda: self.session.extend(deliveries, timeout)
 
     def release(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
-        return partial(self.session.release, deliveries)
+        return lambda: self.session.release(deliveries)
 
     def _reject(self, deliveries: Sequence[Lease], reason: str) -> Step[list[bool]]:
-        return partial(self.session.reject, deliveries, reason)
+        return lambda: self.session.reject(deliveries, reason)
 
     def _purge(self) -> Step[int]:
-        return partial(self.session.purge)
+        return lambda: self.session.purge()  # noqa: PLW0108 - it may have to be opened first
 
     def stats(self) -> Step[Stats]:
         return self._stats
@@ -225,7 +141,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return lambda: [self.seen(*found, mailbox) for found in self.session.look(state, count)]
 
     def _delete(self, ids: list[str]) -> Step[int]:
-        return partial(self.store.confirmed_once, lambda: sum(self.delete_steps(ids)))
+        return lambda: self.store.confirmed_once(lambda: sum(self.delete_steps(ids)))
 
     def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
         """`delete`, a few messages at a time: how many each step deleted."""
@@ -240,7 +156,7 @@ class LocalVerbs(Verbs[T, Lease]):
             return where is None or where(self.seen(record, deliveries, mailbox))
 
         steps = self.redrive_steps(ids, to, chosen=chosen)
-        return partial(self.store.confirmed_once, lambda: sum(moved for _, moved in steps))
+        return lambda: self.store.confirmed_once(lambda: sum(moved for _, moved in steps))
 
     def redrive_steps(
         self,
@@ -307,10 +223,10 @@ class LocalVerbs(Verbs[T, Lease]):
         return self.store.desk_for_answer(limits.queue_name(name, "reply_to"))
 
     def keep_for_answers(self) -> Step[None]:
-        return partial(self.store.keep_reply_queue, self.name)
+        return lambda: self.store.keep_reply_queue(self.name)
 
     def delete_queue(self) -> Step[None]:
-        return partial(self.store.drop_reply_queue, self.name)
+        return lambda: self.store.drop_reply_queue(self.name)
 
     # -- from leases to messages ---------------------------------------------------------------
 

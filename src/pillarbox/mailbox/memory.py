@@ -14,8 +14,9 @@ from pillarbox.core.finish import finish
 from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
-from pillarbox.mailbox.local_verbs import AsyncLocalConnection, LocalConnection, LocalVerbs
+from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import LOW_BITS, VARIANT
 from pillarbox.mailbox.protocol import (

@@ -57,6 +57,37 @@ async def run_async(verb: Verb[R], do: Callable[[Any], Awaitable[Any]]) -> R:
         return result
 
 
+# The same code over a blocking client and over one for asyncio with the same methods: it yields
+# what each call gives back, which is the answer itself or something to await.
+
+
+def run_blocking(calls: Verb[R]) -> R:
+    """Run a generator that yields answers: each is sent back to it."""
+    try:
+        answer = next(calls)
+        while True:
+            answer = calls.send(answer)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
+async def run_awaiting(calls: Verb[R]) -> R:
+    """Run a generator that yields awaitables: it is sent their answers, and thrown their errors."""
+    try:
+        call = next(calls)
+        while True:
+            try:
+                answer = await call
+            except BaseException as error:  # noqa: BLE001 - the generator's to judge
+                call = calls.throw(error)
+            else:
+                call = calls.send(answer)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
 class Connection(ABC):
     """A mailbox's way to its server, for threads. Other mailboxes may share it."""
 
