@@ -9,14 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.core import sqs_limits
 from pillarbox.core.limits import DELIVERIES_MAX
 
 RANGES: Final = {
-    "VisibilityTimeout": (0, 43_200),
-    "MessageRetentionPeriod": (60, 1_209_600),
-    "MaximumMessageSize": (1_024, 1_048_576),
-    "DelaySeconds": (0, 900),
-    "ReceiveMessageWaitTimeSeconds": (0, 20),
+    "VisibilityTimeout": (0, sqs_limits.VISIBILITY_SECONDS_MAX),
+    "MessageRetentionPeriod": (60, sqs_limits.RETENTION_SECONDS_MAX),
+    "MaximumMessageSize": (1_024, sqs_limits.MESSAGE_BYTES_MAX),
+    "DelaySeconds": (0, sqs_limits.DELAY_SECONDS_MAX),
+    "ReceiveMessageWaitTimeSeconds": (0, sqs_limits.WAIT_SECONDS_MAX),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
 _BOOLEANS: Final = frozenset(("SqsManagedSseEnabled", "ContentBasedDeduplication", "FifoQueue"))

@@ -10,9 +10,9 @@ from pillarbox.broker.errors import SqsError, invalid
 from pillarbox.broker.shapes import Attribute, SendMessage
 from pillarbox.broker.translation import is_ours
 from pillarbox.core.limits import PRIORITY_MAX
-from pillarbox.mailbox.sqs_form import ATTRIBUTES_MAX, PRIORITY, UNFIT
+from pillarbox.core.sqs_limits import ATTRIBUTES_MAX
+from pillarbox.mailbox.sqs_form import PRIORITY, UNFIT
 
-MESSAGE_BYTES_MAX: Final = 1_048_576
 TRACE: Final = "AWSTraceHeader"
 
 _NAME_MAX = 256

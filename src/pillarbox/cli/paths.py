@@ -7,18 +7,16 @@ from pathlib import Path
 
 from pillarbox.log import LogError
 from pillarbox.log.recovery import ASIDE
-from pillarbox.mailbox.place import Place, place_at, place_in
-
-_SCHEME = "file:"
+from pillarbox.mailbox.place import Place, file_path, place_at, place_in
 
 
 def find_log(text: str) -> Place:
     """Find the log behind PATH; LogError if there is none."""
-    path = text.removeprefix(_SCHEME).removeprefix("//") if text.startswith(_SCHEME) else text
-    found = place_at(path) if text.startswith(_SCHEME) else place_in(path)
+    path, is_url = file_path(text) or text, text.startswith("file:")
+    found = place_at(path) if is_url else place_in(path)
     if found is not None:
         return found
-    if text.startswith(_SCHEME):
+    if is_url:
         parent, queue = os.path.split(path)
         raise LogError(
             f"{path} contains neither a store nor a log, and {parent or '.'} contains no store"

@@ -20,6 +20,13 @@ from pillarbox.mailbox.compactor import SNAPSHOT_FILE
 LOG = "log"  # the name of a store's log within its directory
 
 
+def file_path(url: str) -> str | None:
+    """The path that a `file:` URL or a path without a scheme names; None for any other URL."""
+    if url.startswith("file:"):
+        return url.removeprefix("file:").removeprefix("//")
+    return None if "://" in url or url.startswith("memory:") else url
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A log, the store that it belongs to (if any), and the queue that was named (if any)."""

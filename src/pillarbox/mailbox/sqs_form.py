@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from pillarbox.core.errors import SerializationError
+from pillarbox.core.sqs_limits import ATTRIBUTES_MAX
 
 PRIORITY: Final = "Pillarbox.Priority"
 REPLY_TO: Final = "Pillarbox.ReplyTo"
@@ -26,7 +27,6 @@ FORM: Final = "Pillarbox.Encoding"
 REST: Final = "Pillarbox.Attributes"  # those that don't fit, as JSON
 ALONE: Final = "pillarbox-alone-"  # begins the group of a message that was sent without one
 EMPTY: Final = "(empty)"  # SQS takes no body without a character
-ATTRIBUTES_MAX: Final = 10  # of SQS; we take more
 
 UNFIT: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAME = re.compile(r"(?!aws\.|amazon\.)[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)

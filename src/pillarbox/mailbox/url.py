@@ -14,6 +14,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox, shared_store
+from pillarbox.mailbox.place import file_path
 from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Redelivery
 
 if TYPE_CHECKING:
@@ -185,5 +186,5 @@ def _after_scheme(url: str) -> str:
 
 
 def _in_directory(url: str) -> tuple[str, str]:
-    path, slash, name = _after_scheme(url).removeprefix("//").rpartition("/")
+    path, slash, name = (file_path(url) or "").rpartition("/")
     return (path or "/" if slash else "."), name

@@ -41,7 +41,7 @@ def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
 
     A mailbox on disk that is not there yet has to be `wanted`: the same path could be a log.
     """
-    if has_scheme(url) and not url.startswith("file:"):
+    if place.file_path(url) is None:
         return url
     path = local_directory(url)
     store = f"{os.path.dirname(path)}/{place.LOG}"
@@ -50,14 +50,14 @@ def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
 
 def local_directory(url: str) -> str:
     """The absolute path that a file URL, or a plain path, names."""
-    if has_scheme(url) and not url.startswith("file:"):
+    path = place.file_path(url)
+    if path is None:
         raise OptionError(f"{url} is not a directory; give a path or a URL that begins with file:")
-    path = url.removeprefix("file:")
-    return os.path.abspath(path.removeprefix("//") if path.startswith("//") else path)
+    return os.path.abspath(path)
 
 
 def has_scheme(url: str) -> bool:
-    return url.startswith(("memory:", "file:")) or "://" in url
+    return url.startswith("file:") or place.file_path(url) is None
 
 
 def without_secret(url: str) -> str:

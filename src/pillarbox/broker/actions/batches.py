@@ -11,8 +11,8 @@ from pillarbox.broker.actions import messages
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.errors import SqsError, invalid, missing
 from pillarbox.core.queue import Lease
+from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 
-ENTRIES_MAX = 10
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 
 
@@ -28,10 +28,10 @@ def checked(call: Call, entries: Sequence[E] | None) -> Sequence[E]:
     name = f"{call.action}RequestEntry"
     if not entries:
         raise SqsError("EmptyBatchRequest", f"There should be at least one {name} in the request.")
-    if len(entries) > ENTRIES_MAX:
+    if len(entries) > BATCH_ENTRIES_MAX:
         raise SqsError(
             "TooManyEntriesInBatchRequest",
-            f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent "
+            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent "
             f"{len(entries)}.",
         )
     seen: set[str] = set()
@@ -89,11 +89,11 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
         accepted.append(entry)
         drafts.append(each)
         size += each.size
-    if size > content.MESSAGE_BYTES_MAX:
+    if size > BATCH_BYTES_MAX:
         raise SqsError(
             "BatchRequestTooLong",
-            f"Batch requests cannot be longer than {content.MESSAGE_BYTES_MAX} bytes. You have "
-            f"sent {size} bytes.",
+            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent "
+            f"{size} bytes.",
         )
     successful = []
     for entry, each, key in zip(accepted, drafts, messages.put(queue, drafts), strict=True):

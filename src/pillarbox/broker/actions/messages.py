@@ -20,9 +20,8 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.core.events import Event, Removed, Scheduled, Sent
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Extra, Lease, Queue, Record
+from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, VISIBILITY_SECONDS_MAX
 
-DELAY_SECONDS_MAX = 900
-VISIBILITY_SECONDS_MAX = 43_200
 _TOKEN = re.compile(r"[!-~]{1,128}\Z")
 _NOT_HERE = "The request include parameter that is not valid for this queue type."
 _NONE: dict[str, Attribute] = {}

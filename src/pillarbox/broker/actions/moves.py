@@ -9,9 +9,7 @@ from pillarbox.broker import shapes
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
 from pillarbox.broker.moves import MoveTask, read_handle, task_handle
-
-RATE_MAX = 500
-RESULTS_MAX = 10
+from pillarbox.core.sqs_limits import MOVES_LISTED_MAX, MOVES_PER_SECOND_MAX
 
 
 def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Result:
@@ -24,8 +22,8 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
         if target.endswith(".fifo") != source.endswith(".fifo"):
             raise invalid("The source and the destination must be queues of the same type.")
     rate = ask.MaxNumberOfMessagesPerSecond
-    if rate is not None and not 1 <= rate <= RATE_MAX:
-        reason = f"Must be between 1 and {RATE_MAX}, if provided."
+    if rate is not None and not 1 <= rate <= MOVES_PER_SECOND_MAX:
+        reason = f"Must be between 1 and {MOVES_PER_SECOND_MAX}, if provided."
         raise invalid_value("MaxNumberOfMessagesPerSecond", rate, reason)
     desk = call.broker.store.desks[source]
     if not desk.queue.sources:
@@ -64,8 +62,8 @@ def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> R
 def list_message_move_tasks(call: Call, ask: shapes.ListMessageMoveTasks) -> Result:
     source = _queue(call, "SourceArn", ask.SourceArn)
     most = ask.MaxResults if ask.MaxResults is not None else 1
-    if not 1 <= most <= RESULTS_MAX:
-        raise invalid_value("MaxResults", most, f"Must be between 1 and {RESULTS_MAX}.")
+    if not 1 <= most <= MOVES_LISTED_MAX:
+        raise invalid_value("MaxResults", most, f"Must be between 1 and {MOVES_LISTED_MAX}.")
     tasks = call.broker.moves.of(source)[:most]
     return {"Results": [_told(call, task) for task in tasks]} if tasks else {}
 

@@ -13,8 +13,8 @@ from pillarbox.broker.attributes import STATEMENTS_MAX
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.core.sqs_limits import TAGS_MAX
 
-TAGS_MAX = 50
 ACTIONS_MAX = 7
 _OWNERS = frozenset(
     (

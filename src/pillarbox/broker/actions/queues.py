@@ -16,8 +16,8 @@ from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import FIFO_SUFFIX, BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, missing
 from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
-RESULTS_MAX = 1_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 
@@ -92,10 +92,10 @@ def page(
     found: Sequence[str], most: int | None, token: str | None
 ) -> tuple[Sequence[str], dict[str, str]]:
     """A part of a long answer; a token names the last one that was told."""
-    if most is not None and not 1 <= most <= RESULTS_MAX:
+    if most is not None and not 1 <= most <= QUEUES_LISTED_MAX:
         raise invalid(
             "Value for parameter MaxResults is invalid. Reason: MaxResults must be an integer "
-            f"between 1 and {RESULTS_MAX}."
+            f"between 1 and {QUEUES_LISTED_MAX}."
         )
     start = 0
     if token:
@@ -104,7 +104,7 @@ def page(
         except (binascii.Error, ValueError):
             raise invalid("Invalid or expired next token.") from None
         start = sum(1 for name in found if name <= last)
-    shown = found[start : start + (most or RESULTS_MAX)]
+    shown = found[start : start + (most or QUEUES_LISTED_MAX)]
     more = most is not None and start + len(shown) < len(found)
     if not more:
         return shown, {}

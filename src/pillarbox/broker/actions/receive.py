@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 from pillarbox.broker import shapes, translation
-from pillarbox.broker.actions.messages import VISIBILITY_SECONDS_MAX, sequence_number
+from pillarbox.broker.actions.messages import sequence_number
 from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue, of_mailbox
@@ -22,10 +22,9 @@ from pillarbox.broker.retention import expire
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
+from pillarbox.core.sqs_limits import RECEIVE_MESSAGES_MAX, VISIBILITY_SECONDS_MAX, WAIT_SECONDS_MAX
 from pillarbox.mailbox.waiters import Owner
 
-MESSAGES_MAX = 10
-WAIT_SECONDS_MAX = 20
 ATTEMPT_NS = 300 * SECOND_NS
 
 SYSTEM_ATTRIBUTES = frozenset(
@@ -85,7 +84,7 @@ def _within(parameter: str, value: int | None, least: int, most: int, default: i
 
 def receive_message(call: Call, ask: shapes.ReceiveMessage) -> Result | Answer:
     queue = call.queue(ask.QueueUrl)
-    count = _within("MaxNumberOfMessages", ask.MaxNumberOfMessages, 1, MESSAGES_MAX, 1)
+    count = _within("MaxNumberOfMessages", ask.MaxNumberOfMessages, 1, RECEIVE_MESSAGES_MAX, 1)
     seconds = _within("VisibilityTimeout", ask.VisibilityTimeout, 0, VISIBILITY_SECONDS_MAX, -1)
     wait = _within("WaitTimeSeconds", ask.WaitTimeSeconds, 0, WAIT_SECONDS_MAX, -1)
     timeout = queue.visibility_ns if seconds < 0 else seconds * SECOND_NS

@@ -14,11 +14,12 @@ from uuid import uuid4
 from pillarbox.clock import Clock
 from pillarbox.core.errors import MailboxError, ReceiptHandleExpiredError
 from pillarbox.core.limits import SECOND_NS, VISIBILITY_SECONDS_MAX
+from pillarbox.core.sqs_limits import BATCH_ENTRIES_MAX
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import from_code, says_stale
 from pillarbox.mailbox.sqs.queue import SqsQueue
-from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, Entry
+from pillarbox.mailbox.sqs.wire import Entry
 
 _settling = threading.RLock()  # held for a few instructions, none of which is a call
 
@@ -85,7 +86,7 @@ def take(
     answer = yield from queue.ask(
         "receive_message",
         owner=owner if wait_seconds else None,
-        MaxNumberOfMessages=min(count, BATCH_MESSAGES_MAX),
+        MaxNumberOfMessages=min(count, BATCH_ENTRIES_MAX),
         VisibilityTimeout=lease_seconds,
         WaitTimeSeconds=wait_seconds,
         MessageAttributeNames=["All"],
@@ -159,8 +160,8 @@ def _end(
 
 
 def _parts(deliveries: Sequence[Delivery]) -> Iterator[Sequence[Delivery]]:
-    for start in range(0, len(deliveries), BATCH_MESSAGES_MAX):
-        yield deliveries[start : start + BATCH_MESSAGES_MAX]
+    for start in range(0, len(deliveries), BATCH_ENTRIES_MAX):
+        yield deliveries[start : start + BATCH_ENTRIES_MAX]
 
 
 def _ask(
@@ -178,8 +179,8 @@ def _ask(
             return set()
         return set(deliveries)
     done: set[Delivery] = set()
-    for start in range(0, len(entries), BATCH_MESSAGES_MAX):
-        positions = range(start, min(start + BATCH_MESSAGES_MAX, len(entries)))
+    for start in range(0, len(entries), BATCH_ENTRIES_MAX):
+        positions = range(start, min(start + BATCH_ENTRIES_MAX, len(entries)))
         asked = {position: {"Id": str(position), **entries[position]} for position in positions}
         done |= {
             deliveries[position] for position in (yield from _ask_batch(queue, operation, asked))

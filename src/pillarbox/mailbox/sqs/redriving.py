@@ -12,6 +12,7 @@ from typing import Any
 
 from pillarbox.clock import Clock
 from pillarbox.core.errors import MailboxError
+from pillarbox.core.sqs_limits import BATCH_ENTRIES_MAX
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.address import QueueAddress, from_arn
 from pillarbox.mailbox.sqs.call import Pause, ask
@@ -19,7 +20,7 @@ from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
 from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
 from pillarbox.mailbox.sqs.receiving import Delivery, acknowledge, give_back, take
 from pillarbox.mailbox.sqs.sending import send_one
-from pillarbox.mailbox.sqs.wire import BATCH_MESSAGES_MAX, attributes_again
+from pillarbox.mailbox.sqs.wire import attributes_again
 from pillarbox.mailbox.sqs_form import ALONE
 
 _LEASE_SECONDS = 120
@@ -71,7 +72,7 @@ def move_chosen(
     moved = empty_handed = 0
     try:
         while empty_handed < _LOOKS_MAX:
-            found = yield from take(queue, clock, BATCH_MESSAGES_MAX, _LEASE_SECONDS, 0)
+            found = yield from take(queue, clock, BATCH_ENTRIES_MAX, _LEASE_SECONDS, 0)
             for delivery in found:
                 target = to or _source(delivery)
                 if target is None or not chosen(delivery):

@@ -14,11 +14,12 @@ from pillarbox.core.errors import (
     MailboxFullError,
     UnknownOutcomeError,
 )
+from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import BatchError, from_code
 from pillarbox.mailbox.sqs.queue import SqsQueue
-from pillarbox.mailbox.sqs.wire import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, Entry
+from pillarbox.mailbox.sqs.wire import Entry
 
 
 def send_one(queue: SqsQueue, entry: Entry) -> Verb[str]:
@@ -51,7 +52,7 @@ def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
     batch: list[int] = []
     total = 0
     for position, (_, size) in enumerate(entries):
-        if batch and (len(batch) == BATCH_MESSAGES_MAX or total + size > BATCH_BYTES_MAX):
+        if batch and (len(batch) == BATCH_ENTRIES_MAX or total + size > BATCH_BYTES_MAX):
             yield batch
             batch, total = [], 0
         batch.append(position)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.codec import Codec, codec_for
-from pillarbox.core import limits
+from pillarbox.core import limits, sqs_limits
 from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox import sqs_form
@@ -30,9 +30,6 @@ from pillarbox.mailbox.verbs import Verbs, Where
 
 T = TypeVar("T")
 
-DELAY_SECONDS_MAX = 900
-WAIT_SECONDS_MAX = 20
-
 
 class SQSOptions(TypedDict, total=False):
     """How a mailbox on SQS may be opened."""
@@ -49,11 +46,11 @@ class SQSOptions(TypedDict, total=False):
 class SQSVerbs(Verbs[T, Delivery], Generic[T]):
     """What a mailbox on SQS can do, its type and its clock."""
 
-    delay_seconds_max = DELAY_SECONDS_MAX
-    wait_seconds_max = WAIT_SECONDS_MAX
+    delay_seconds_max = sqs_limits.DELAY_SECONDS_MAX
+    wait_seconds_max = sqs_limits.WAIT_SECONDS_MAX
 
     def __init__(self, queue: SqsQueue, codec: Codec[T], clock: Clock) -> None:
-        super().__init__(queue.name, codec, wire.MESSAGE_BYTES_MAX)
+        super().__init__(queue.name, codec, sqs_limits.MESSAGE_BYTES_MAX)
         self.queue = queue
         self.clock = clock
 
@@ -131,7 +128,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         until = self.clock.now() + wait * limits.SECOND_NS
         messages: list[Any] = []
         while len(messages) < count:
-            asked = min(count - len(messages), wire.BATCH_MESSAGES_MAX)
+            asked = min(count - len(messages), sqs_limits.BATCH_ENTRIES_MAX)
             try:
                 found = yield from receiving.take(self.queue, self.clock, asked, lease, wait, self)
             except Interrupted:

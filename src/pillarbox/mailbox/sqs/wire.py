@@ -15,6 +15,7 @@ import msgspec
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.sqs_limits import MESSAGE_BYTES_MAX
 from pillarbox.mailbox.message import DeadLetter, Details, as_datetime
 from pillarbox.mailbox.sqs.address import from_arn
 from pillarbox.mailbox.sqs_form import (
@@ -32,9 +33,6 @@ from pillarbox.mailbox.sqs_form import (
 
 RESERVED = limits.RESERVED_PREFIX
 
-MESSAGE_BYTES_MAX = 1_048_576
-BATCH_BYTES_MAX = 1_048_576
-BATCH_MESSAGES_MAX = 10
 
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 

@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any, Protocol
 
 from pillarbox.clock import Clock
+from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, WAIT_SECONDS_MAX
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
 from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
-from pillarbox.mailbox.sqs.verbs import DELAY_SECONDS_MAX, WAIT_SECONDS_MAX
 from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
 from pillarbox.testing.contract.backend import Backend, Bounds, Capability
 
