@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, Self, TypeVar
 
-from pillarbox.codec import QUICK_ERRORS, Codec
+from pillarbox.codec import Codec
 from pillarbox.core import limits
-from pillarbox.core.errors import SerializationError
 from pillarbox.core.queue import Extra, Lease, Record
 from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, answer, dropped, quoted
 from pillarbox.mailbox.local_connection import Receive
@@ -23,7 +22,6 @@ from pillarbox.mailbox.message import (
     DeadLetter,
     Details,
     FailedDelivery,
-    Undecodable,
     as_datetime,
 )
 from pillarbox.mailbox.protocol import State, Stats
@@ -232,21 +230,14 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def messages(self, leases: Sequence[Lease], mailbox: Any) -> list[Any]:
         """The messages of these leases; those that don't decode are logged and dead-lettered."""
-        bodies: list[Any] = self.bodies([lease.record for lease in leases])
+        bodies = self.bodies([lease.record for lease in leases])
         numbers = [lease.number for lease in leases]
-        kind, decode = mailbox._kind, self.codec.quick_decode
-        try:
-            return list(map(kind, map(decode, bodies), numbers, leases, repeat(mailbox)))
-        except QUICK_ERRORS:  # some body does not decode: one by one, then
-            messages = []
-        for lease, data in zip(leases, bodies, strict=True):
-            try:
-                messages.append(kind(self._decoded(data), lease.number, lease, mailbox))
-            except SerializationError as error:
-                dead_lettered = self.session.dead is not None
-                self.log_undecodable(self.message_id(lease), error, dead_lettered)
-                if dead_lettered:
-                    self.session.reject((lease,), f"undecodable: {error}")
+        messages, failed = self.decoded(mailbox, leases, numbers, bodies)
+        for lease, error in failed:
+            dead_lettered = self.session.dead is not None
+            self.log_undecodable(self.message_id(lease), error, dead_lettered)
+            if dead_lettered:
+                self.session.reject((lease,), f"undecodable: {error}")
         return messages
 
     def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
@@ -259,18 +250,9 @@ class LocalVerbs(Verbs[T, Lease]):
                     bodies[at] = quoted(body, record.attributes)
         return bodies
 
-    def _decoded(self, data: bytes | None) -> T:
-        if data is None:
-            raise SerializationError("the body was lost to damage of the disk")
-        return self.codec.decode(data)
-
     def seen(self, record: Record, deliveries: int, mailbox: Any) -> Any:
         """A message that is looked at, not held: its receipt has ended before it began."""
-        (data,) = self.bodies([record])
-        try:
-            body: T | Undecodable = self._decoded(data)
-        except SerializationError as error:
-            body = Undecodable(data or b"", str(error))
+        body = self.body_or_undecodable(self.bodies([record])[0])
         lease = Lease(record, deliveries, 0, 0, 0, record.extra)
         return mailbox._kind(body, deliveries, lease, mailbox)
 

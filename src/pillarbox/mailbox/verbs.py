@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 from pillarbox.codec import QUICK_ERRORS, Codec
 from pillarbox.core import limits
@@ -248,12 +249,35 @@ class Verbs(ABC, Generic[T, D]):
             **more,
         )
 
-    def body_or_undecodable(self, data: bytes) -> T | Undecodable:
+    def decoded(
+        self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: list[bytes | None]
+    ) -> tuple[list[Any], list[tuple[D, SerializationError]]]:
+        """The messages of these deliveries; and those that don't decode, each with its error."""
+        kind, some_bodies = mailbox._kind, cast("list[bytes]", bodies)
+        try:
+            decoded = map(self.codec.quick_decode, some_bodies)
+            return list(map(kind, decoded, numbers, deliveries, repeat(mailbox))), []
+        except QUICK_ERRORS:  # some body does not decode: one by one, then
+            messages, failed = [], []
+        for delivery, number, data in zip(deliveries, numbers, bodies, strict=True):
+            try:
+                messages.append(kind(self.body_of(data), number, delivery, mailbox))
+            except SerializationError as error:
+                failed.append((delivery, error))
+        return messages, failed
+
+    def body_of(self, data: bytes | None) -> T:
+        """A body; None is one that was lost."""
+        if data is None:
+            raise SerializationError("the body was lost to damage of the disk")
+        return self.codec.decode(data)
+
+    def body_or_undecodable(self, data: bytes | None) -> T | Undecodable:
         """A body, for someone who only looks at it."""
         try:
-            return self.codec.decode(data)
+            return self.body_of(data)
         except SerializationError as error:
-            return Undecodable(data, str(error))
+            return Undecodable(data or b"", str(error))
 
     def refuse_if_closed(self) -> None:
         if self.closed:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Any, Generic, TypeVar
 
-from pillarbox.codec import QUICK_ERRORS, Codec
+from pillarbox.codec import Codec
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, SerializationError
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.answers import (
     IN_REPLY_TO,
     REPLY_TO,
@@ -27,7 +26,6 @@ from pillarbox.mailbox.message import (
     DeadLetter,
     Details,
     FailedDelivery,
-    Undecodable,
     as_datetime,
 )
 from pillarbox.mailbox.protocol import State, Stats
@@ -106,20 +104,13 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
 
     def _messages(self, deliveries: list[Delivery], mailbox: Any) -> Verb[list[Any]]:
         """Those that decode. The others are reported, and dead-lettered if there is a policy."""
-        bodies: list[Any] = [self._body(delivery) for delivery in deliveries]
+        bodies = [self._body(delivery) for delivery in deliveries]
         numbers = [delivery.number for delivery in deliveries]
-        unpack, kind = self.codec.quick_decode, mailbox._kind
-        try:
-            return list(map(kind, map(unpack, bodies), numbers, deliveries, repeat(mailbox)))
-        except QUICK_ERRORS:  # some body does not decode: one by one, then
-            messages = []
-        for delivery, data in zip(deliveries, bodies, strict=True):
-            try:
-                messages.append(kind(self._decoded(data), delivery.number, delivery, mailbox))
-            except SerializationError as error:
-                self.log_undecodable(delivery.id, error, dead_lettered=self._dead is not None)
-                if self._dead is not None:
-                    yield from self._ask(wire.Reject([delivery.handle], f"undecodable: {error}"))
+        messages, failed = self.decoded(mailbox, deliveries, numbers, bodies)
+        for delivery, error in failed:
+            self.log_undecodable(delivery.id, error, dead_lettered=self._dead is not None)
+            if self._dead is not None:
+                yield from self._ask(wire.Reject([delivery.handle], f"undecodable: {error}"))
         return messages
 
     def _body(self, delivery: Delivery) -> bytes | None:
@@ -128,19 +119,9 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
             return quoted(body, delivery.attributes)
         return body
 
-    def _decoded(self, data: bytes | None) -> T:
-        if data is None:
-            raise SerializationError("the body was lost to damage of the disk")
-        return self.codec.decode(data)
-
     def _seen(self, delivery: Delivery, mailbox: Any) -> Any:
         """A message that is looked at, not held."""
-        data = self._body(delivery)
-        body: T | Undecodable
-        try:
-            body = self._decoded(data)
-        except SerializationError as error:
-            body = Undecodable(data or b"", str(error))
+        body = self.body_or_undecodable(self._body(delivery))
         return mailbox._kind(body, delivery.number, delivery, mailbox)
 
     # -- settling ------------------------------------------------------------------------------
