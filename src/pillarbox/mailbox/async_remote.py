@@ -44,7 +44,8 @@ class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generi
             return self
         self._verbs.refuse_if_closed()
         if self._opening is None:  # once, however many ask
-            self._opening = asyncio.get_running_loop().create_task(self._do(self._verbs.open()))
+            verb = run_async(self._verbs.open(), self._connection.do)
+            self._opening = asyncio.get_running_loop().create_task(verb)
         opening = self._opening
         try:
             await asyncio.shield(opening)
@@ -157,13 +158,7 @@ class AsyncRemoteMailbox(RemoteParts[T], AsyncIteration[T], AsyncClosing, Generi
     async def _run(self, verb: Runnable[R]) -> R:
         if not self._opened:
             await self.open()
-        return await self._do(verb)
-
-    async def _do(self, verb: Runnable[R]) -> R:
-        if not callable(verb):
-            return await run_async(verb, self._connection.do)
-        answer: R = await self._connection.do(verb)
-        return answer
+        return await run_async(verb, self._connection.do)
 
     # What messages ask of the mailbox that delivered them.
 

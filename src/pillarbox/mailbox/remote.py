@@ -223,7 +223,7 @@ class RemoteMailbox(RemoteParts[T], Iteration[T], Closing, Generic[T]):
     _repr_html_ = notebook.of_mailbox
 
     def _run(self, verb: Runnable[R]) -> R:
-        return verb() if callable(verb) else run_sync(verb, self._connection.do)
+        return run_sync(verb, self._connection.do)
 
     # What messages ask of the mailbox that delivered them.
 

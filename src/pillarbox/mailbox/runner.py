@@ -25,8 +25,10 @@ class Interrupted(Exception):
     """A request that was waiting ended because its mailbox was closed."""
 
 
-def run_sync(verb: Verb[R], do: Callable[[Any], Any]) -> R:
+def run_sync(verb: Runnable[R], do: Callable[[Any], Any]) -> R:
     """Run a verb to its end; its result."""
+    if callable(verb):
+        return verb()
     try:
         request = next(verb)
         while True:
@@ -41,8 +43,12 @@ def run_sync(verb: Verb[R], do: Callable[[Any], Any]) -> R:
         return result
 
 
-async def run_async(verb: Verb[R], do: Callable[[Any], Awaitable[Any]]) -> R:
+async def run_async(verb: Runnable[R], do: Callable[[Any], Awaitable[Any]]) -> R:
     """`run_sync` for asyncio. A verb that is cancelled may still clean up."""
+    result: R
+    if callable(verb):  # it may wait for the disk, or for a message
+        result = await do(verb)
+        return result
     try:
         request = next(verb)
         while True:
@@ -53,7 +59,7 @@ async def run_async(verb: Verb[R], do: Callable[[Any], Awaitable[Any]]) -> R:
             else:
                 request = verb.send(answer)
     except StopIteration as done:
-        result: R = done.value
+        result = done.value
         return result
 
 

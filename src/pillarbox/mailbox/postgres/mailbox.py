@@ -88,7 +88,7 @@ class PostgresMailbox(RemoteMailbox[T], Generic[T]):
         self, messages: Iterable[Message[T]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these in one step; with `connection` if and when its transaction commits."""
-        deliveries = self._verbs.deliveries(messages)
+        deliveries = self._deliveries(messages)
         return self._run(self._in(connection).acknowledge(deliveries))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:
@@ -158,7 +158,7 @@ class AsyncPostgresMailbox(AsyncRemoteMailbox[T], Generic[T]):
         self, messages: Iterable[AsyncMessage[T]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these in one step; with `connection` if and when its transaction commits."""
-        deliveries = self._verbs.deliveries(messages)
+        deliveries = self._deliveries(messages)
         return await self._run(self._in(connection).acknowledge(deliveries))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:
