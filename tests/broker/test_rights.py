@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
-from pillarbox.mailbox.reading import REPLY_TO
+from pillarbox.mailbox.answers import REPLY_TO
 
 from pillarbox.broker.attributes import SETTABLE
 from pillarbox.broker.rights import NATIVE, SQS

@@ -51,7 +51,7 @@ def test_R31_a_closed_store_goes_on_where_it_was_with_its_handles() -> None:
     plain.close()
     strict.close()
     (plain, _) = open_boxes(world.disk, world.clock)
-    lease = plain._store.lease_of(plain._desk.queue, handle)
+    lease = plain._store.lease_of(plain._session.queue, handle)
     assert lease is not None
     assert plain._message_id(lease) == message_id
     assert plain._acknowledge(lease) is True
@@ -68,7 +68,7 @@ def test_R15_a_handle_of_a_delivery_that_a_crash_forgot_is_stale() -> None:
     (again, _) = open_boxes(killed, world.clock)
     (second,) = again.receive()
     assert second.delivery_count == 1
-    assert again._store.lease_of(again._desk.queue, message.receipt_handle) is None
+    assert again._store.lease_of(again._session.queue, message.receipt_handle) is None
 
 
 def test_R31_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +121,11 @@ def test_R58_the_body_of_a_message_that_is_done_is_not_kept_at_hand() -> None:
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_R74_a_dropped_queue_leaves_its_number_to_no_other(snapshot: bool, tmp_path: Path) -> None:
     with DurableMailbox("kept", bytes, path=tmp_path) as kept:
-        number = DurableMailbox("old", bytes, path=tmp_path)._desk.number
+        number = DurableMailbox("old", bytes, path=tmp_path)._session.number
         kept._store.drop("old")
         if snapshot:
             kept._store.compactor.take_snapshot()
-        assert DurableMailbox("new", bytes, path=tmp_path)._desk.number == number + 1
+        assert DurableMailbox("new", bytes, path=tmp_path)._session.number == number + 1
         kept._store.drop("new")
     with DurableMailbox("newest", bytes, path=tmp_path) as newest:
-        assert newest._desk.number == number + 2
+        assert newest._session.number == number + 2
