@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
-from pillarbox.mailbox.answers import REPLY_TO
 
 from pillarbox.broker.attributes import SETTABLE
 from pillarbox.broker.rights import NATIVE, SQS
 from pillarbox.broker.sqs import ACTIONS
 from pillarbox.mailbox import sqs_form
+from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.broker import wire
 from tests.broker.rights_world import (
     ALL,
