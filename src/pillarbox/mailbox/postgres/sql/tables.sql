@@ -70,6 +70,8 @@ CREATE TABLE pillarbox.events (
   head bytea,
   transaction xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
+-- Read in the order of transactions, up to the oldest that still runs: none can come in between.
+CREATE INDEX events_in_order ON pillarbox.events (queue, transaction, position);
 
 -- Messages for mailboxes elsewhere, written in the transactions of their senders (outbox.sql).
 CREATE TABLE pillarbox.outbox (
