@@ -141,14 +141,15 @@ def closing(program: Program, rounds: int) -> None:
 
 def parked(program: Program, rounds: int) -> None:
     """The main thread waits for a message; the handler sends it one, then it closes the mailbox."""
-    ticks = count()
-    began = time.monotonic()
+    ticks, closed_at = count(), 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal closed_at
         if next(ticks) < rounds:
             program.handler(number, frame)
         else:
             still()
+            closed_at = time.monotonic()
             program.box.close()
 
     ticking(handle)
@@ -158,7 +159,7 @@ def parked(program: Program, rounds: int) -> None:
             program.receive(20)
     except MailboxClosedError:
         pass
-    got.seconds = time.monotonic() - began
+    got.seconds = time.monotonic() - closed_at
     program.box = program.open()
     while program.receive(0.5):
         pass
