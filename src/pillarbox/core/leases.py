@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Container, Iterator, Sequence
 from functools import partial
 from heapq import merge
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,10 @@ class Leases:
         for line in self._lines.values():
             yield from filter(_stands, line)
         yield from self.unusual.values()
+
+    def entries(self) -> tuple[list[Lease], list[Lease]]:
+        """All that stands in a line, what is over too, and the unusual ones, copied in C."""
+        return list(chain.from_iterable(self._lines.values())), list(self.unusual.values())
 
     def soonest(self) -> Iterator[Lease]:
         """Those that run out first come first."""

@@ -36,6 +36,10 @@ class Timers:
         """All entries in the order of their times."""
         return iter(sorted(self._live.values()))
 
+    def entries(self) -> list[Entry]:
+        """All entries in no order, copied in C."""
+        return list(self._live.values())
+
     def keys(self) -> Iterable[int]:
         """The keys of all records, in no order."""
         return self._live.keys()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -18,9 +18,23 @@ from msgspec import Struct
 
 from pillarbox.core import lines
 from pillarbox.core.lane import Lane
-from pillarbox.core.queue import Extra, Group, Lease, Queue, Record, Settings, extra_of, place
+from pillarbox.core.leases import UNUSUAL, Leases
+from pillarbox.core.queue import (
+    Extra,
+    Group,
+    Lease,
+    Queue,
+    Record,
+    Settings,
+    extra_of,
+    place,
+    record_of,
+)
+from pillarbox.core.timers import Timers
 
 _deliveries_of = attrgetter("deliveries")
+_deadline_of = attrgetter("deadline")
+_timeout_of = attrgetter("timeout")
 
 
 class Captured:
@@ -32,6 +46,59 @@ class Captured:
         self.records = list(records)
         self.extras = list(map(extra_of, self.records))
         self.deliveries = list(map(_deliveries_of, self.records))
+
+    def only(self, positions: list[int]) -> Captured:
+        """Those at these positions."""
+        chosen = Captured(())
+        chosen.records = [self.records[at] for at in positions]
+        chosen.extras = [self.extras[at] for at in positions]
+        chosen.deliveries = [self.deliveries[at] for at in positions]
+        return chosen
+
+
+class CapturedSchedule:
+    """Records with the times that they are due, in no order."""
+
+    __slots__ = ("captured", "entries")
+
+    def __init__(self, schedule: Timers) -> None:
+        self.entries = schedule.entries()
+        self.captured = Captured(map(itemgetter(2), self.entries))
+
+    def rows(self) -> tuple[Rows, list[str]]:
+        return _rows(self.captured), [str(due) for due, _, _ in self.entries]
+
+
+class CapturedLeases:
+    """Leases, with what may change before they are encoded."""
+
+    __slots__ = ("captured", "deadlines", "leases", "timeouts", "unusual")
+
+    def __init__(self, leases: Leases) -> None:
+        in_line, unusual = leases.entries()
+        self.leases = in_line + unusual
+        self.unusual = len(unusual)
+        self.deadlines = list(map(_deadline_of, self.leases))
+        self.timeouts = list(map(_timeout_of, self.leases))
+        self.captured = Captured(map(record_of, self.leases))
+
+    def living(self) -> list[int]:
+        """The positions of those that were not over; an unusual one may stand in a line, too."""
+        in_line = len(self.leases) - self.unusual
+        found = [
+            at
+            for at, timeout in enumerate(self.timeouts[:in_line])
+            if timeout != UNUSUAL and self.deadlines[at]
+        ]
+        return [*found, *range(in_line, len(self.leases))]
+
+    def rows(self) -> tuple[Rows, list[list[Any]]]:
+        living, captured = self.living(), self.captured
+        held = [
+            [x.number, x.leased_at, self.deadlines[at], self.timeouts[at], x.extra]
+            for at, x in ((at, self.leases[at]) for at in living)
+        ]
+        return _rows(captured.only(living)), held
 
 
 class Rows(Struct, array_like=True):
@@ -55,9 +122,9 @@ class QueueState(Struct, array_like=True):
     lanes: dict[int, tuple[Any, list[tuple[int, str]]]]
     returned: dict[int, Any]
     groups: dict[str, tuple[Any, int]]
-    schedule: tuple[Any, Any]
-    leases: tuple[Any, list[Any]]
-    duplicates: list[tuple[str | None, str, int, int]]
+    schedule: Any  # records, and when each is due
+    leases: Any  # records, and the lease on each
+    duplicates: list[Any]  # scope, id, key, and when to forget it
     notes: dict[str, Any] = {}
     fronts: dict[str, tuple[int, int]] = {}  # of the groups
 
@@ -81,12 +148,11 @@ def capture(queue: Queue, number: int) -> QueueState:
     names = {id(group): name for name, group in queue.groups.items()}
     lanes = {}
     for priority, lane in queue.lanes.items():
-        groups = [(i, names[id(x)]) for i, x in enumerate(lane) if x.__class__ is Group]
+        groups = []
+        if queue.lined_up:
+            groups = [(i, names[id(x)]) for i, x in enumerate(lane) if x.__class__ is Group]
         plain: Any = [x for x in lane if x.__class__ is Record] if groups else lane
         lanes[priority] = (Captured(plain), groups)
-    timed = list(queue.schedule)
-    leases = list(queue.leases)
-    held = [[x.number, x.leased_at, x.deadline, x.timeout, x.extra] for x in leases]
     return QueueState(
         number,
         queue.name,
@@ -95,9 +161,9 @@ def capture(queue: Queue, number: int) -> QueueState:
         lanes,
         {priority: Captured(line) for priority, line in queue.returned.items()},
         {name: (Captured(group.waiting), group.held) for name, group in queue.groups.items()},
-        (Captured(record for _, _, record in timed), [str(due) for due, _, _ in timed]),
-        (Captured(lease.record for lease in leases), held),
-        [(*name, *known) for name, known in queue.duplicates.items()],
+        CapturedSchedule(queue.schedule),
+        CapturedLeases(queue.leases),
+        list(queue.duplicates.items()),
         fronts={name: group.front for name, group in queue.groups.items() if group.front[0]},
     )
 
@@ -110,11 +176,14 @@ def records_of(state: QueueState) -> Iterator[Record]:
         yield from line.records
     for waiting, _ in state.groups.values():
         yield from waiting.records
-    yield from state.schedule[0].records
-    yield from state.leases[0].records
+    yield from state.schedule.captured.records
+    leases = state.leases
+    yield from map(leases.captured.records.__getitem__, leases.living())
 
 
 def encode(state: StoreState) -> bytes:
+    for queue in state.queues:
+        queue.duplicates = [(*name, *known) for name, known in queue.duplicates]
     return _encoder.encode(state)
 
 
@@ -131,7 +200,11 @@ def _rows(captured: Any) -> Rows:
     )
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_rows)
+def _encodable(captured: Any) -> Any:
+    return _rows(captured) if isinstance(captured, Captured) else captured.rows()
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encodable)
 _decoder = msgspec.msgpack.Decoder(StoreState)
 
 
