@@ -150,7 +150,7 @@ class AsyncPostgresConnection(AsyncConnection):
     async def _wait(self, wait: Wait) -> None:
         event = asyncio.Event()
         loop = asyncio.get_running_loop()
-        waiter = Waiter(lambda: _in_loop(loop, event.set), wait.stop)
+        waiter = Waiter(lambda: _in_loop(loop, event.set), wait.stop, wait.ticket)
         seconds = wait.seconds
         if wait.position is None:
             await asyncio.sleep(min(seconds, POLL_SECONDS, wait.due_seconds or POLL_SECONDS))

@@ -44,4 +44,4 @@ class Wait(Struct, gc=False):
     seconds: float
     due_seconds: float | None  # in how many something is due by itself
     stop: Callable[[], bool]  # true if nobody should wait any more
-    undo: Callable[[Any], Verb[None]] | None = None
+    ticket: int  # its place among those who wait, which it keeps when it waits again

@@ -124,7 +124,7 @@ class PostgresConnection(Connection):
 
     def _wait(self, wait: Wait) -> None:
         event = threading.Event()
-        waiter = Waiter(event.set, wait.stop)
+        waiter = Waiter(event.set, wait.stop, wait.ticket)
         if wait.position is None:
             event.wait(min(wait.seconds, POLL_SECONDS, wait.due_seconds or POLL_SECONDS))
             return

@@ -13,8 +13,9 @@ import os
 import select
 import threading
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import psycopg
@@ -33,11 +34,12 @@ _registry = threading.RLock()
 class Waiter:
     """A receiver that waits; `wake` may be called from any thread."""
 
-    __slots__ = ("stop", "wake", "woken")
+    __slots__ = ("stop", "ticket", "wake", "woken")
 
-    def __init__(self, wake: Callable[[], None], stop: Callable[[], bool]) -> None:
+    def __init__(self, wake: Callable[[], None], stop: Callable[[], bool], ticket: int = 0) -> None:
         self.wake = wake
         self.stop = stop
+        self.ticket = ticket  # who has the lowest is woken first
         self.woken = False
 
 
@@ -47,7 +49,7 @@ class _Place:
     __slots__ = ("left_at", "look_at", "position", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: list[Waiter] = []  # by their tickets
         self.position = 0  # grows with every notification
         self.look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
         self.left_at = time.monotonic()
@@ -55,7 +57,7 @@ class _Place:
     def wake(self, count: int) -> None:
         self.position += 1
         while count > 0 and self.waiters:
-            waiter = self.waiters.popleft()
+            waiter = self.waiters.pop(0)
             waiter.woken = True
             waiter.wake()
             count -= 1
@@ -129,7 +131,7 @@ class Listener:
             place = self._places.get(queue)
             if place is None or place.position != position:
                 return False
-            place.waiters.append(waiter)
+            insort(place.waiters, waiter, key=attrgetter("ticket"))
             if due_seconds is not None:
                 look_at = time.monotonic() + due_seconds
                 if look_at < place.look_at:

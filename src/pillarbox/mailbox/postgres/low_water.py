@@ -15,6 +15,7 @@ from pillarbox.mailbox.postgres import wire
 _PRIORITY_BITS = 55  # a rank is the priority (255 less it) and, below that, the place
 _SHARE = 20
 _INTERVAL_SECONDS_MAX = 10.0
+_QUICK_SECONDS = 0.02
 
 
 class Start:
@@ -37,11 +38,15 @@ class LowWater:
         self._marks: dict[int, int] = {}  # by priority, as a rank has it
         self._rewinds = -1
         self._whole_at = 0.0
+        self._took = 0.0  # the last look at everything, in seconds
         self.since = 0  # everything due before this has happened
 
-    def start(self) -> Start:
-        """Where to begin now: at the marks, or at the very beginning."""
-        if time.monotonic() >= self._whole_at:
+    def start(self, *, parking: bool = False) -> Start:
+        """Where to begin now: at the marks, or at the very beginning.
+
+        Who is about to wait looks at everything, if that is quick: it need not get up for it then.
+        """
+        if time.monotonic() >= self._whole_at or (parking and self._took < _QUICK_SECONDS):
             return Start(True, "{}", -1, 0)
         return Start(False, wire.array(sorted(self._marks.values())), self._rewinds, self.since)
 
@@ -59,8 +64,8 @@ class LowWater:
         elif not start.whole:
             found = {p: max(mark, self._marks.get(p, 0)) for p, mark in found.items()}
         if start.whole:
-            took = time.monotonic() - start.at
-            self._whole_at = time.monotonic() + min(_SHARE * took, _INTERVAL_SECONDS_MAX)
+            self._took = time.monotonic() - start.at
+            self._whole_at = time.monotonic() + min(_SHARE * self._took, _INTERVAL_SECONDS_MAX)
         self._marks |= found
 
     def seconds_to_whole(self) -> float:

@@ -6,6 +6,7 @@ A body that does not decode is never lost: it is logged, and dead-lettered by po
 from __future__ import annotations
 
 import os
+from itertools import count
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +32,7 @@ FINISH = (
 _SECOND_US = 1_000_000
 _NAP_SECONDS = 0.005  # while a sender has yet to commit; then doubled
 _NAP_SECONDS_MAX = 1.0
+_tickets = count(1)
 _in_line = itemgetter(wire.RANK, wire.PLACE)
 
 
@@ -54,10 +56,10 @@ class Receiver(Sender[T], Generic[T]):
         wait_us = int(wire.microseconds(wait))
         till: int | None = None
         position: int | None = None
-        entered, nap = False, _NAP_SECONDS
+        entered, nap, ticket = False, _NAP_SECONDS, next(_tickets)
         while True:
             token = os.urandom(16)
-            start = self.low_water.start()
+            start = self.low_water.start(parking=entered)
             found = yield from self._claim(count, lease, token, start, entered, wait > 0)
             if found.rows:
                 messages = yield from self._messages(found.rows, token, mailbox)
@@ -79,7 +81,7 @@ class Receiver(Sender[T], Generic[T]):
                 seconds, nap = min(left, nap), min(2 * nap, _NAP_SECONDS_MAX)
             elif not start.whole:
                 seconds = min(left, self.low_water.seconds_to_whole() + 0.001)
-            if (yield from self._closed_after(position, seconds, due)):
+            if (yield from self._closed_after(position, seconds, due, ticket)):
                 return []
             assert self.queue_id is not None
             position = yield Enter(self.name, self.queue_id)
@@ -96,10 +98,12 @@ class Receiver(Sender[T], Generic[T]):
         self.low_water.learn(start, [row[wire.RANK] for row in rows], rewinds, since)
         return _Found(rows, now, bool(quiet), None if due is None else int(due))
 
-    def _closed_after(self, position: int | None, seconds: float, due: float | None) -> Verb[bool]:
+    def _closed_after(
+        self, position: int | None, seconds: float, due: float | None, ticket: int
+    ) -> Verb[bool]:
         """Wait until there may be something; whether the mailbox was closed meanwhile."""
         assert self.queue_id is not None
-        yield Wait(self.name, self.queue_id, position, seconds, due, lambda: self.closed)
+        yield Wait(self.name, self.queue_id, position, seconds, due, lambda: self.closed, ticket)
         return self.closed
 
     def _give_back(self, rows: Any) -> Verb[None]:
