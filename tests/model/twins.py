@@ -22,12 +22,13 @@ class Twins:
         self.backends = [MemoryBackend(), backend]
         redelivery = self.random.choice(["tail", "original"])
         self.groups = self.random.choice([[None], [None, None, "a", "b"]])
+        if redelivery == "original":
+            # There a group in memory, as on SQS, delivers what was given back while the rest of its
+            # batch is held; on Redis and PostgreSQL it waits for the rest.
+            self.groups = [None]
         # What is redriven together has one place in memory: that shows in groups, and where
         # messages keep their places. Which of them goes first is not promised.
         self.redrives_at_once = redelivery == "tail" and self.groups == [None]
-        # Nor whether a group, or a message that is back at its own place, goes first: all of them
-        # are taken then, so that the two agree on what is left.
-        self.counts = [1_000] if redelivery == "original" and len(self.groups) > 1 else [1, 2, 5]
         policy = self.random.choice([None, DeadLetterPolicy(2)])
         self.boxes: list[Mailbox[int]] = [
             backend.open(int, dead_letters=policy, redelivery=redelivery)
@@ -62,10 +63,8 @@ class Twins:
         self.both(f"send {numbers} {options}", lambda b: len(b.send_many(numbers, **options)))
 
     def receive(self) -> None:
-        count, timeout = self.random.choice(self.counts), self.random.choice([2, 7])
+        count, timeout = self.random.choice([1, 2, 5]), self.random.choice([2, 7])
         taken = [box.receive(max_messages=count, visibility_timeout=timeout) for box in self.boxes]
-        if count == 1_000:  # a sort that keeps the order within groups, and of those in none
-            taken = [sorted(part, key=lambda m: m.group or "") for part in taken]
         told = [[(m.body, m.delivery_count, m.priority, m.group) for m in part] for part in taken]
         self.log.append(f"receive {count} for {timeout}: {told}")
         assert told[0] == told[1], self.story()
