@@ -25,7 +25,7 @@ from pillarbox.spark.table import TableLog, create_table
 from pillarbox.spark.table_compaction import compact
 from pillarbox.spark.table_files import NewFile
 from tests.spark.s3.lossy import lossy
-from tests.spark.s3.server import Server
+from tests.spark.s3.server import Server, running
 
 FIELDS = [{"name": "number", "type": "long", "nullable": True, "metadata": {}}]
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -65,9 +65,9 @@ def recovery(step: int) -> Recovery:
 
 
 def test_R131_maps_are_restated_and_old_entries_go(place: str, s3: Server) -> None:
-    with hold(Places(place)) as running:
-        running.claim()
-        backing = running.backing()
+    with hold(Places(place)) as held:
+        held.claim()
+        backing = held.backing()
         for step in range(250):
             backing.write(recovery(step))
     assert len(s3.objects(place.partition("://")[2].partition("/")[2])) < 120
@@ -111,12 +111,12 @@ def test_R131_control_entries_without_a_claim_would_be_taken_for_ones_own(place:
 
 def test_R131_a_process_takes_batches_only_for_the_run_that_holds_the_pipeline(place: str) -> None:
     places = Places(place)
-    running = hold(places)
-    running.claim()
-    with batch_of(places, running.token):
-        ObjectBacking(places.backing, running.token, joined=True).write(recovery(0))
-    running.begin_no_more()
-    with pytest.raises(StoppingError), batch_of(places, running.token):
+    held = hold(places)
+    held.claim()
+    with batch_of(places, held.token):
+        ObjectBacking(places.backing, held.token, joined=True).write(recovery(0))
+    held.begin_no_more()
+    with pytest.raises(StoppingError), batch_of(places, held.token):
         raise AssertionError
 
 
@@ -125,10 +125,10 @@ def test_R131_a_map_whose_confirmation_was_lost_is_recognised(
 ) -> None:
     with lossy(s3.endpoint, "/backing/", 2) as (endpoint, lost):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        with hold(Places(place)) as running:
-            running.claim()
-            running.backing().write(recovery(0))
-            running.backing().write(recovery(1))
+        with hold(Places(place)) as held:
+            held.claim()
+            held.backing().write(recovery(0))
+            held.backing().write(recovery(1))
         assert lost() == 2
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     assert read_entries(f"{place}/backing") == [recovery(0), recovery(1)]
@@ -225,6 +225,17 @@ def test_R131_a_bucket_that_is_not_there_is_named(s3: Server) -> None:
         pipeline.run()
 
 
+def test_R131_credentials_that_are_refused_are_named(s3: Server, monkeypatch: Any) -> None:
+    with running(INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:  # from then on it asks who it is
+        monkeypatch.setenv("AWS_ENDPOINT_URL", strict.endpoint)
+        url = strict.url("shop")
+        with pytest.raises(StorageError, match=r"refused the credentials.*AWS_SECRET_ACCESS_KEY"):
+            ObjectFiles(url, options_of(url)).check()
+        pipeline = Pipeline("shop", path=url)
+        with pytest.raises(StorageError, match="refused the credentials"):
+            pipeline.run()
+
+
 def test_R131_a_server_that_does_not_answer_is_named(
     place: str, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,10 +251,10 @@ def test_R131_clocks_apart_stop_a_run_before_it_writes(
     monkeypatch.setattr(
         ObjectFiles, "clock_ahead_seconds", lambda self, name: ahead(self, name) + 3600
     )
-    running = hold(Places(place))
+    held = hold(Places(place))
     with pytest.raises(StorageError, match="seconds ahead of"):
-        running.claim()
-    running.close()
+        held.claim()
+    held.close()
     assert not is_held(Places(place))
 
 
