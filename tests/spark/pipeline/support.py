@@ -51,7 +51,7 @@ def read_json(path: Path | str) -> list[Any]:
 
 def finish(pipeline: Pipeline, spark: Any, **options: Any) -> None:
     """Work off everything that is there."""
-    assert pipeline.run(spark, available_now=True, **options).wait(110)
+    assert pipeline.run(spark, available_now=True, **options).wait(300)
 
 
 def crash(pipeline: Pipeline, spark: Any, act: str, **options: Any) -> None:
