@@ -23,7 +23,7 @@ from pillarbox.broker import moves, native, retention
 from pillarbox.core import lines
 from pillarbox.core.queue import Queue, Record, waiting
 from pillarbox.dashboard import mount
-from pillarbox.mailbox import local, queue_steps
+from pillarbox.mailbox import local_verbs, queue_steps
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client
@@ -208,7 +208,7 @@ def held(work: str) -> float:
 @contextmanager
 def in_one_step() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (queue_steps, local, native, moves, retention):
+        for module in (queue_steps, local_verbs, native, moves, retention):
             patch.setattr(module, "SLICE", 10**9)
         yield
 
