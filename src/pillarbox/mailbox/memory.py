@@ -18,7 +18,7 @@ from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnec
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
-from pillarbox.mailbox.message_ids import LOW_BITS, VARIANT
+from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS
 from pillarbox.mailbox.protocol import (
     BatchOptions,
     ReceiveOptions,
@@ -197,7 +197,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         finally:
             del held
             give(None)
-        return store.ids[key >> LOW_BITS] + hex(key | VARIANT)[6:]  # `Store.message_id`
+        return store.ids[key >> LOW_BITS] + hex(key & LOW | ABOVE)[3:]  # `Store.message_id`
 
     def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
         token, give, clock, queue, session, store, lane, _ = self._tools
