@@ -10,7 +10,7 @@ is a store in this process, so that the example runs without one. What a backend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -47,6 +47,7 @@ class Request(msgspec.Struct):
     verb: str
     arguments: tuple[Any, ...] = ()
     options: dict[str, Any] = {}
+    given_up: Callable[[], bool] = bool  # whether nobody waits for it any more
 
 
 class Letter(msgspec.Struct, array_like=True):
@@ -96,12 +97,12 @@ class AtticVerbs(Verbs[T, Kept], Generic[T]):
 
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:
         while True:
-            found = yield from self._ask(
-                "receive",
-                max_messages=count,
-                visibility_timeout=timeout / _SECOND_NS,
-                wait_time_seconds=wait / _SECOND_NS,
-            )
+            options = {
+                "max_messages": count,
+                "visibility_timeout": timeout / _SECOND_NS,
+                "wait_time_seconds": wait / _SECOND_NS,
+            }
+            found = yield Request(self.name, "receive", (), options, lambda: self.closed)
             messages = []
             for kept in found:
                 try:
@@ -215,6 +216,8 @@ class AtticConnection(Connection):
             case "reject_many":
                 deliveries, reason = request.arguments
                 return [kept.reject(reason) for kept in deliveries]
+            case _ if request.given_up():  # after `wake`, which could not find this box
+                return []
         try:
             return getattr(box, request.verb)(*request.arguments, **request.options)
         except MailboxClosedError:  # while it waited
