@@ -60,10 +60,20 @@ class Crowd:
         for _ in range(0, count, 1_000):
             self.box.send_many([b"a letter"] * 1_000, delay_seconds=delay_seconds)
 
-    def old_handles(self) -> list[str]:
-        """Of ten messages that went back into the line."""
-        got = self.sqs.receive(self.queue, VisibilityTimeout=0)
-        return [message["ReceiptHandle"] for message in got]
+    def old_handles(self, batches: int) -> list[list[str]]:
+        """Of ten messages each that went back into the line."""
+        got = [self.sqs.receive(self.queue, VisibilityTimeout=600) for _ in range(batches)]
+        handles = [[message["ReceiptHandle"] for message in messages] for messages in got]
+        for batch in handles:
+            self.change(batch)
+        return handles
+
+    def change(self, handles: list[str]) -> None:
+        entries = [
+            {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
+            for n, handle in enumerate(handles)
+        ]
+        self.sqs("ChangeMessageVisibilityBatch", QueueUrl=self.queue, Entries=entries)
 
 
 Work = Callable[[Crowd], Callable[[], object]]
@@ -71,22 +81,20 @@ Work = Callable[[Crowd], Callable[[], object]]
 
 def change_by_old_handles(crowd: Crowd) -> Callable[[], object]:
     crowd.fill(MILLION // 2)
-    entries = [
-        {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 0}
-        for n, handle in enumerate(crowd.old_handles())
-    ]
+    (handles,) = crowd.old_handles(1)
     crowd.fill(MILLION // 2)
-    return lambda: crowd.sqs("ChangeMessageVisibilityBatch", QueueUrl=crowd.queue, Entries=entries)
+    return lambda: crowd.change(handles)
 
 
 def delete_by_old_handles(crowd: Crowd) -> Callable[[], object]:
     crowd.fill(MILLION // 2)
-    batches = [crowd.old_handles() for _ in range(10_000)]
+    batches = crowd.old_handles(11_000)
     crowd.fill(MILLION // 2)
 
     def delete() -> None:
         entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batches.pop())]
-        crowd.sqs("DeleteMessageBatch", QueueUrl=crowd.queue, Entries=entries)
+        answer = crowd.sqs("DeleteMessageBatch", QueueUrl=crowd.queue, Entries=entries)
+        assert len(answer["Successful"]) == len(entries)
 
     return delete
 
