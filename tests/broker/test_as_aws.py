@@ -433,3 +433,25 @@ def test_R150_sts_tells_who_asks(broker: RunningBroker) -> None:
     identity = sts.get_caller_identity()
     assert identity["Account"] == ACCOUNT
     assert identity["Arn"] == f"arn:aws:iam::{ACCOUNT}:root"
+
+
+# -- STS -------------------------------------------------------------------------------------
+
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def test_R150_sts_says_whose_key_it_is(world: World) -> None:
+    body = b"Action=GetCallerIdentity&Version=2011-06-15"
+    status, _, data = world.sqs.raw("POST", "/", body, _FORM)
+    assert status == 200
+    assert f"<Account>{ACCOUNT}</Account>".encode() in data
+
+
+def test_R150_a_message_that_names_an_action_of_sts_is_only_a_message(world: World) -> None:
+    queue = world.sqs.create()
+    url = world.sqs("GetQueueUrl", QueueName=queue.rpartition("/")[2])["QueueUrl"]
+    form = f"Action=SendMessage&QueueUrl={url}&MessageBody=Action=GetCallerIdentity"
+    status, _, data = world.sqs.raw("POST", "/", form.encode(), _FORM)
+    assert (status, b"SendMessageResponse" in data) == (200, True)
+    (message,) = world.sqs.receive(queue)
+    assert message["Body"] == "Action=GetCallerIdentity"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
@@ -12,12 +13,14 @@ from pillarbox.broker.sigv4 import Scope
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-_ACTION: Final = "Action=GetCallerIdentity"
+_ACTION: Final = re.compile(r"(?:^|&)Action=GetCallerIdentity(?:&|\Z)")
+_ACTION_BYTES: Final = re.compile(_ACTION.pattern.encode())
 _NAMESPACE: Final = "https://sts.amazonaws.com/doc/2011-06-15/"
 
 
 def is_asked(request: Request) -> bool:
-    return _ACTION.encode() in request.body or _ACTION in request.query
+    """Whether that is the action; a message that has these words in its body is none."""
+    return bool(_ACTION_BYTES.search(request.body) or _ACTION.search(request.query))
 
 
 def caller_identity(broker: Broker, request: Request) -> Response:
