@@ -206,7 +206,7 @@ class AtticConnection(Connection):
 
     def do(self, request: Request) -> Any:
         if request.verb == "exists":
-            return request.queue in self._attic.desks
+            return request.queue in self._attic.sessions
         box = self._box(request.queue, **(request.options if request.verb == "open" else {}))
         match request.verb:
             case "open":

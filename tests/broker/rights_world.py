@@ -103,14 +103,17 @@ class World:
     def state(self) -> Any:
         """All there is to know about the queues, to see that nothing has changed."""
         found = {}
-        for name, desk in sorted(self.store.desks.items()):
+        for name, session in sorted(self.store.sessions.items()):
             seen = [
-                [(record.key, count, record.priority) for record, count in desk.look(state, None)]
+                [
+                    (record.key, count, record.priority)
+                    for record, count in session.look(state, None)
+                ]
                 for state in ("ready", "scheduled", "in_flight")
             ]
-            deadlines = [lease.deadline for lease in desk.queue.leases]
-            dead = desk.dead.queue.name if desk.dead is not None else None
-            settings, notes = desk.queue.settings, dict(desk.notes)
+            deadlines = [lease.deadline for lease in session.queue.leases]
+            dead = session.dead.queue.name if session.dead is not None else None
+            settings, notes = session.queue.settings, dict(session.notes)
             tasks = [str(task) for task in self.url.broker.moves.of(name)]
             found[name] = (seen, deadlines, dead, settings, notes, tasks)
         return found

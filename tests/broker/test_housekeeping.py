@@ -36,11 +36,11 @@ def test_R59_retention_goes_on_after_a_round_that_failed(
     monkeypatch.setattr(housekeeping, "sweep", failing_once)
     world.sqs.send(queue, "old")
     name = queue.rpartition("/")[2]
-    desk = world.url.broker.store.desks[name]
+    session = world.url.broker.store.sessions[name]
 
     def swept() -> bool:
         world.clock.advance(5)  # rounds of housekeeping
-        return next(failures) > 1 and desk.queue.size == 0
+        return next(failures) > 1 and session.queue.size == 0
 
     world.clock.advance(61)
     eventually(swept)
@@ -76,8 +76,8 @@ def while_groups_come_and_go(
 
     def come_and_go() -> None:
         for number in count():
-            queue.desk.send((b"",), extra=partial(Extra, group=f"group {number}"))
-            queue.desk.acknowledge(queue.desk.receive(url.broker, 10, 10**9, 0)[1:])
+            queue.session.send((b"",), extra=partial(Extra, group=f"group {number}"))
+            queue.session.acknowledge(queue.session.receive(url.broker, 10, 10**9, 0)[1:])
             if stop.is_set():
                 return
 
@@ -96,8 +96,8 @@ def while_groups_come_and_go(
 def test_R51_what_housekeeping_reads_is_read_under_the_lock() -> None:
     def look(queue: BrokerQueue) -> None:
         retention.next_look(queue)
-        queue.desk.glance(10)
-        queue.desk.counts()
+        queue.session.glance(10)
+        queue.session.counts()
 
     with running_broker() as url:
         while_groups_come_and_go(url, look)
@@ -105,7 +105,7 @@ def test_R51_what_housekeeping_reads_is_read_under_the_lock() -> None:
 
 def test_R51_control_without_the_lock_a_read_meets_a_change() -> None:
     with running_broker() as url, pytest.raises(RuntimeError, match=r"changed size|mutated"):
-        while_groups_come_and_go(url, lambda queue: oldest_key(queue.desk.queue), seconds=30)
+        while_groups_come_and_go(url, lambda queue: oldest_key(queue.session.queue), seconds=30)
 
 
 def test_R51_names_of_dropped_queues_are_forgotten() -> None:

@@ -44,7 +44,7 @@ class Crowd:
         )
         self.queue: str = created["QueueUrl"]
         self.box = BrokerMailbox("crowded", bytes, url=url)
-        self.desk = url.broker.store.desks["crowded"]
+        self.session = url.broker.store.sessions["crowded"]
 
     def close(self) -> None:
         self.sqs.close()
@@ -57,22 +57,22 @@ class Crowd:
 
     def fill(self, count: int = COUNT, delay: int = 0) -> None:
         for _ in range(0, count, 1_000):
-            self.desk.send([b"a letter"] * 1_000, delay=delay)
+            self.session.send([b"a letter"] * 1_000, delay=delay)
             self.clock.advance(0.000_01)
 
     def lease(self, count: int, seconds: int) -> None:
         for _ in range(0, count, 1_000):
-            self.desk.receive(self.url.broker, 1_000, seconds * 10**9, 0)
+            self.session.receive(self.url.broker, 1_000, seconds * 10**9, 0)
             self.clock.advance(0.000_01)
 
     def old_handles(self) -> list[str]:
         """Handles of ten messages that went back to the end of a long line."""
         self.fill(COUNT // 2)
         self.lease(COUNT // 2, 1)
-        self.desk.send([b"a letter"] * 10)
+        self.session.send([b"a letter"] * 10)
         got = self.sqs.receive(self.queue, VisibilityTimeout=1)
         self.clock.advance(2)
-        while self.desk.counts()[0] < COUNT // 2 + 10:  # some come back at each look
+        while self.session.counts()[0] < COUNT // 2 + 10:  # some come back at each look
             pass
         return [message["ReceiptHandle"] for message in got]
 
@@ -170,7 +170,7 @@ def retention_ends(found: Crowd) -> Callable[[], object]:
     def sweep() -> None:
         found.clock.advance(A_DAY + 1)
         found.do(lambda: found.url.broker.in_slices(retention.sweep(queue)))
-        assert queue.desk.totals.expired == COUNT
+        assert queue.session.totals.expired == COUNT
 
     return sweep
 
@@ -247,7 +247,7 @@ def test_R51_control_the_same_work_in_one_step_holds_them_up(work: str) -> None:
 def test_R51_what_is_due_comes_out_in_order_though_it_is_settled_in_slices() -> None:
     with crowd() as found:
         for number in range(1_000):
-            found.desk.send([b"%d" % number], delay=(1_000 - number) * 10**6)
+            found.session.send([b"%d" % number], delay=(1_000 - number) * 10**6)
         found.clock.advance(2)
 
         got = [body for _ in range(100) for body in found.sqs.bodies(found.queue)]

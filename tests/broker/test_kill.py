@@ -103,11 +103,11 @@ def _everything(path: str) -> dict[str, set[str]]:
     """What a store holds after its server is gone, in whatever state, by queue."""
     store = DurableStore(path)
     found: dict[str, set[str]] = {}
-    for name, desk in store.desks.items():
+    for name, session in store.sessions.items():
         records = [
-            record for state in ("ready", "in_flight") for record, _ in desk.look(state, None)
+            record for state in ("ready", "in_flight") for record, _ in session.look(state, None)
         ]
-        found[name] = {(body or b"").decode() for body in desk.bodies(records)}
+        found[name] = {(body or b"").decode() for body in session.bodies(records)}
     store.close()
     return found
 

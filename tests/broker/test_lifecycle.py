@@ -271,14 +271,14 @@ def test_R59_a_port_that_is_taken_is_told_in_one_line(store: str) -> None:
 def test_R55_whoever_still_holds_a_deleted_queue_can_not_write_to_it(store: str) -> None:
     """An entry of a queue that is gone would keep the store from opening again."""
     first = DurableStore(store)
-    desk = first.desk("orders")
-    desk.send((b"a",))
+    session = first.session("orders")
+    session.send((b"a",))
     first.drop("orders")
     with pytest.raises(MailboxClosedError, match="deleted"):
-        desk.send((b"b",))
-    first.desk("orders").send((b"c",))
+        session.send((b"b",))
+    first.session("orders").send((b"c",))
     first.close()
     second = DurableStore(store)
-    orders = second.desks["orders"]
+    orders = second.sessions["orders"]
     assert orders.bodies([record for record, _ in orders.look("ready", None)]) == [b"c"]
     second.close()

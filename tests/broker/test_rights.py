@@ -169,7 +169,7 @@ def _to(command: Callable[[World, str], wire.Command]) -> Callable[[World, str],
 
 def _dead_letter(w: World, source: str) -> str:
     """The id of the dead letter in `a-shared` that came from this queue."""
-    records = [record for record, _ in w.store.desks["a-shared"].look("ready", None)]
+    records = [record for record, _ in w.store.sessions["a-shared"].look("ready", None)]
     deaths = {record.key: record.extra.death for record in records if record.extra is not None}
     (key,) = (key for key, death in deaths.items() if death and death.source == source)
     return w.store.message_id(key)
@@ -344,4 +344,4 @@ def test_R115_a_missing_queue_and_a_foreign_one_give_the_same_answer(key: str) -
                 there, away = (w.native(key, *each) for each in asked)
                 assert away.code == "AccessDeniedError"
                 assert away.message == there.message.replace(row.foreign, MISSING)
-        assert MISSING not in w.store.desks
+        assert MISSING not in w.store.sessions

@@ -46,7 +46,7 @@ def _names(urls: list[str]) -> set[str]:
 
 
 def test_R115_a_list_shows_the_queues_that_the_key_may_list(w: World) -> None:
-    everything = set(w.store.desks)
+    everything = set(w.store.sessions)
     own = {name for name in everything if name.startswith("a-")}
     assert own < everything
     for key, expected in ((ALL, everything), (READER, everything), (LIMITED, own), ("BARE", None)):
@@ -93,9 +93,9 @@ def test_R115_a_refused_target_may_still_have_a_policy_of_its_own(w: World) -> N
 def test_R115_the_dead_letter_queue_that_comes_with_a_new_queue_needs_a_right_too(w: World) -> None:
     refused = w.native("EXACT", "a-new", wire.Declare())
     assert (refused.code, "a-new_dlq" in refused.message) == ("AccessDeniedError", True)
-    assert "a-new" not in w.store.desks
+    assert "a-new" not in w.store.sessions
     assert isinstance(w.native("EXACT", "a-new", wire.Declare(immortal=True)), wire.Declared)
-    assert "a-new_dlq" not in w.store.desks
+    assert "a-new_dlq" not in w.store.sessions
 
 
 def test_R115_other_attributes_change_without_a_right_to_the_target_set_before(w: World) -> None:
@@ -139,8 +139,8 @@ def test_R115_a_move_task_has_the_rights_of_its_key_to_the_end(w: World) -> None
         clock.advance(1)
     until(lambda: task()["Status"] != "RUNNING", "the task is over")
     assert (task()["Status"], task()["FailureReason"]) == ("FAILED", DENIED)
-    assert w.store.desks["b-shares"].counts()[0] == 0
-    assert w.store.desks["a-shared"].counts()[0] == 1
+    assert w.store.sessions["b-shares"].counts()[0] == 0
+    assert w.store.sessions["a-shared"].counts()[0] == 1
 
 
 def test_R115_a_move_task_ends_with_its_key(tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_R115_a_move_task_ends_with_its_key(tmp_path: Path) -> None:
         w.sqs(
             LIMITED, "StartMessageMoveTask", SourceArn=arn("a-dlq"), MaxNumberOfMessagesPerSecond=1
         )
-        until(lambda: w.store.desks["a-source"].counts()[0] == 1, "the first has moved")
+        until(lambda: w.store.sessions["a-source"].counts()[0] == 1, "the first has moved")
     with running_broker(data, keys=(Key(ALL, "s"),), clock=clock) as url:
         (task,) = url.broker.moves.of("a-dlq")
         until(lambda: task.status == "FAILED", "the task is over")
         assert task.failure == DENIED
-        assert url.broker.store.desks["a-dlq"].counts()[0] == 1
+        assert url.broker.store.sessions["a-dlq"].counts()[0] == 1
 
 
 # -- the history, and pages ----------------------------------------------------------------------

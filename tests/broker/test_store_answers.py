@@ -139,13 +139,13 @@ def test_R55_a_refused_policy_changes_nothing() -> None:
     with running_broker() as url, Client(url) as sqs:
         with open_mailbox(f"{url}/orders", str):
             pass
-        desk = url.broker.store.desks["orders"]
-        before = desk.queue.settings
+        session = url.broker.store.sessions["orders"]
+        before = session.queue.settings
         target = sqs.arn("orders").replace("orders", "nowhere")
         policy = json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 3})
         with pytest.raises(Refused, match="does not exist"):
             sqs("SetQueueAttributes", QueueUrl="orders", Attributes={"RedrivePolicy": policy})
-        assert desk.queue.settings == before
+        assert session.queue.settings == before
 
 
 # -- a disk that fails ---------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_R58_whoever_waits_is_told_that_the_disk_failed(
         clock.advance(21)
         thread.join(30)
         assert outcomes == ["told"]
-        assert not url.broker.store.desks["orders"].waiters
+        assert not url.broker.store.sessions["orders"].waiters
 
 
 def test_R57_a_wait_that_ends_while_the_body_is_read_gives_nothing_back(
@@ -275,7 +275,7 @@ def test_R58_long_work_is_confirmed_when_it_is_over(
 
     with running_broker(store, "fsync") as url, open_mailbox(f"{url}/orders", bytes) as box:
         box.send(b"x")
-        broker, orders = url.broker, url.broker.store.desks["orders"]
+        broker, orders = url.broker, url.broker.store.sessions["orders"]
         (record,), _ = orders.glance(1)
         monkeypatch.setattr(RealDisk, "fdatasync", slow)
 

@@ -123,7 +123,7 @@ def test_R92_waiters_are_woken_only_if_something_is_delivered(
     clock = WatchedClock()
     bus = MessageBus("ada", "bob", clock=clock)
     call = start(lambda: bus.wait_for_message("ada", 1_000))
-    clock.wait_until(lambda: len(bus.queues.recipients["ada"].desk.waiters) == 1)
+    clock.wait_until(lambda: len(bus.queues.recipients["ada"].session.waiters) == 1)
     bus.send(to="ada", sender="bob", payload="later", delay_ms=10)
     bus.send(to="bob", sender="ada", payload="not for ada")
     assert bus.deliver_due_messages() == 0
@@ -210,7 +210,7 @@ def test_R95_who_is_unregistered_is_forgotten_with_all_messages_also_on_disk() -
     waiting = start(lambda: world.bus.wait_for_message("cyd"))
     assert world.bus.unregister("ada") == 2
     assert world.bus.recipients == ("bob", "cyd")
-    while not world.bus.queues.recipients["cyd"].desk.waiters:
+    while not world.bus.queues.recipients["cyd"].session.waiters:
         threading.Event().wait(0.001)
     with pytest.raises(UnknownRecipientError):
         world.send("ada")
@@ -259,7 +259,7 @@ def test_R92_waiting_ends_with_a_message_with_the_time_or_with_the_bus() -> None
     assert call.result() is None
 
     call = start(lambda: bus.wait_for_message("ada"))
-    clock.wait_until(lambda: len(bus.queues.recipients["ada"].desk.waiters) == 1)
+    clock.wait_until(lambda: len(bus.queues.recipients["ada"].session.waiters) == 1)
     bus.close()
     assert call.result() is None
 

@@ -524,7 +524,7 @@ def test_R97_on_disk_what_a_killed_handler_held_is_handled_again() -> None:
         await running
 
     drive(story())
-    assert world.bus.queues.recipients["ada"].desk.queue.size == 0
+    assert world.bus.queues.recipients["ada"].session.queue.size == 0
     world.bus.close()
 
 

@@ -67,7 +67,7 @@ def test_R22_create_takes_capacity_and_redelivery(broker: RunningBroker) -> None
     full = pillarbox("send", url, "b")
     assert full.returncode == 1
     assert "holds 1 of 1" in full.stderr
-    settings = broker.broker.store.desks["small"].queue.settings
+    settings = broker.broker.store.sessions["small"].queue.settings
     assert settings.redelivery == "original"
 
 
@@ -129,7 +129,7 @@ def test_R35_a_queue_that_is_not_there_is_not_made_by_a_slip(
     done = pillarbox("queue", verb, f"{broker}/odrers", *words.get(verb, ()))
     assert done.returncode == 1
     assert "no queue 'odrers'" in done.stderr
-    assert broker.broker.store.desks == {}
+    assert broker.broker.store.sessions == {}
 
 
 def test_R75_a_store_is_listed_beside_its_writer(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def check(world: World, disk: SimDisk) -> None:
     assert not revived, f"{len(revived)} messages came back from the dead"
     ready = {
         store.message_id(record.key)
-        for desk in store.desks.values()
-        for record, _ in desk.look("ready", None)
+        for session in store.sessions.values()
+        for record, _ in session.look("ready", None)
     }
     early = [i for i in ready if world.not_before.get(i, 0) > world.clock.now()]
     assert not early, "a delay was cut short"

@@ -12,19 +12,19 @@ from pillarbox.mailbox.durable_store import DurableStore
 
 def test_R58_nested_holding_restores_the_outer_list(tmp_path: Path) -> None:
     store = DurableStore(tmp_path / "data")
-    desk = store.desk("orders")
+    session = store.session("orders")
     with store.holding() as outer:
-        desk.send((b"a",))
+        session.send((b"a",))
         with store.holding() as inner:
-            desk.send((b"b",))
-        desk.send((b"c",))
+            session.send((b"b",))
+        session.send((b"c",))
         with pytest.raises(ZeroDivisionError), store.holding():
             1 / 0  # noqa: B018
-        desk.send((b"d",))
+        session.send((b"d",))
     assert (len(outer), len(inner)) == (3, 1)
     with store.holding() as later:
         pass
-    desk.send((b"e",))  # nobody holds any more: it waits for the disk itself
+    session.send((b"e",))  # nobody holds any more: it waits for the disk itself
     assert later == []
     assert store.written.done()
     store.close()
@@ -33,10 +33,10 @@ def test_R58_nested_holding_restores_the_outer_list(tmp_path: Path) -> None:
 def test_R58_a_verb_awaited_within_leaves_the_outer_list_in_place(tmp_path: Path) -> None:
     async def case() -> None:
         store = DurableStore(tmp_path / "data")
-        desk = store.desk("orders")
+        session = store.session("orders")
         with store.holding() as outer:
-            await store.confirmed(lambda: desk.send((b"a",)))
-            desk.send((b"b",))
+            await store.confirmed(lambda: session.send((b"a",)))
+            session.send((b"b",))
         assert len(outer) == 1
         store.close()
 

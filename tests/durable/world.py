@@ -119,7 +119,7 @@ class World:
 
 def state_of(store: DurableStore) -> dict[str, Any]:
     """Everything that a store knows, to be compared with what another knows."""
-    queues = {name: _queue(desk.queue) for name, desk in sorted(store.desks.items())}
+    queues = {name: _queue(session.queue) for name, session in sorted(store.sessions.items())}
     return {"prefix": store.prefix, "secret": store._secret, "queues": queues}
 
 

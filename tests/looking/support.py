@@ -63,15 +63,15 @@ def _value(server: RedisServer, key: bytes) -> Any:
 def state_of(store: Store) -> dict[str, Any]:
     """Every queue of a store, with all that it knows; equal for equal queues."""
     with store.lock:
-        return {name: _known(desk) for name, desk in store.desks.items()}
+        return {name: _known(session) for name, session in store.sessions.items()}
 
 
-def _known(desk: QueueSession) -> list[Any]:
-    queue = desk.queue
+def _known(session: QueueSession) -> list[Any]:
+    queue = session.queue
     return [
         msgspec.to_builtins(queue.settings),
-        desk.notes,
-        None if desk.dead is None else desk.dead.queue.name,
+        session.notes,
+        None if session.dead is None else session.dead.queue.name,
         [_seen(record) for record in waiting(queue)],
         [(at, _seen(record)) for at, _, record in queue.schedule],
         {x.record.key: (x.number, x.leased_at, x.deadline, _seen(x.record)) for x in queue.leases},

@@ -139,13 +139,13 @@ def test_R110_a_parked_receive_that_a_look_serves_is_on_record(
     """The lease is the receiver's doing, not the look's: it must survive."""
     with DurableMailbox("orders", str, path=tmp_path, clock=clock) as box:
         box.send("due", delay_seconds=1)
-        desk = box._store.desks["orders"]
-        assert isinstance(desk, DurableQueueSession)
+        session = box._store.sessions["orders"]
+        assert isinstance(session, DurableQueueSession)
 
         async def main() -> None:
             async with AsyncDurableMailbox("orders", str, path=tmp_path) as waiting:
                 receive = asyncio.create_task(waiting.receive(wait_time_seconds=20))
-                await asyncio.to_thread(wait_until, lambda: desk.waiters, "it is parked")
+                await asyncio.to_thread(wait_until, lambda: session.waiters, "it is parked")
                 clock.advance(1)
                 assert box.stats().in_flight == 1
                 assert [each.body for each in await receive] == ["due"]

@@ -119,7 +119,7 @@ class RecordedStore(Store):
         self.world = world
         self.pulse = NoPulse()  # type: ignore[assignment]
 
-    def _new_desk(self, queue: Queue) -> QueueSession:
+    def _new_session(self, queue: Queue) -> QueueSession:
         return RecordedSession(self, queue)
 
 
@@ -148,11 +148,11 @@ class World:
             self.settings[MAIN] |= {"capacity": None, "redelivery": "tail", "fair": False}
             self.settings[MAIN] |= {"dead_on_receive": False, "max_deliveries": rng.choice((0, 2))}
         self.store = RecordedStore(self)
-        self.desks = [
-            self.store.desk(name, Settings(**each))
+        self.sessions = [
+            self.store.session(name, Settings(**each))
             for name, each in zip(NAMES, self.settings, strict=True)
         ]
-        self.queues = [desk.queue for desk in self.desks]
+        self.queues = [session.queue for session in self.sessions]
         self.models = fresh_models(self.settings)
         if rng.random() < 0.85:
             self._bury(MAIN)
@@ -165,7 +165,7 @@ class World:
 
     def _bury(self, source: int) -> None:
         deliveries = self.settings[source]["max_deliveries"]
-        self.store.set_dead_letters(self.desks[source], self.desks[DEAD], deliveries)
+        self.store.set_dead_letters(self.sessions[source], self.sessions[DEAD], deliveries)
         self.models[source].dead_letters = self.models[DEAD]
 
     # The steps
@@ -185,11 +185,11 @@ class World:
 
     def send(self, at: int, specs: Sequence[MessageSpec], delay: int) -> None:
         """Those that differ in nothing are one batch."""
-        desk, model = self._begin(at, "send")
+        session, model = self._begin(at, "send")
         while True:
             spec = specs[0] if specs else (0, None, None)
             alike = next((i for i, each in enumerate(specs) if each != spec), len(specs))
-            self._send(desk, model, spec, alike, delay)
+            self._send(session, model, spec, alike, delay)
             self._serve(at)
             specs = specs[alike:]
             if not specs:
@@ -197,7 +197,12 @@ class World:
         self._end(at)
 
     def _send(
-        self, desk: QueueSession, model: naive.NaiveQueue, spec: MessageSpec, count: int, delay: int
+        self,
+        session: QueueSession,
+        model: naive.NaiveQueue,
+        spec: MessageSpec,
+        count: int,
+        delay: int,
     ) -> None:
         priority, group, deduplication = spec
         key = max(self.now >> 1, self.store.last_key + 1)
@@ -210,21 +215,21 @@ class World:
         extra = None if plain else lambda: Extra(group, deduplication)
 
         def send() -> Sequence[int]:
-            return desk.send(bodies, priority, delay, extra=extra)
+            return session.send(bodies, priority, delay, extra=extra)
 
         try:
             expected = model.send(messages, delay, self.now)
         except naive.Full:
-            error = self._raises(MailboxFullError, desk.queue, send)
-            assert f"{desk.queue.size:,} of {model.capacity:,} messages" in error
+            error = self._raises(MailboxFullError, session.queue, send)
+            assert f"{session.queue.size:,} of {model.capacity:,} messages" in error
         else:
             got = list(send())
             assert got == expected, f"keys of a send: {got}, expected {expected}"
 
     def receive(self, at: int, count: int, timeout: int) -> None:
-        desk, model = self._begin(at, "receive")
+        session, model = self._begin(at, "receive")
         expected = model.receive(count, timeout, self.now)
-        leases = desk.receive(Parked(1, 1, gone=False), count, timeout, 0)
+        leases = session.receive(Parked(1, 1, gone=False), count, timeout, 0)
         self._received(at, leases, _seen(leases), expected)
         self._end(at)
 
@@ -241,21 +246,21 @@ class World:
 
     def park(self, at: int, count: int, timeout: int, *, gone: bool) -> None:
         """A receive that waits until there is something for it, which it has for some time."""
-        desk, _ = self._begin(at, "park")
+        session, _ = self._begin(at, "park")
         waiter = Parked(count, timeout, gone=gone)
         self.parked[at].append(waiter)
-        desk.enter(waiter)
+        session.enter(waiter)
         self._end(at)
 
     def leave(self, at: int, pick: int, *, interrupted: bool) -> None:
         """The time of one that waits is up, or it is interrupted: there was nothing for it."""
-        desk, _ = self._begin(at, "leave")
+        session, _ = self._begin(at, "leave")
         if self.parked[at]:
             waiter = self.parked[at].pop(pick % len(self.parked[at]))
             if interrupted:
-                desk.give_up(waiter)
+                session.give_up(waiter)
             else:
-                assert desk.leave(waiter) == []
+                assert session.leave(waiter) == []
         self._end(at)
 
     def beat(self) -> None:
@@ -263,7 +268,9 @@ class World:
         self.steps += 1
         self.seen["beat"] += 1
         alarms = sorted(self.store._alarms, key=lambda alarm: alarm[:2])
-        due = [self.desks.index(each) for at, _, each in alarms if at == each.alarm_at <= self.now]
+        due = [
+            self.sessions.index(each) for at, _, each in alarms if at == each.alarm_at <= self.now
+        ]
         due = [at for at in due if self.queues[at].wake_at <= self.now]
         self.store.beat()
         for at in due:
@@ -277,9 +284,9 @@ class World:
         chosen = [pairs[pick % len(pairs)] for pick in picks] if pairs else []
         for ours, theirs in chosen:  # also of what is due, and has not happened yet
             assert decide.live([ours], self.now) == [theirs.is_live(self.now)], "a lease's end"
-        desk, model = self._begin(at, verb)
+        session, model = self._begin(at, verb)
         expected = self._model_end(model, verb, [pair[1] for pair in chosen], option)
-        answers = _end_leases(desk, verb, [pair[0] for pair in chosen], option)
+        answers = _end_leases(session, verb, [pair[0] for pair in chosen], option)
         assert answers == expected, f"{verb}: {answers}, expected {expected}"
         self._end(at)
 
@@ -297,46 +304,48 @@ class World:
         return model.reject(leases, f"reason {option}", self.now)
 
     def purge(self, at: int) -> None:
-        desk, model = self._begin(at, "purge")
-        assert desk.purge() == model.purge()
+        session, model = self._begin(at, "purge")
+        assert session.purge() == model.purge()
         self._end(at)
 
     def remove(self, at: int, picks: Sequence[int]) -> None:
-        desk, model = self._begin(at, "remove")
+        session, model = self._begin(at, "remove")
         keys = self._keys(at, picks)
-        assert desk.remove(keys) == model.remove(keys)
+        assert session.remove(keys) == model.remove(keys)
         self._end(at)
 
     def reschedule(self, at: int, pick: int, delay: int) -> None:
-        desk, model = self._begin(at, "reschedule")
+        session, model = self._begin(at, "reschedule")
         timed = sorted(m.key for m in model.messages if m.state == naive.SCHEDULED)
         (key,) = {timed[pick % len(timed)]} if timed and pick % 2 else self._keys(at, [pick])
         due = self.now + delay
-        events = desk.step(lambda queue, _: decide.reschedule(queue, key, due))
+        events = session.step(lambda queue, _: decide.reschedule(queue, key, due))
         assert bool(events) == model.reschedule(key, due)
         self._end(at)
 
     def change_visibility(self, at: int, pick: int, timeout: int) -> None:
-        desk, model = self._begin(at, "change_visibility")
+        session, model = self._begin(at, "change_visibility")
         (key,) = self._keys(at, [pick])
-        events = desk.step(lambda queue, now: decide.change_visibility(queue, key, timeout, now))
+        events = session.step(lambda queue, now: decide.change_visibility(queue, key, timeout, now))
         assert bool(events) == model.change_visibility(key, timeout, self.now)
         self._end(at)
 
     def force(self, at: int) -> None:
-        desk, model = self._begin(at, "force")
-        assert len(desk.step(decide.force)) == model.force(self.now)
+        session, model = self._begin(at, "force")
+        assert len(session.step(decide.force)) == model.force(self.now)
         self._end(at)
 
     def redrive(self, at: int, to: int, picks: Sequence[int]) -> None:
-        desk, model = self._begin(at, "redrive")
-        keys, target = self._keys(at, picks), self.desks[to]
+        session, model = self._begin(at, "redrive")
+        keys, target = self._keys(at, picks), self.sessions[to]
         if to == at:
-            self._raises(InvalidParameterError, desk.queue, lambda: desk.redrive(keys, target))
+            self._raises(
+                InvalidParameterError, session.queue, lambda: session.redrive(keys, target)
+            )
             return
         behind = max(self.now, (self.store.last_key + 1) << 1)
         expected = model.redrive(keys, self.models[to], behind)
-        assert desk.redrive(keys, target) == expected
+        assert session.redrive(keys, target) == expected
         self._end(at, to)
 
     def tick(self, at: int) -> None:
@@ -353,16 +362,16 @@ class World:
         self.seen[verb] += 1
         for other in ((MAIN, OTHER) if at == DEAD else ()) + (at,):
             self._settle(other)
-        return self.desks[at], self.models[at]
+        return self.sessions[at], self.models[at]
 
     def _settle(self, at: int) -> None:
-        desk, queue = self.desks[at], self.queues[at]
+        session, queue = self.sessions[at], self.queues[at]
         if at != DEAD or self.now >= queue.wake_at:
             self._touched.add(at)
         while self.now >= queue.wake_at:
             before = self.happened
             with self.store.lock:
-                desk.settle(self.now)
+                session.settle(self.now)
             assert self.happened > before or self.now < queue.wake_at, "what is due never happens"
         self.models[at].settle(self.now)
         self._serve(at)
@@ -419,9 +428,11 @@ class World:
             for ours, theirs in self.pairs[at]:
                 assert ours.deadline == (0 if theirs.over else theirs.deadline), "a lease's end"
             check_inside(self.queues[at], self.models[at])
-            desk = self.desks[at]
-            assert list(desk.waiters) == self.parked[at], "who waits"
-            assert not desk.waiters or desk.alarm_at <= desk.queue.wake_at, "nobody will wake them"
+            session = self.sessions[at]
+            assert list(session.waiters) == self.parked[at], "who waits"
+            assert not session.waiters or session.alarm_at <= session.queue.wake_at, (
+                "nobody will wake them"
+            )
         self._touched.clear()
         if self.steps % 8 == 0:
             line = [message.key for message in self.models[touched[0]].line()]
@@ -441,13 +452,13 @@ def _seen(leases: list[Lease]) -> list[tuple[int, ...]]:
     return [(x.record.key, x.number, x.leased_at, x.deadline) for x in leases]
 
 
-def _end_leases(desk: QueueSession, verb: str, leases: list[Lease], option: int) -> list[bool]:
+def _end_leases(session: QueueSession, verb: str, leases: list[Lease], option: int) -> list[bool]:
     if verb == "acknowledge":
-        return desk.acknowledge(leases)
+        return session.acknowledge(leases)
     if verb == "nack":
-        return desk.nack(leases, DELAYS[option % len(DELAYS)])
+        return session.nack(leases, DELAYS[option % len(DELAYS)])
     if verb == "release":
-        return desk.release(leases, to_front=bool(option % 2))
+        return session.release(leases, to_front=bool(option % 2))
     if verb == "extend":
-        return desk.extend(leases, TIMEOUTS[option % len(TIMEOUTS)])
-    return desk.reject(leases, f"reason {option}")
+        return session.extend(leases, TIMEOUTS[option % len(TIMEOUTS)])
+    return session.reject(leases, f"reason {option}")

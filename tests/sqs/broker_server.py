@@ -39,7 +39,7 @@ class BrokerServer:
         self.clock.advance(seconds)
 
     def parked(self, queue: str) -> int:
-        return len(self._store.desks[queue].waiters)
+        return len(self._store.sessions[queue].waiters)
 
 
 @contextmanager

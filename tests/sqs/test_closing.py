@@ -43,7 +43,7 @@ def parked_receive(
         target=lambda: got.append(box.receive(wait_time_seconds=20)), daemon=True
     )
     thread.start()
-    waiters = broker.broker.store.desks[box.name].waiters
+    waiters = broker.broker.store.sessions[box.name].waiters
     wait_until(lambda: len(waiters) == 1)
     return thread, got
 
@@ -54,7 +54,7 @@ def test_R24_close_ends_a_long_poll_promptly(broker: RunningBroker) -> None:
     box.close()
     thread.join(PROMPT_SECONDS)
     assert got == [[]]
-    waiters = broker.broker.store.desks["prompt"].waiters
+    waiters = broker.broker.store.sessions["prompt"].waiters
     wait_until(lambda: len(waiters) == 0)  # the broker has noticed
 
 

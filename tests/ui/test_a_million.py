@@ -52,7 +52,7 @@ class Server:
         return outcome.result()
 
     def box(self) -> Mailbox[bytes]:
-        self.broker.store.desk("orders")
+        self.broker.store.session("orders")
         box = self.dashboard.mailboxes.open("orders")
         assert box is not None
         return box
@@ -117,7 +117,7 @@ def test_R59_a_million_ready_messages_are_shown_a_screenful_at_a_time() -> None:
 def test_R59_many_queues_are_a_screenful_and_a_filter() -> None:
     with running_broker() as url:
         server = Server(url)
-        server.do(lambda: [url.broker.store.desk(f"queue-{n:04}") for n in range(3_000)])
+        server.do(lambda: [url.broker.store.session(f"queue-{n:04}") for n in range(3_000)])
 
         page = server.page("/")
 

@@ -59,8 +59,8 @@ def opened(how: dict[str, Any], *, dead_letters: bool) -> tuple[Box, FakeClock, 
 def everything(box: Box) -> Counter[str]:
     """Every message in the store, by its body, however it is found."""
     found: Counter[str] = Counter()
-    for desk in box._store.desks.values():
-        queue = desk.queue
+    for session in box._store.sessions.values():
+        queue = session.queue
         records = [*waiting(queue), *(record for _, _, record in queue.schedule)]
         records += [lease.record for lease in queue.leases]
         found.update(record.body.decode() for record in records)

@@ -23,28 +23,28 @@ class _Owner:
     closed = False
 
 
-def _in_general(desk: QueueSession, body: bytes) -> int:
-    (key,) = desk.send((body,))
+def _in_general(session: QueueSession, body: bytes) -> int:
+    (key,) = session.send((body,))
     return key
 
 
-def _quickly(desk: QueueSession, body: bytes) -> int:
-    return desk.send_one(body)
+def _quickly(session: QueueSession, body: bytes) -> int:
+    return session.send_one(body)
 
 
-def _story(desk: QueueSession, clock: FakeClock, send: Send) -> list[object]:
+def _story(session: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     """Lines, timers that are due and receivers that wait: all that a send may meet."""
-    keys = [send(desk, b"first"), send(desk, b"at the same time")]
-    desk.send((b"later",), delay=SECOND_NS)
+    keys = [send(session, b"first"), send(session, b"at the same time")]
+    session.send((b"later",), delay=SECOND_NS)
     clock.advance(2)
-    keys.append(send(desk, b"after what was due"))
-    taken = [desk.receive(_Owner(), 10, 5 * SECOND_NS, 0)]
+    keys.append(send(session, b"after what was due"))
+    taken = [session.receive(_Owner(), 10, 5 * SECOND_NS, 0)]
     waiter = ThreadWaiter(_Owner(), 1, 5 * SECOND_NS)
-    desk.enter(waiter)
-    keys.append(send(desk, b"for whoever waits"))
-    taken.append(desk.leave(waiter))
-    bodies = [desk.bodies([lease.record for lease in leases]) for leases in taken]
-    return [keys, bodies, view(desk.queue), desk.queue.mask, desk.queue.wake_at]
+    session.enter(waiter)
+    keys.append(send(session, b"for whoever waits"))
+    taken.append(session.leave(waiter))
+    bodies = [session.bodies([lease.record for lease in leases]) for leases in taken]
+    return [keys, bodies, view(session.queue), session.queue.mask, session.queue.wake_at]
 
 
 @pytest.mark.parametrize("kind", ["memory", "durable"])
@@ -56,7 +56,7 @@ def test_R50_one_message_is_sent_as_in_general(kind: str, tmp_path: Path) -> Non
             store = Store(clock)
         else:
             store = DurableStore(tmp_path / send.__name__, durability="os", clock=clock)
-        stories.append(_story(store.desk("jobs"), clock, send))
+        stories.append(_story(store.session("jobs"), clock, send))
         if isinstance(store, DurableStore):
             store.close()
     assert stories[0] == stories[1]
@@ -65,7 +65,7 @@ def test_R50_one_message_is_sent_as_in_general(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("send", [_in_general, _quickly])
 def test_R50_a_queue_that_was_deleted_takes_nothing(send: Send) -> None:
     store = Store()
-    desk = store.desk("jobs")
+    session = store.session("jobs")
     store.drop("jobs")
     with pytest.raises(MailboxClosedError, match="deleted"):
-        send(desk, b"too late")
+        send(session, b"too late")

@@ -92,7 +92,7 @@ class SlowEcho(Echo):
         return PromptResponse(Answer(prompt.text, len(prompt.text)))
 
 
-class Desk:
+class Session:
     """A loop between two mailboxes in memory, on a clock that only the test moves."""
 
     def __init__(self, adapter: Any = None, **options: Any) -> None:
@@ -144,13 +144,13 @@ def test_R100_a_subclass_makes_the_prompt() -> None:
         def prompt(self, request: Question) -> Any:
             return Question(request.text.upper())
 
-    desk = Desk()
-    desk.loop = Loud(desk.adapter, desk.requests, desk.responses, wait_time_seconds=0)
-    assert desk.serve("psst").unwrap().output == Answer("PSST", 4)
+    session = Session()
+    session.loop = Loud(session.adapter, session.requests, session.responses, wait_time_seconds=0)
+    assert session.serve("psst").unwrap().output == Answer("PSST", 4)
 
 
 def test_R100_a_failure_is_answered_with_the_error_and_acknowledged() -> None:
-    result = Desk().serve("fail")
+    result = Session().serve("fail")
     assert result.response is None
     assert result.error == ErrorReport("ValueError", "no words")
     with pytest.raises(RequestFailedError, match="ValueError: no words") as raised:
@@ -159,45 +159,45 @@ def test_R100_a_failure_is_answered_with_the_error_and_acknowledged() -> None:
 
 
 def test_R100_the_answer_is_sent_before_the_request_is_acknowledged() -> None:
-    desk = Desk()
-    real, in_flight = desk.responses.send, []
+    session = Session()
+    real, in_flight = session.responses.send, []
 
     def send(body: Any, **options: Any) -> str:
-        in_flight.append(desk.requests.stats().in_flight)
+        in_flight.append(session.requests.stats().in_flight)
         return real(body, **options)
 
-    desk.responses.send = send  # type: ignore[method-assign]
-    desk.serve()
+    session.responses.send = send  # type: ignore[method-assign]
+    session.serve()
     assert in_flight == [1]
 
 
 def test_R100_an_answer_that_cannot_be_sent_rests_60_s_then_120_then_240() -> None:
-    desk = Desk()
-    desk.requests.dead_letters  # noqa: B018 - three deliveries are allowed
-    desk.responses.break_connection()
-    desk.requests.send(MainLoopRequest(Question("hello")))
+    session = Session()
+    session.requests.dead_letters  # noqa: B018 - three deliveries are allowed
+    session.responses.break_connection()
+    session.requests.send(MainLoopRequest(Question("hello")))
     for rest in (60, 120):
-        desk.loop.run(max_iterations=1)
-        assert desk.requests.stats().scheduled == 1
-        desk.clock.advance(rest - 1)
-        assert desk.requests.stats().ready == 0
-        desk.clock.advance(1)
-        assert desk.requests.stats().ready == 1
-    desk.responses.restore_connection()
-    desk.loop.run(max_iterations=1)
-    (message,) = desk.responses.receive()
+        session.loop.run(max_iterations=1)
+        assert session.requests.stats().scheduled == 1
+        session.clock.advance(rest - 1)
+        assert session.requests.stats().ready == 0
+        session.clock.advance(1)
+        assert session.requests.stats().ready == 1
+    session.responses.restore_connection()
+    session.loop.run(max_iterations=1)
+    (message,) = session.responses.receive()
     assert message.body.error is None
-    assert desk.requests.approximate_count() == 0
+    assert session.requests.approximate_count() == 0
 
 
 def test_R100_an_answer_that_can_never_be_sent_ends_in_the_dead_letters() -> None:
-    desk = Desk()
-    desk.responses.break_connection()
-    desk.requests.send(MainLoopRequest(Question("hello")))
+    session = Session()
+    session.responses.break_connection()
+    session.requests.send(MainLoopRequest(Question("hello")))
     for _ in range(3):
-        desk.loop.run(max_iterations=1)
-        desk.clock.advance(3_600)
-    assert desk.requests.stats().dead == 1
+        session.loop.run(max_iterations=1)
+        session.clock.advance(3_600)
+    assert session.requests.stats().dead == 1
 
 
 def test_R100_an_output_that_does_not_serialize_becomes_an_error() -> None:
@@ -205,7 +205,7 @@ def test_R100_an_output_that_does_not_serialize_becomes_an_error() -> None:
         def evaluate(self, prompt: Any, *, meter: Meter) -> PromptResponse[Any]:
             return PromptResponse(object())
 
-    result = Desk(Odd()).serve()
+    result = Session(Odd()).serve()
     assert result.error is not None
     assert result.error.kind == f"{SerializationError.__module__}.SerializationError"
 
@@ -218,33 +218,33 @@ def test_R100_an_adapter_may_ask_for_a_retry() -> None:
                 raise Retry(30, "rate limited")
             return super().evaluate(prompt, meter=meter)
 
-    desk = Desk(Busy())
-    desk.requests.send(MainLoopRequest(Question("hello")))
-    desk.loop.run(max_iterations=1)
-    assert desk.requests.stats().scheduled == 1
-    assert desk.responses.approximate_count() == 0
-    desk.clock.advance(30)
-    desk.loop.run(max_iterations=1)
-    assert desk.responses.approximate_count() == 1
+    session = Session(Busy())
+    session.requests.send(MainLoopRequest(Question("hello")))
+    session.loop.run(max_iterations=1)
+    assert session.requests.stats().scheduled == 1
+    assert session.responses.approximate_count() == 0
+    session.clock.advance(30)
+    session.loop.run(max_iterations=1)
+    assert session.responses.approximate_count() == 1
 
 
 def test_R100_a_deadline_that_is_over_is_answered_without_asking_the_adapter() -> None:
-    desk = Desk()
-    result = desk.serve(deadline=Deadline.after(-1, desk.loop._now()))
+    session = Session()
+    result = session.serve(deadline=Deadline.after(-1, session.loop._now()))
     assert result.error is not None
     assert result.error.kind.endswith("DeadlineExceededError")
-    assert desk.adapter.asked == []
+    assert session.adapter.asked == []
 
 
 def test_R100_an_answer_that_comes_too_late_is_refused() -> None:
     class Late(Echo):
         def evaluate(self, prompt: Any, *, meter: Meter) -> PromptResponse[Answer]:
             assert meter.seconds_left == 5
-            desk.clock.advance(6)
+            session.clock.advance(6)
             return super().evaluate(prompt, meter=meter)
 
-    desk = Desk(Late())
-    result = desk.serve(deadline=Deadline.after(5, desk.loop._now()))
+    session = Session(Late())
+    result = session.serve(deadline=Deadline.after(5, session.loop._now()))
     assert result.error is not None
     assert result.error.kind.endswith("DeadlineExceededError")
 
@@ -264,8 +264,8 @@ def test_R100_an_answer_that_comes_too_late_is_refused() -> None:
 )
 def test_R100_a_budget_is_enforced(budget: Budget, usage: Usage, within: bool) -> None:
     for result in (
-        Desk(Echo(usage)).serve(budget=budget),
-        Desk(Echo(usage), budget=budget).serve(),  # the loop's own, for requests without one
+        Session(Echo(usage)).serve(budget=budget),
+        Session(Echo(usage), budget=budget).serve(),  # the loop's own, for requests without one
     ):
         assert (result.error is None) is within
         if result.error is not None:
@@ -296,11 +296,11 @@ def test_R100_what_is_reported_on_the_way_stops_the_work_there() -> None:
                 meter.spend(tokens=40)
             return PromptResponse(Answer("done", 4))
 
-    desk = Desk(Counting())
-    result = desk.serve(budget=Budget(max_tokens=100))
+    session = Session(Counting())
+    result = session.serve(budget=Budget(max_tokens=100))
     assert result.error is not None
     assert "tokens used: 120, allowed: 100" in result.error.message
-    assert len(desk.adapter.asked) == 3
+    assert len(session.adapter.asked) == 3
 
 
 def test_R100_a_coroutine_adapter_is_cut_off_when_its_time_is_over(running: Running) -> None:
@@ -320,39 +320,39 @@ def test_R100_a_coroutine_adapter_is_cut_off_when_its_time_is_over(running: Runn
 def test_R100_a_lost_lease_sends_no_answer() -> None:
     class Losing(Echo):
         def evaluate(self, prompt: Any, *, meter: Meter) -> PromptResponse[Answer]:
-            (job,) = desk.loop._worker._keeper.held()  # type: ignore[union-attr]
-            desk.requests.expire(job.message)
-            desk.clock.advance(21)
+            (job,) = session.loop._worker._keeper.held()  # type: ignore[union-attr]
+            session.requests.expire(job.message)
+            session.clock.advance(21)
             eventually(lambda: job.lost)
             with pytest.raises(LeaseLostError, match="is lost"):
                 meter.check()
             raise RuntimeError("whatever came of it")
 
-    desk = Desk(Losing())
-    desk.requests.send(MainLoopRequest(Question("hello")))
-    desk.loop.run(max_iterations=1)
-    assert desk.responses.approximate_count() == 0
-    assert desk.requests.stats().ready == 1
+    session = Session(Losing())
+    session.requests.send(MainLoopRequest(Question("hello")))
+    session.loop.run(max_iterations=1)
+    assert session.responses.approximate_count() == 0
+    assert session.requests.stats().ready == 1
 
 
 def test_R100_the_lease_is_kept_while_the_adapter_works() -> None:
     class Slow(Echo):
         def evaluate(self, prompt: Any, *, meter: Meter) -> PromptResponse[Answer]:
             for _ in range(40):  # 10 x the lease
-                eventually(lambda: desk.loop._worker._keeper._wake_at > desk.clock.now())  # type: ignore[union-attr]
-                desk.clock.advance(15)
+                eventually(lambda: session.loop._worker._keeper._wake_at > session.clock.now())  # type: ignore[union-attr]
+                session.clock.advance(15)
             return super().evaluate(prompt, meter=meter)
 
-    desk = Desk(Slow())
-    assert desk.serve().error is None
+    session = Session(Slow())
+    assert session.serve().error is None
 
 
 def test_R103_a_shutdown_before_the_run_is_honoured() -> None:
-    desk = Desk()
-    desk.requests.send(MainLoopRequest(Question("hello")))
-    desk.loop.shutdown()
-    desk.loop.run()
-    assert desk.requests.stats().ready == 1
+    session = Session()
+    session.requests.send(MainLoopRequest(Question("hello")))
+    session.loop.shutdown()
+    session.loop.run()
+    assert session.requests.stats().ready == 1
 
 
 def test_R103_a_shutdown_wakes_a_parked_loop_at_once(running: Running) -> None:
@@ -369,15 +369,15 @@ def test_R103_a_shutdown_wakes_a_parked_loop_at_once(running: Running) -> None:
 
 
 def test_R100_a_loop_may_be_run_again() -> None:
-    desk = Desk()
-    assert [desk.serve(text).unwrap().output.text for text in "abc"] == ["a", "b", "c"]
+    session = Session()
+    assert [session.serve(text).unwrap().output.text for text in "abc"] == ["a", "b", "c"]
 
 
 def test_R102_a_loop_tells_what_it_answered() -> None:
     dispatcher, told = Dispatcher(), []
     dispatcher.subscribe(RequestAnswered, told.append)
-    desk = Desk(dispatcher=dispatcher)
-    ids = [desk.serve(text).request_id for text in ("hello", "fail")]
+    session = Session(dispatcher=dispatcher)
+    ids = [session.serve(text).request_id for text in ("hello", "fail")]
     assert [event.request_id for event in told] == ids
     assert [event.error is None for event in told] == [True, False]
 

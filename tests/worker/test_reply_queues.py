@@ -28,9 +28,9 @@ def queues_of(place: Place, box: Any) -> set[str]:
     """The names of all queues beside the one of this mailbox."""
     url = place.url_of("questions")
     if place.kind == "memory":
-        return set(shared_store.desks)
+        return set(shared_store.sessions)
     if place.kind == "file":
-        return set(box._store.desks)
+        return set(box._store.sessions)
     if place.kind == "broker":
         return {line.name for line in admin.survey(url)}
     return {each.rpartition("/")[2] for each in list_queues(f"{url.rpartition('/')[0]}/")}
@@ -130,7 +130,7 @@ def test_R21_in_a_store_the_queue_of_a_killed_client_goes_with_the_next_client(
         RequestClient.open(url, int, int) as other,
         open_mailbox(url, int) as box,
     ):
-        assert left not in box._store.desks  # type: ignore[attr-defined]
+        assert left not in box._store.sessions  # type: ignore[attr-defined]
         assert answered(client, box, 1) == 2
         assert answered(other, box, 2) == 3
 
@@ -147,7 +147,7 @@ def broker(clock: FakeClock) -> Iterator[RunningBroker]:
 
 
 def names_at(broker: RunningBroker) -> set[str]:
-    return {name for name in list(broker.broker.store.desks) if is_reply_queue(name)}
+    return {name for name in list(broker.broker.store.sessions) if is_reply_queue(name)}
 
 
 def pass_days(clock: FakeClock, days: float) -> None:

@@ -31,9 +31,9 @@ class Attempts:
     def again(self, attempt: str, queue: BrokerQueue, timeout: int) -> Sequence[Lease]:
         """The same messages once more, hidden for as long again; none if any was touched."""
         until, leases = self._known.get(attempt, (0, ()))
-        now = queue.desk.store.clock.now()
+        now = queue.session.store.clock.now()
         living = now < until and all(lease.deadline > now for lease in leases)
-        if living and all(queue.desk.extend(leases, timeout)):
+        if living and all(queue.session.extend(leases, timeout)):
             return leases
         self._known.pop(attempt, None)
         return ()

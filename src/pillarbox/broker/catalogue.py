@@ -37,19 +37,19 @@ _URLS_MAX = 10_000
 class BrokerQueue:
     """A queue with its attributes, read."""
 
-    def __init__(self, desk: QueueSession) -> None:
-        self.desk = desk
-        self.name = desk.queue.name
+    def __init__(self, session: QueueSession) -> None:
+        self.session = session
+        self.name = session.queue.name
         self.fifo = self.name.endswith(FIFO_SUFFIX)
         self.purged_at: int | None = None
         self.look_at = NEVER  # when one of them may be too old
-        desk.leases_by_key()
+        session.leases_by_key()
         self.attempts = Attempts()
         self.read()
 
     def read(self) -> None:
         """Take over what the notes say."""
-        notes = self.desk.notes
+        notes = self.session.notes
         self.given: dict[str, str] = notes.get("attributes", {})
         self.tags: dict[str, str] = notes.get("tags", {})
         self.created: int = notes.get("created", 0)
@@ -85,15 +85,15 @@ class Catalogue:
         self._dropped_at: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[BrokerQueue]:
-        return iter([self.get(name) for name in sorted(self._store.desks)])
+        return iter([self.get(name) for name in sorted(self._store.sessions)])
 
     def find(self, name: str) -> BrokerQueue | None:
-        desk = self._store.desks.get(name)
-        if desk is None:
+        session = self._store.sessions.get(name)
+        if session is None:
             return None
         known = self._known.get(name)
-        if known is None or known.desk is not desk:
-            known = self._known[name] = BrokerQueue(desk)
+        if known is None or known.session is not session:
+            known = self._known[name] = BrokerQueue(session)
             self._watch(known)
         return known
 
@@ -113,7 +113,7 @@ class Catalogue:
     def by_url(self, url: str | None) -> BrokerQueue:
         """By its URL, whatever its host: what counts is account and name. A bare name will do."""
         known = self._by_url.get(url or "")
-        if known is not None and self._store.desks.get(known.name) is known.desk:
+        if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
         if not url:
             raise missing("QueueUrl")
@@ -139,23 +139,23 @@ class Catalogue:
         return f"arn:aws:sqs:{self._config.region}:{self._config.account}"
 
     def open(self, name: str) -> QueueSession:
-        """The desk of a queue for a client that is no SQS client; made if it is not there."""
-        desk = self._store.desks.get(name)
-        if desk is not None:
-            return desk
-        desk = self._store.desk(queue_name(name))
+        """The session of a queue for a client that is no SQS client; made if it is not there."""
+        session = self._store.sessions.get(name)
+        if session is not None:
+            return session
+        session = self._store.session(queue_name(name))
         grave = self.dead_letters_of(name)
         if grave is not None:
-            target = self._store.desk(grave)
+            target = self._store.session(grave)
             if target.dead is None:
-                self._store.set_dead_letters(desk, target, self._config.max_deliveries)
-        return desk
+                self._store.set_dead_letters(session, target, self._config.max_deliveries)
+        return session
 
     def resume(self) -> None:
         """Read what the store knows of its queues, once, before anybody asks."""
         for queue in self:
             value = queue.given.get("RedrivePolicy")
-            if value and queue.desk.dead is None:
+            if value and queue.session.dead is None:
                 target = redrive_policy(value).deadLetterTargetArn.rpartition(":")[2]
                 self._orphans.setdefault(target, set()).add(queue.name)
 
@@ -169,15 +169,15 @@ class Catalogue:
                     given = checked({"RedrivePolicy": _text(policy)}, fifo=False)
                 policies[name] = given["RedrivePolicy"]
                 target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
-                self._store.desk(name, Settings(dead_on_receive=True))
+                self._store.session(name, Settings(dead_on_receive=True))
                 if target in declared:  # it gets none of its own
-                    self._store.desk(target)
+                    self._store.session(target)
         for name, wanted in declared.items():
             with _told_of(name):
                 self._declare(name, wanted, now_seconds)
         for name, value in policies.items():  # once all of them are there
             queue = self.get(name)
-            if queue.given.get("RedrivePolicy") != value or queue.desk.dead is None:
+            if queue.given.get("RedrivePolicy") != value or queue.session.dead is None:
                 given = {**queue.given, "RedrivePolicy": value}
                 with _told_of(name):
                     self.change(queue, now_seconds, attributes=given)
@@ -190,7 +190,7 @@ class Catalogue:
         given.pop("RedrivePolicy", None)
         queue = BrokerQueue(self.open(name))
         kept = {**queue.given, **given}
-        if queue.desk.dead is None:  # where its dead letters went is not there any more
+        if queue.session.dead is None:  # where its dead letters went is not there any more
             kept.pop("RedrivePolicy", None)
         changes: dict[str, Any] = {
             "attributes": kept,
@@ -198,7 +198,7 @@ class Catalogue:
             "priority": wanted.priority,
             "keeps": False,
         }
-        if changes != {each: queue.desk.notes.get(each) for each in changes}:
+        if changes != {each: queue.session.notes.get(each) for each in changes}:
             self.change(queue, now_seconds, **changes)
 
     def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
@@ -210,10 +210,10 @@ class Catalogue:
             fair=not name.endswith(FIFO_SUFFIX),
         )
         links = self._policy(name, notes["attributes"])
-        desk = self._store.desk(name, settings)
+        session = self._store.session(name, settings)
         stamped = {**notes, "created": now_seconds, "modified": now_seconds}
-        self._store.note(desk, stamped)
-        self._link(desk, links)
+        self._store.note(session, stamped)
+        self._link(session, links)
         self._adopt(name)
         return self.get(name)
 
@@ -224,19 +224,19 @@ class Catalogue:
 
         `take_over`: what becomes of its dead letters is for SQS's API to say from now on.
         """
-        notes = {"created": now_seconds, **queue.desk.notes, **changes}
+        notes = {"created": now_seconds, **queue.session.notes, **changes}
         if "attributes" in changes:
-            notes.setdefault("keeps", "attributes" not in queue.desk.notes)
+            notes.setdefault("keeps", "attributes" not in queue.session.notes)
             link = self._policy(queue.name, changes["attributes"])
-            if take_over and not queue.desk.queue.settings.dead_on_receive:
+            if take_over and not queue.session.queue.settings.dead_on_receive:
                 with self._store.lock:
-                    queue.desk.configure(dead_on_receive=True)
+                    queue.session.configure(dead_on_receive=True)
             notes["modified"] = now_seconds
-            self._store.note(queue.desk, notes)
-            self._scope(queue.desk, _by_group(notes))
-            self._link(queue.desk, link)
+            self._store.note(queue.session, notes)
+            self._scope(queue.session, _by_group(notes))
+            self._link(queue.session, link)
         else:
-            self._store.note(queue.desk, notes)
+            self._store.note(queue.session, notes)
         queue.read()
         self._watch(queue)
 
@@ -263,7 +263,7 @@ class Catalogue:
             del self._dropped_at[next(iter(self._dropped_at))]
 
     def sources_of(self, queue: BrokerQueue) -> list[str]:
-        return sorted(source.name for source in queue.desk.queue.sources)
+        return sorted(source.name for source in queue.session.queue.sources)
 
     # -- dead letters ------------------------------------------------------------------------
 
@@ -281,17 +281,17 @@ class Catalogue:
             problem = "Dead-letter queue must be same type of queue as the source."
         elif target.name == name:
             return None  # as SQS does: it is kept and shown, and nothing dies of it
-        elif target.desk.dead is not None:
+        elif target.session.dead is not None:
             problem = "Dead-letter queue must not have a dead-letter queue of its own."
         elif not self._allows(target, name):
             problem = "Queue does not have permission to use the dead-letter queue."
         if problem is not None or target is None:
             raise invalid_value("RedrivePolicy", value, problem or "")
         own = self.find(name)
-        if own is not None and own.desk.queue.sources:
+        if own is not None and own.session.queue.sources:
             reason = "A dead-letter queue must not have a dead-letter queue of its own."
             raise invalid_value("RedrivePolicy", value, reason)
-        return target.desk, policy.maxReceiveCount
+        return target.session, policy.maxReceiveCount
 
     def _allows(self, target: BrokerQueue, source: str) -> bool:
         value = target.given.get("RedriveAllowPolicy")
@@ -302,24 +302,24 @@ class Catalogue:
             return self.arn(source) in (policy.sourceQueueArns or ())
         return policy.redrivePermission == "allowAll"
 
-    def _link(self, desk: QueueSession, link: tuple[QueueSession, int] | None) -> None:
+    def _link(self, session: QueueSession, link: tuple[QueueSession, int] | None) -> None:
         if link is not None:
-            self._store.set_dead_letters(desk, *link)
-        elif desk.dead is not None and desk.queue.settings.dead_on_receive:
-            self._store.keep_dead_letters(desk)
+            self._store.set_dead_letters(session, *link)
+        elif session.dead is not None and session.queue.settings.dead_on_receive:
+            self._store.keep_dead_letters(session)
 
-    def _scope(self, desk: QueueSession, by_group: bool) -> None:
-        if desk.queue.settings.deduplicate_by_group != by_group:
+    def _scope(self, session: QueueSession, by_group: bool) -> None:
+        if session.queue.settings.deduplicate_by_group != by_group:
             with self._store.lock:
-                desk.configure(deduplicate_by_group=by_group)
+                session.configure(deduplicate_by_group=by_group)
 
     def _adopt(self, name: str) -> None:
         """Queues whose policy names a queue that was away until now."""
         for source in sorted(self._orphans.pop(name, ())):
             queue = self.find(source)
-            if queue is not None and queue.desk.dead is None:
+            if queue is not None and queue.session.dead is None:
                 try:
-                    self._link(queue.desk, self._policy(queue.name, queue.given))
+                    self._link(queue.session, self._policy(queue.name, queue.given))
                 except SqsError:  # it may not be used
                     continue
 

@@ -54,10 +54,10 @@ class History:
 
     def _queues(self, name: str) -> dict[int, str]:
         """The numbers by which the log knows the queues that are asked for."""
-        desks = self._store.desks
-        if name and name not in desks:
+        sessions = self._store.sessions
+        if name and name not in sessions:
             raise QueueNotFoundError(f"the broker has no queue {name!r}, and so no history of it")
-        wanted = [desks[name]] if name else list(desks.values())
+        wanted = [sessions[name]] if name else list(sessions.values())
         return {
             each.number: each.queue.name for each in wanted if isinstance(each, DurableQueueSession)
         }

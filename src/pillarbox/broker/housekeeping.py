@@ -68,7 +68,10 @@ class Housekeeping:
         now = self._broker.store.clock.now()
         while self._looks and self._looks[0][0] <= now:
             at, _, queue = heappop(self._looks)
-            if at != queue.look_at or self._broker.store.desks.get(queue.name) is not queue.desk:
+            if (
+                at != queue.look_at
+                or self._broker.store.sessions.get(queue.name) is not queue.session
+            ):
                 continue  # it was changed, or dropped, since
             try:
                 await self._broker.in_slices(sweep(queue))

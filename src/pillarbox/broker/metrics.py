@@ -1,6 +1,6 @@
 """What the broker counts, and /metrics, where Prometheus reads it.
 
-What happens to messages is counted by the desks (`Totals`), requests and answers here. All the
+What happens to messages is counted by the sessions (`Totals`), requests and answers here. All the
 rest happens when somebody asks.
 """
 
@@ -85,7 +85,7 @@ class Metrics:
 
     def of(self, queue: str) -> Totals:
         """What happened to a queue since the broker started; a dropped queue takes it along."""
-        return self._broker.store.desks[queue].totals
+        return self._broker.store.sessions[queue].totals
 
     def delivered(self, leases: Sequence[Lease]) -> None:
         """These are answered to whoever receives."""
@@ -131,17 +131,17 @@ class Metrics:
         Written here, because the client library takes a hundred times as long.
         """
         families = {name: [_head(name, *told)] for name, told in _BY_QUEUE.items()}
-        desks = self._broker.store.desks
-        for number, name in enumerate(sorted(desks), 1):
-            desk = desks.get(name)
-            if desk is not None:
-                *states, _, age = desk.counts()
+        sessions = self._broker.store.sessions
+        for number, name in enumerate(sorted(sessions), 1):
+            session = sessions.get(name)
+            if session is not None:
+                *states, _, age = session.counts()
                 for state, count in zip(_STATES, states, strict=True):
                     line = f'pillarbox_messages{{queue="{name}",state="{state}"}} {count}\n'
                     families["pillarbox_messages"].append(line)
                 _add(families, "pillarbox_oldest_message_seconds", name, (age or 0) / SECOND_NS)
                 for total in _TOTALS:
-                    value = getattr(desk.totals, total)
+                    value = getattr(session.totals, total)
                     _add(families, f"pillarbox_messages_{total}_total", name, value)
             if number % SLICE == 0:
                 await asyncio.sleep(0)

@@ -71,8 +71,8 @@ class Moves:
     def resume(self) -> None:
         """Read all tasks; those that were running go on."""
         self._known: dict[str, list[MoveTask]] = {}
-        for name, desk in self._broker.store.desks.items():
-            noted: list[Any] = desk.notes.get("moves", [])
+        for name, session in self._broker.store.sessions.items():
+            noted: list[Any] = session.notes.get("moves", [])
             self._known[name] = msgspec.convert(noted, list[MoveTask])
             for task in self._known[name]:
                 if task.status == "RUNNING":
@@ -118,34 +118,34 @@ class Moves:
             task.status = "CANCELLED"
         elif task.status == "RUNNING":
             task.status = "COMPLETED"
-        if task.source in self._broker.store.desks:
+        if task.source in self._broker.store.sessions:
             self._note(task.source)
             self._broker.written.clear()
 
     async def _step(self, task: MoveTask) -> bool:
         """Move a few; False if there is nothing left that can be moved."""
-        desks = self._broker.store.desks
-        source = desks.get(task.source)
+        sessions = self._broker.store.sessions
+        source = sessions.get(task.source)
         if source is None:
             return False
-        if task.target is not None and task.target not in desks:
+        if task.target is not None and task.target not in sessions:
             task.status, task.failure = "FAILED", KINDS["QueueDoesNotExist"].code
             return False
         chosen = self._next(task).items()
-        moved = sum(source.redrive(keys, desks[name]) for name, keys in chosen)
+        moved = sum(source.redrive(keys, sessions[name]) for name, keys in chosen)
         task.moved += moved
         await self._broker.saved()
         return moved > 0
 
     def _next(self, task: MoveTask) -> dict[str, set[int]]:
         """The messages of the next step by where they go; raises if its key may not send there."""
-        desks = self._broker.store.desks
+        sessions = self._broker.store.sessions
         by_target: dict[str, set[int]] = {}
         most = min(task.rate or SLICE, task.to_move - task.moved)  # not what came later
-        for record, _ in desks[task.source].look("ready", most) if most > 0 else ():
+        for record, _ in sessions[task.source].look("ready", most) if most > 0 else ():
             death = record.extra.death if record.extra is not None else None
             name = task.target or (death.source if death is not None else None)
-            if name is not None and name in desks and name != task.source:
+            if name is not None and name in sessions and name != task.source:
                 by_target.setdefault(name, set()).add(record.key)
         self._broker.rights.check_move(self._broker.access.holder(task.key), by_target)
         return by_target
@@ -163,6 +163,6 @@ class Moves:
             cancel()
 
     def _note(self, source: str) -> None:
-        desk = self._broker.store.desks[source]
+        session = self._broker.store.sessions[source]
         tasks = msgspec.to_builtins(self.of(source))
-        self._broker.store.note(desk, {**desk.notes, "moves": tasks})
+        self._broker.store.note(session, {**session.notes, "moves": tasks})

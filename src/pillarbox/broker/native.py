@@ -1,6 +1,6 @@
 """The broker's side of its private protocol (`mailbox.broker.wire`), for `BrokerMailbox`.
 
-Commands run on the desks of the broker's store; an answer leaves once all it says is
+Commands run on the sessions of the broker's store; an answer leaves once all it says is
 confirmed. The last answer of each channel is remembered, so that a request that is repeated
 because its connection broke is answered, and not done, twice. What a client did not get
 because it hung up goes back to the front of the line, uncounted.
@@ -109,7 +109,7 @@ class Native:
             try:
                 self._check(first, name, principal)
                 self.reply_queues.polled(name)
-                return self._receiving.answer(asked, first, self._desk(name))
+                return self._receiving.answer(asked, first, self._session(name))
             except (MailboxError, SqsError) as error:
                 return response([self._failed(error)])
         if any(map(_is_long, asked.commands)):
@@ -201,15 +201,15 @@ class Native:
         known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
         return response([self._failed(known)])
 
-    def _desk(self, name: str) -> QueueSession:
-        desk = self._store.desks.get(name)
-        if desk is None:
+    def _session(self, name: str) -> QueueSession:
+        session = self._store.sessions.get(name)
+        if session is None:
             error = QueueNotFoundError(
                 f"the broker has no queue {name!r}: open the mailbox again to make it"
             )
             error.instance = self._instance
             raise error
-        return desk
+        return session
 
     # -- the other verbs ---------------------------------------------------------------------
 
@@ -236,27 +236,27 @@ class Native:
         if group is not None or deduplication is not None:
             extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
         delay = command.delay_us * MICROSECOND_NS
-        desk, bodies = self._desk(name), command.bodies
+        session, bodies = self._session(name), command.bodies
         plain = noted is None and extra is None and not command.priority and not delay
-        if plain and len(bodies) == 1 and desk.queue.settings.capacity is None:
-            return (desk.send_one(bodies[0]),)
-        return desk.send(bodies, command.priority, delay, noted, extra)
+        if plain and len(bodies) == 1 and session.queue.settings.capacity is None:
+            return (session.send_one(bodies[0]),)
+        return session.send(bodies, command.priority, delay, noted, extra)
 
     def _settle(
         self, handles: list[str], name: str, verb: Callable[[QueueSession, list[Lease]], list[bool]]
     ) -> wire.Settled:
-        desk = self._desk(name)
-        found = [self._store.lease_of(desk.queue, handle) for handle in handles]
+        session = self._session(name)
+        found = [self._store.lease_of(session.queue, handle) for handle in handles]
         leases = [lease for lease in found if lease is not None]
         if len(leases) == len(found):
-            return wire.Settled(verb(desk, leases))
-        answers = iter(verb(desk, leases))
+            return wire.Settled(verb(session, leases))
+        answers = iter(verb(session, leases))
         return wire.Settled([lease is not None and next(answers) for lease in found])
 
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
-        desk = self._desk(name)
-        seen = desk.look(command.state, command.count, command.skip)
-        bodies = desk.bodies([record for record, _ in seen])
+        session = self._session(name)
+        seen = session.look(command.state, command.count, command.skip)
+        bodies = session.bodies([record for record, _ in seen])
         told: list[wire.Delivery] = []
         room = wire.ANSWER_BYTES_MAX
         for (record, deliveries), body in zip(seen, bodies, strict=True):
@@ -264,7 +264,7 @@ class Native:
             if room < 0 and told:
                 break
             looked_at = Lease(record, deliveries, 0, 0, 0, record.extra)  # over before it began
-            told.append(self._receiving.render(desk, looked_at, body))
+            told.append(self._receiving.render(session, looked_at, body))
         return wire.Delivered(told)
 
     async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
@@ -290,53 +290,53 @@ class Native:
         return wire.Moved(moved, looked - moved, max(0, left - looked))
 
     def _verbs(self, name: str) -> LocalVerbs[bytes]:
-        return LocalVerbs(self._desk(name), _BYTES)
+        return LocalVerbs(self._session(name), _BYTES)
 
     def _declare(self, command: wire.Declare, name: str) -> wire.Result:
         if not command.create:
-            return self._declared(self._desk(name))
+            return self._declared(self._session(name))
         store, policy = self._store, command.policy
         settings = Settings(redelivery=command.redelivery, capacity=command.capacity)
-        fresh = name not in store.desks
+        fresh = name not in store.sessions
         if fresh and policy is None and not command.immortal:
-            desk = self._broker.open_queue(name)
-            if settings != desk.queue.settings:
+            session = self._broker.open_queue(name)
+            if settings != session.queue.settings:
                 with store.lock:
-                    desk.configure(redelivery=command.redelivery, capacity=command.capacity)
+                    session.configure(redelivery=command.redelivery, capacity=command.capacity)
         else:
-            desk = store.desk(name, settings)
+            session = store.session(name, settings)
         if policy is not None:
-            store.set_dead_letters(desk, store.desk(policy.name), policy.max_deliveries)
+            store.set_dead_letters(session, store.session(policy.name), policy.max_deliveries)
         self.reply_queues.declared(name)
         self._broker.flush()
-        return self._declared(desk)
+        return self._declared(session)
 
-    def _declared(self, desk: QueueSession) -> wire.Result:
-        dead = desk.dead.queue.name if desk.dead is not None else None
+    def _declared(self, session: QueueSession) -> wire.Result:
+        dead = session.dead.queue.name if session.dead is not None else None
         return wire.Declared(self._instance, None, dead)
 
     def _drop(self, command: wire.Drop, name: str) -> wire.Result:
-        self._desk(name)
+        self._session(name)
         self._broker.catalogue.drop(self._broker.catalogue.get(name))
         self._broker.flush()
         return wire.Done(1)
 
     async def _survey(self, principal: Principal) -> wire.Result:
         told: list[wire.QueueLine] = []
-        for name in sorted(self._store.desks):
-            desk = self._store.desks.get(name)
+        for name in sorted(self._store.sessions):
+            session = self._store.sessions.get(name)
             # A line tells more than the name.
-            if desk is not None and principal.may("GetQueueAttributes", name):
-                told.append(_line(desk))
+            if session is not None and principal.may("GetQueueAttributes", name):
+                told.append(_line(session))
                 if len(told) % SLICE == 0:
                     await asyncio.sleep(0)
         return wire.Surveyed(told)
 
 
-def _line(desk: QueueSession) -> wire.QueueLine:
-    settings = desk.queue.settings
-    dead = desk.dead.queue.name if desk.dead is not None else None
-    return wire.QueueLine(desk.queue.name, desk.counts(), dead, settings.max_deliveries)
+def _line(session: QueueSession) -> wire.QueueLine:
+    settings = session.queue.settings
+    dead = session.dead.queue.name if session.dead is not None else None
+    return wire.QueueLine(session.queue.name, session.counts(), dead, settings.max_deliveries)
 
 
 def _not_alone() -> wire.Result:
@@ -350,19 +350,19 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
     wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, QueueSession.acknowledge),
     wire.Nack: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.nack(leases, c.delay_us * MICROSECOND_NS)
+        c.handles, q, lambda session, leases: session.nack(leases, c.delay_us * MICROSECOND_NS)
     ),
     wire.Extend: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.extend(leases, c.timeout_us * MICROSECOND_NS)
+        c.handles, q, lambda session, leases: session.extend(leases, c.timeout_us * MICROSECOND_NS)
     ),
     wire.Release: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.release(leases, to_front=c.to_front)
+        c.handles, q, lambda session, leases: session.release(leases, to_front=c.to_front)
     ),
     wire.Reject: lambda n, c, q: n._settle(
-        c.handles, q, lambda desk, leases: desk.reject(leases, c.reason)
+        c.handles, q, lambda session, leases: session.reject(leases, c.reason)
     ),
-    wire.Purge: lambda n, c, q: wire.Done(n._desk(q).purge()),
-    wire.Tally: lambda n, c, q: wire.Tallied(n._desk(q).counts()),
+    wire.Purge: lambda n, c, q: wire.Done(n._session(q).purge()),
+    wire.Tally: lambda n, c, q: wire.Tallied(n._session(q).counts()),
     wire.Declare: Native._declare,
     wire.Drop: Native._drop,
     wire.Receive: lambda n, c, q: _not_alone(),

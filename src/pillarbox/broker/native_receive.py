@@ -46,61 +46,61 @@ class NativeReceive:
         self._recent_answers = recent_answers
         self._failed = failed
 
-    def answer(self, asked: wire.Request, command: wire.Receive, desk: QueueSession) -> Answer:
-        leases = self._lease(command, desk, 0)
+    def answer(self, asked: wire.Request, command: wire.Receive, session: QueueSession) -> Answer:
+        leases = self._lease(command, session, 0)
         if not leases and command.wait_us and not self._broker.closed:
-            return self._wait(asked, command, desk)
-        return self._delivery(asked, command, desk, leases)
+            return self._wait(asked, command, session)
+        return self._delivery(asked, command, session, leases)
 
-    def _lease(self, command: wire.Receive, desk: QueueSession, have: int) -> list[Lease]:
+    def _lease(self, command: wire.Receive, session: QueueSession, have: int) -> list[Lease]:
         """What was asked for, or the next few of it."""
         count = _at_once(command.count - have)
-        return desk.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
+        return session.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
 
     async def _wait(
-        self, asked: wire.Request, command: wire.Receive, desk: QueueSession
+        self, asked: wire.Request, command: wire.Receive, session: QueueSession
     ) -> Response:
         try:
-            leases = await self._parked(command, desk)
-            answer = self._delivery(asked, command, desk, leases)
+            leases = await self._parked(command, session)
+            answer = self._delivery(asked, command, session, leases)
             return answer if isinstance(answer, Response) else await answer
         except MailboxError as error:  # the disk failed: whoever waits must be told
             return response([self._failed(error)])
 
-    async def _parked(self, command: wire.Receive, desk: QueueSession) -> list[Lease]:
+    async def _parked(self, command: wire.Receive, session: QueueSession) -> list[Lease]:
         """Wait until there is something; a client that hangs up cancels this."""
-        clock = desk.store.clock
+        clock = session.store.clock
         until = clock.now() + command.wait_us * MICROSECOND_NS
         count = _at_once(command.count)
         waiter = TaskWaiter(self._broker, count, command.timeout_us * MICROSECOND_NS)
         cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
         self._broker.metrics.parked += 1
         try:
-            desk.enter(waiter)
+            session.enter(waiter)
             await waiter.done
-            return desk.leave(waiter)
+            return session.leave(waiter)
         except BaseException:  # nobody will see what it was given
-            desk.give_up(waiter)
+            session.give_up(waiter)
             raise
         finally:
             cancel_alarm()
             self._broker.metrics.parked -= 1
 
     def _delivery(
-        self, asked: wire.Request, command: wire.Receive, desk: QueueSession, leases: list[Lease]
+        self, asked: wire.Request, command: wire.Receive, session: QueueSession, leases: list[Lease]
     ) -> Answer:
         """What was leased, as far as it fits into one answer."""
         if AT_ONCE_MAX == len(leases) < command.count:
-            return self._read(asked, command, desk, leases)
+            return self._read(asked, command, session, leases)
         try:
-            bodies = desk.bodies([lease.record for lease in leases], wait=False)
+            bodies = session.bodies([lease.record for lease in leases], wait=False)
         except BlockingIOError:
-            return self._read(asked, command, desk, leases)
-        rendered, _ = self._render_some(desk, leases, bodies, wire.ANSWER_BYTES_MAX)
-        return self._delivered(asked, desk, leases[: len(rendered)], rendered)
+            return self._read(asked, command, session, leases)
+        rendered, _ = self._render_some(session, leases, bodies, wire.ANSWER_BYTES_MAX)
+        return self._delivered(asked, session, leases[: len(rendered)], rendered)
 
     async def _read(
-        self, asked: wire.Request, command: wire.Receive, desk: QueueSession, some: list[Lease]
+        self, asked: wire.Request, command: wire.Receive, session: QueueSession, some: list[Lease]
     ) -> Response:
         """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
         room = wire.ANSWER_BYTES_MAX
@@ -110,31 +110,31 @@ class NativeReceive:
         try:
             while some:
                 leases += some
-                bodies = await self._bodies(desk, some)
-                told, room = self._render_some(desk, some, bodies, room)
+                bodies = await self._bodies(session, some)
+                told, room = self._render_some(session, some, bodies, room)
                 rendered += told
                 del leases[len(rendered) :]
                 if len(told) < len(some) or len(rendered) == command.count:
                     break
                 await pauses.pause()
-                some = self._lease(command, desk, len(rendered))
+                some = self._lease(command, session, len(rendered))
         except MailboxError as error:
-            self._unsent(asked, desk, leases)
+            self._unsent(asked, session, leases)
             return response([self._failed(error)])
         except BaseException:  # the client hung up
-            self._unsent(asked, desk, leases)
+            self._unsent(asked, session, leases)
             raise
-        return self._delivered(asked, desk, leases, rendered)
+        return self._delivered(asked, session, leases, rendered)
 
-    async def _bodies(self, desk: QueueSession, leases: list[Lease]) -> list[bytes | None]:
+    async def _bodies(self, session: QueueSession, leases: list[Lease]) -> list[bytes | None]:
         records = [lease.record for lease in leases]
         try:
-            return desk.bodies(records, wait=False)
+            return session.bodies(records, wait=False)
         except BlockingIOError:
-            return await asyncio.to_thread(desk.bodies, records)
+            return await asyncio.to_thread(session.bodies, records)
 
     def _render_some(
-        self, desk: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None], room: int
+        self, session: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None], room: int
     ) -> tuple[list[wire.Delivery], int]:
         """Messages that fit into so many bytes, one at least in all; others go back to the front.
 
@@ -144,32 +144,32 @@ class NativeReceive:
         for fit, (lease, body) in enumerate(zip(leases, bodies, strict=True)):
             size = len(body or b"")
             if size > room and (rendered or room < wire.ANSWER_BYTES_MAX):
-                desk.release(leases[fit:][::-1], to_front=True)
+                session.release(leases[fit:][::-1], to_front=True)
                 break
             room -= size
-            rendered.append(self.render(desk, lease, body))
+            rendered.append(self.render(session, lease, body))
         self._broker.metrics.delivered(leases[: len(rendered)])
         return rendered, room
 
     def _delivered(
         self,
         asked: wire.Request,
-        desk: QueueSession,
+        session: QueueSession,
         leases: list[Lease],
         rendered: list[wire.Delivery],
     ) -> Response:
         self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
         answer = response([wire.Delivered(rendered)])
         if leases:
-            answer.unsent = lambda: self._unsent(asked, desk, leases)
+            answer.unsent = lambda: self._unsent(asked, session, leases)
             self._recent_answers.keep(asked, answer.body)
         return answer
 
-    def _unsent(self, asked: wire.Request, desk: QueueSession, leases: list[Lease]) -> None:
+    def _unsent(self, asked: wire.Request, session: QueueSession, leases: list[Lease]) -> None:
         self._recent_answers.forget(asked)
-        desk.release(leases[::-1], to_front=True)
+        session.release(leases[::-1], to_front=True)
 
-    def render(self, desk: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
+    def render(self, session: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
         """One message as clients of the private protocol get it."""
         record, extra, store = lease.record, lease.extra, self._broker.store
         epoch, noted = store.clock.epoch_ns, record.attributes
@@ -182,7 +182,7 @@ class NativeReceive:
             died = wire.Died(death.source, death.reason, death.died_at + epoch, attempts)
         return wire.Delivery(
             store.message_id(record.key),
-            store.handle(desk.queue, lease) if lease.leased_at else "",
+            store.handle(session.queue, lease) if lease.leased_at else "",
             body,
             lease.number,
             (record.key << 1) + epoch,

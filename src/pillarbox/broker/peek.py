@@ -52,20 +52,20 @@ class PeekHandler:
         try:
             principal = self._broker.access.known(request, time.time())
             self._broker.rights.check_native(principal, _PEEK, name)
-            desk = self._broker.catalogue.get(name).desk
+            session = self._broker.catalogue.get(name).session
             state, most = _wanted(dict(parse_qsl(request.query)))
         except SqsError as error:
             self._broker.metrics.errors[error.kind.code] += 1
             told = {"__type": error.kind.shape, "message": error.message}
             headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
             return Response(error.kind.status, msgspec.json.encode(told), headers)
-        return asyncio.to_thread(self._show, desk, state, most)  # bodies may be on disk
+        return asyncio.to_thread(self._show, session, state, most)  # bodies may be on disk
 
-    def _show(self, desk: QueueSession, state: str, most: int) -> Response:
-        seen = desk.look(state, most)
+    def _show(self, session: QueueSession, state: str, most: int) -> Response:
+        seen = session.look(state, most)
         found: list[dict[str, Any]] = []
         room = _BYTES_MAX
-        for (record, count), body in zip(seen, desk.bodies([r for r, _ in seen]), strict=True):
+        for (record, count), body in zip(seen, session.bodies([r for r, _ in seen]), strict=True):
             room -= len(body or b"")
             if room < 0 and found:
                 break

@@ -29,8 +29,8 @@ class ReplyQueues:
         self._sweep_at = now + _SWEEP_NS
         self._polled_at = {
             name: now
-            for name, desk in store.desks.items()
-            if is_reply_queue(name) and not desk.notes
+            for name, session in store.sessions.items()
+            if is_reply_queue(name) and not session.notes
         }
 
     def declared(self, name: str) -> None:
@@ -51,7 +51,7 @@ class ReplyQueues:
         self._sweep_at = now + _SWEEP_NS
         for name, polled_at in list(self._polled_at.items()):
             queue = self._catalogue.find(name)
-            if queue is not None and (queue.desk.waiters or now < polled_at + _IDLE_NS_MAX):
+            if queue is not None and (queue.session.waiters or now < polled_at + _IDLE_NS_MAX):
                 continue
             del self._polled_at[name]
             if queue is not None:

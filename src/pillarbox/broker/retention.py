@@ -28,21 +28,21 @@ _LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
 def expire(queue: BrokerQueue, upcoming: Sequence[Record]) -> None:
     """Delete what is too old at the head of the line, if one of these messages is."""
     while upcoming:
-        latest = queue.desk.store.clock.now() - queue.retention_ns
+        latest = queue.session.store.clock.now() - queue.retention_ns
         old = [each.key for each in upcoming if born(each) <= latest]
         if not old:
             return
         _delete(queue, old)
         _delete_heads(queue)
-        upcoming, _ = queue.desk.glance(len(upcoming))
+        upcoming, _ = queue.session.glance(len(upcoming))
 
 
 def sweep(queue: BrokerQueue) -> Iterator[int]:
     """Delete whatever is too old and not in flight, step by step; how many each step deleted."""
     while count := _delete_heads(queue):
         yield count
-    with queue.desk.store.lock:
-        state = queue.desk.queue
+    with queue.session.store.lock:
+        state = queue.session.queue
         keys = iter([*state.strays, *state.schedule.keys()])
     while some := list(islice(keys, SLICE)):
         yield _delete(queue, some)
@@ -50,8 +50,8 @@ def sweep(queue: BrokerQueue) -> Iterator[int]:
 
 def next_look(queue: BrokerQueue) -> int:
     """When a message of this queue may be too old."""
-    with queue.desk.store.lock:
-        state, now = queue.desk.queue, queue.desk.store.clock.now()
+    with queue.session.store.lock:
+        state, now = queue.session.queue, queue.session.store.clock.now()
         oldest = oldest_key(state)
         hidden = bool(state.strays) or bool(state.scheduled) or bool(state.in_flight)
     at = (now if oldest is None else oldest << 1) + queue.retention_ns
@@ -82,7 +82,7 @@ def _delete_heads(queue: BrokerQueue) -> int:
                 old.append(item.key)
         return [Removed(old, expired=True)] if old else []
 
-    return _count(queue.desk.step(happen))
+    return _count(queue.session.step(happen))
 
 
 def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
@@ -92,7 +92,7 @@ def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
         old = [each.key for each in found if each is not None and born(each) <= latest]
         return [Removed(old, expired=True)] if old else []
 
-    return _count(queue.desk.step(happen))
+    return _count(queue.session.step(happen))
 
 
 def _count(events: Sequence[Removed]) -> int:

@@ -61,7 +61,7 @@ def _check(principal: Principal, needs: Needs) -> None:
 def _into(broker: Broker, target: str) -> Needs:
     """What it takes to put messages into a queue, which is created if it does not exist."""
     yield "SendMessage", target
-    if target not in broker.store.desks:
+    if target not in broker.store.sessions:
         yield "CreateQueue", target
 
 
@@ -188,7 +188,7 @@ def _native_send(broker: Broker, action: str, command: wire.Send, queue: str) ->
 
 def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> Needs:
     """Opening a queue only looks it up, unless it is new or gets another dead-letter policy."""
-    policy, fresh = command.policy, command.create and queue not in broker.store.desks
+    policy, fresh = command.policy, command.create and queue not in broker.store.sessions
     yield "GetQueueUrl", queue  # first, so that a refusal does not tell whether it exists
     if fresh or policy is not None:
         yield action if fresh else "SetQueueAttributes", queue
@@ -197,7 +197,7 @@ def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> 
         target = broker.catalogue.dead_letters_of(queue)
     if target is not None:
         yield from _into(broker, target)
-        if target in broker.store.desks:
+        if target in broker.store.sessions:
             yield "SetQueueAttributes", target
 
 

@@ -119,7 +119,7 @@ class Broker:
         return guard
 
     def open_queue(self, name: str) -> QueueSession:
-        """The desk of a queue for other clients than SQS's; made if it is not there."""
+        """The session of a queue for other clients than SQS's; made if it is not there."""
         return self.catalogue.open(name)
 
     def now_seconds(self) -> int:
@@ -166,8 +166,8 @@ class Broker:
         """Answer whoever is parked, finish what is under way, and close the store."""
         self.closed = self.http_server.stopping = True
         await self.housekeeping.stop()
-        for desk in list(self.store.desks.values()):
-            desk.wake_all(self)
+        for session in list(self.store.sessions.values()):
+            session.wake_all(self)
         await self.moves.stop()
         await self.http_server.close(self.config.stop_seconds)
         self._holding.__exit__(None, None, None)

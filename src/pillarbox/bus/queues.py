@@ -38,7 +38,7 @@ _CODEC: Codec[Letter] = codec_for(Letter)
 class Recipient(NamedTuple):
     """The queue of a recipient, and a mailbox to receive from it."""
 
-    desk: QueueSession
+    session: QueueSession
     box: LocalMailbox[Letter]
 
 
@@ -59,9 +59,9 @@ class BusQueues:
         self._dead_letters = dead_letters
         self._events: deque[e.BusEvent] = deque()
         self._came_due = 0
-        for name, desk in list(store.desks.items()):
-            if not desk.queue.sources:  # not a dead-letter queue
-                self._adopt(name, desk)
+        for name, session in list(store.sessions.items()):
+            if not session.queue.sources:  # not a dead-letter queue
+                self._adopt(name, session)
 
     def register(self, name: Any) -> None:
         """Create the queue of a recipient, if it does not exist."""
@@ -75,12 +75,12 @@ class BusQueues:
 
     def unregister(self, name: str) -> int:
         """Delete a recipient with its messages; returns their number."""
-        desk, box = self.recipient(name)
+        session, box = self.recipient(name)
         del self.recipients[name]
         box.close()
-        count = desk.queue.size
-        if desk.dead is not None:  # first: after a crash it would look like a recipient
-            self.store.drop(desk.dead.queue.name)
+        count = session.queue.size
+        if session.dead is not None:  # first: after a crash it would look like a recipient
+            self.store.drop(session.dead.queue.name)
         self.store.drop(name)
         return count
 
@@ -91,22 +91,22 @@ class BusQueues:
             raise UnknownRecipientError(name, self.recipients)
         return found
 
-    def _adopt(self, name: str, desk: QueueSession) -> None:
-        box: LocalMailbox[Letter] = LocalMailbox(desk, Letter)
-        desk.on_due = lambda events, now: self._on_due(name, events, now)
-        self.recipients[name] = Recipient(desk, box)
+    def _adopt(self, name: str, session: QueueSession) -> None:
+        box: LocalMailbox[Letter] = LocalMailbox(session, Letter)
+        session.on_due = lambda events, now: self._on_due(name, events, now)
+        self.recipients[name] = Recipient(session, box)
 
     def send(
         self, to: str, sender: str, payload: Any, task_id: str | None, delay_ms: Any
     ) -> SendResult:
-        desk = self.recipient(to).desk
+        session = self.recipient(to).session
         limits.text("sender", sender)
         if task_id is not None:
             limits.text("task_id", task_id)
         due, when, delay = self._due(delay_ms)
         data = _CODEC.encode(Letter(sender, payload, task_id))
         limits.body_bytes(data, limits.BODY_BYTES_MAX)
-        (key,) = desk.send((data,), due=due)
+        (key,) = session.send((data,), due=due)
         message_id = self.store.message_id(key)
         if when is not None:
             self._events.append(e.MessageScheduled(message_id, to, sender, delay, when))
@@ -121,7 +121,7 @@ class BusQueues:
             return None
         name, key = found
         at = due or self.store.clock.now()
-        if not self.recipients[name].desk.step(
+        if not self.recipients[name].session.step(
             lambda queue, now: decide.reschedule(queue, key, at)
         ):
             return None
@@ -142,7 +142,7 @@ class BusQueues:
         def removed(queue: Queue, now: int) -> list[Removed]:
             return [Removed([key])] if queue.schedule.find(key) is not None else []
 
-        if not self.recipients[name].desk.step(removed):
+        if not self.recipients[name].session.step(removed):
             return False
         self._events.append(e.MessageCancelled(message_id, name))
         return True
@@ -163,8 +163,8 @@ class BusQueues:
             return None
         names = (
             name
-            for name, (desk, _) in list(self.recipients.items())
-            if desk.queue.schedule.find(key)
+            for name, (session, _) in list(self.recipients.items())
+            if session.queue.schedule.find(key)
         )
         return next(((name, key) for name in names), None)
 
@@ -176,10 +176,10 @@ class BusQueues:
             if now < self.wake_at:
                 return 0
             before = self._came_due
-            for desk, _ in self.recipients.values():
-                while desk.queue.wake_at <= now:
-                    desk.settle(now)
-            wakes = (desk.queue.wake_at for desk, _ in self.recipients.values())
+            for session, _ in self.recipients.values():
+                while session.queue.wake_at <= now:
+                    session.settle(now)
+            wakes = (session.queue.wake_at for session, _ in self.recipients.values())
             self.wake_at = min(wakes, default=NEVER)
             return self._came_due - before
 
@@ -187,9 +187,9 @@ class BusQueues:
         """Deliver all delayed messages now; returns their number."""
         due = self.deliver_due()
         forced = 0
-        for name, (desk, _) in list(self.recipients.items()):
-            if desk.queue.schedule:
-                forced += len(desk.step(decide.force))
+        for name, (session, _) in list(self.recipients.items()):
+            if session.queue.schedule:
+                forced += len(session.step(decide.force))
                 self._changed(name)
         if forced:
             self._events.append(e.DelayedForced(forced))
@@ -199,7 +199,7 @@ class BusQueues:
         """Number of delayed messages, without delivering those that are due."""
         chosen = self.recipients.values() if name is None else (self.recipient(name),)
         with self.store.lock:
-            return sum(desk.queue.scheduled for desk, _ in chosen)
+            return sum(session.queue.scheduled for session, _ in chosen)
 
     def _on_due(self, name: str, events: Sequence[Event], now: int) -> None:
         """Called under the lock of a queue with the events of messages that came due."""
@@ -245,12 +245,12 @@ class BusQueues:
         found = self.recipients.get(name)
         if found is None:  # it was unregistered meanwhile
             return None
-        desk, box = found
+        session, box = found
         message = next(iter(box.receive(visibility_timeout=_LEASE_SECONDS)), None)
         if message is None:
             return None
         if wanted is not None and not wanted(message._delivery.record.key):
-            desk.release([message._delivery], to_front=True)
+            session.release([message._delivery], to_front=True)
             return None
         self._wake_by(self.store.clock.now() + _LEASE_SECONDS * limits.SECOND_NS)
         return message
@@ -266,8 +266,8 @@ class BusQueues:
 
     def requeue_orphans(self) -> None:
         """Return the messages that the previous process of this store had leased; they count."""
-        for desk, _ in self.recipients.values():
-            desk.nack(list(desk.queue.leases), 0)
+        for session, _ in self.recipients.values():
+            session.nack(list(session.queue.leases), 0)
 
     def add_event(self, event: e.BusEvent) -> None:
         self._events.append(event)

@@ -98,10 +98,10 @@ class BrokerMailboxes:
         self.title = broker.config.data or "in memory"
 
     def names(self) -> Sequence[str]:
-        return list(self._store.desks)
+        return list(self._store.sessions)
 
     def open(self, name: str) -> Mailbox[bytes] | None:
-        return self._mailbox(name) if name in self._store.desks else None
+        return self._mailbox(name) if name in self._store.sessions else None
 
     def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
         return self._mailbox(name).peek_at(state, count, skip)
@@ -112,19 +112,21 @@ class BrokerMailboxes:
 
     def totals(self, name: str) -> Totals:
         totals = self._broker.metrics.of(name)
-        desk = self._store.desks.get(name)
-        return Totals(totals.sent, totals.deleted, len(desk.waiters) if desk is not None else 0)
+        session = self._store.sessions.get(name)
+        return Totals(
+            totals.sent, totals.deleted, len(session.waiters) if session is not None else 0
+        )
 
     def history(self, name: str, message_id: str) -> list[HistoryEntry]:
         store = self._store
         key = store.key_of(message_id)
         if not isinstance(store, DurableStore) or key is None:
             return []
-        known = store.desks[name].find(key)
+        known = store.sessions[name].find(key)
         return [] if known is None else self._follow(store, key, index_of(known[0].body))
 
     def _mailbox(self, name: str) -> _BrowsableMailbox:
-        return _BrowsableMailbox(self._store.desks[name], bytes)
+        return _BrowsableMailbox(self._store.sessions[name], bytes)
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
         """The log entries about a message, from its body on."""

@@ -39,10 +39,10 @@ class Budget:
         """Count, and hold back what is needed; whether the disk is full. Needs the lock."""
         log = self._store.log
         messages, deaths = expected, 0
-        for desk in self._store.desks.values():
-            size = desk.queue.size
+        for session in self._store.sessions.values():
+            size = session.queue.size
             messages += size
-            if desk.dead is not None:
+            if session.dead is not None:
                 deaths += size
         segment_bytes = min(log.space.segment_bytes, log.size_bytes)
         self.messages = messages
@@ -62,4 +62,4 @@ class Budget:
         """After how many more entries to look again."""
         if full:  # as soon as many messages are gone, and when the last one is
             return max(1, self.messages // 8)
-        return max(_STEP, self.messages // 16, len(self._store.desks))
+        return max(_STEP, self.messages // 16, len(self._store.sessions))

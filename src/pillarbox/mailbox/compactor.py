@@ -180,7 +180,9 @@ class Compactor:
             store.write_deferred()
             store_time = store.clock.now()
             index = store.log.next_index
-            queues = [_captured(desk, store.number_of(desk)) for desk in store.desks.values()]
+            queues = [
+                _captured(session, store.number_of(session)) for session in store.sessions.values()
+            ]
             key, prefix, secret = store.last_key, store.prefix, store._secret
             number = store.last_number
         store.log.make_durable()  # the snapshot must not know more than the log
@@ -283,7 +285,7 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
     return snapshot.decode(state)
 
 
-def _captured(desk: QueueSession, number: int) -> snapshot.QueueState:
-    state = snapshot.capture(desk.queue, number)
-    state.notes = desk.notes
+def _captured(session: QueueSession, number: int) -> snapshot.QueueState:
+    state = snapshot.capture(session.queue, number)
+    state.notes = session.notes
     return state

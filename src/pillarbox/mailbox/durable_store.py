@@ -302,32 +302,32 @@ class DurableStore(Store):
         except (LogError, OSError) as error:
             raise as_mailbox_error(error, self.path) from error
 
-    def declare(self, desk: QueueSession) -> None:
+    def declare(self, session: QueueSession) -> None:
         """Put on record what a queue is. Needs the lock."""
-        assert isinstance(desk, DurableQueueSession)
-        queue = desk.queue
+        assert isinstance(session, DurableQueueSession)
+        queue = session.queue
         dead = queue.dead_letters.name if queue.dead_letters is not None else None
         details = (queue.name, msgspec.to_builtins(queue.settings), dead)
-        entry = journal.entry_bytes(journal.DECLARED, desk.number, 0, details=details)
+        entry = journal.entry_bytes(journal.DECLARED, session.number, 0, details=details)
         self.write([entry], lazy=True, urgent=True)
 
-    def number_of(self, desk: QueueSession) -> int:
+    def number_of(self, session: QueueSession) -> int:
         """The number that stands for a queue in the log."""
-        assert isinstance(desk, DurableQueueSession)
-        return desk.number
+        assert isinstance(session, DurableQueueSession)
+        return session.number
 
-    def _new_desk(self, queue: Queue) -> QueueSession:
+    def _new_session(self, queue: Queue) -> QueueSession:
         self.last_number += 1  # never one of a dropped queue: its history is not the new one's
-        desk = DurableQueueSession(self, queue, self.last_number)
-        self.declare(desk)
-        return desk
+        session = DurableQueueSession(self, queue, self.last_number)
+        self.declare(session)
+        return session
 
     def drop(self, name: str) -> None:
         with self.lock:
-            desk = self.desks[name]
-            entry = journal.entry_bytes(journal.DROPPED, self.number_of(desk), 0)
+            session = self.sessions[name]
+            entry = journal.entry_bytes(journal.DROPPED, self.number_of(session), 0)
             written = self.write([entry], lazy=False, urgent=True)
-            self._drop(desk)
+            self._drop(session)
         self.confirm(written)
 
     def set_dead_letters(
@@ -380,15 +380,15 @@ class DurableStore(Store):
             finally:
                 self.log.close()
 
-    def _known_desk(self, number: int, name: str, settings: Settings) -> QueueSession:
+    def _known_session(self, number: int, name: str, settings: Settings) -> QueueSession:
         self.last_number = max(self.last_number, number)
-        desk = self.desks.get(name)
-        if desk is None:
-            desk = self.desks[name] = DurableQueueSession(self, Queue(name, settings), number)
-        desk.queue.settings = settings
-        desk.plain = False
-        return desk
+        session = self.sessions.get(name)
+        if session is None:
+            session = self.sessions[name] = DurableQueueSession(self, Queue(name, settings), number)
+        session.queue.settings = settings
+        session.plain = False
+        return session
 
     def _restore_dead_letters(self, source: str, target: str) -> None:
-        self.desks[source].queue.send_dead_letters_to(self.desks[target].queue)
-        self.desks[source].dead = self.desks[target]
+        self.sessions[source].queue.send_dead_letters_to(self.sessions[target].queue)
+        self.sessions[source].dead = self.sessions[target]

@@ -49,14 +49,14 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 def open_session(store: Store, name: str, options: Mapping[str, Any]) -> QueueSession:
     """The session of a queue; these settings are for a new one, the dead letters for any."""
-    if not options.get("create", True) and name not in store.desks:
+    if not options.get("create", True) and name not in store.sessions:
         raise no_queue(name)
     fair, capacity = options.get("fair", False), options.get("capacity")
     redelivery = options.get("redelivery", "original" if fair else "tail")
-    session = store.desk(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
+    session = store.session(name, Settings(redelivery=redelivery, capacity=capacity, fair=fair))
     policy: DeadLetterPolicy | None = options.get("dead_letters")
     if policy is not None:
         store.set_dead_letters(
-            session, store.desk(policy.name or f"{name}_dlq"), policy.max_deliveries
+            session, store.session(policy.name or f"{name}_dlq"), policy.max_deliveries
         )
     return session

@@ -172,7 +172,7 @@ class LocalVerbs(Verbs[T, Lease]):
         no more than so many of them, after the first `skip`. `allow` raises if messages may not
         go to one of these queues; then nothing of its step has moved.
         """
-        if to is not None and to not in self.store.desks:
+        if to is not None and to not in self.store.sessions:
             raise no_target(to)
         keys = None if ids is None else self._keys(ids)
         left = self.session.counts()[0] - skip if keys is None else 0
@@ -187,7 +187,7 @@ class LocalVerbs(Verbs[T, Lease]):
             moves = self._targets((record for record, n in seen if chosen(record, n)), to)
             allow(moves)
             moved = sum(
-                self.session.redrive(some, self.store.desk(target))
+                self.session.redrive(some, self.store.session(target))
                 for target, some in moves.items()
             )
             left -= len(seen)
@@ -200,7 +200,7 @@ class LocalVerbs(Verbs[T, Lease]):
         for record in records:
             death = record.extra.death if record.extra is not None else None
             target = to if to is not None or death is None else death.source
-            if target is not None and target in self.store.desks:
+            if target is not None and target in self.store.sessions:
                 moves.setdefault(target, []).append(record.key)
         return moves
 
@@ -218,7 +218,7 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def session_for_answer(self, name: str) -> QueueSession | None:
         """Where an answer goes; None if its client has closed."""
-        return self.store.desk_for_answer(limits.queue_name(name, "reply_to"))
+        return self.store.session_for_answer(limits.queue_name(name, "reply_to"))
 
     def keep_for_answers(self) -> Step[None]:
         return lambda: self.store.keep_reply_queue(self.name)

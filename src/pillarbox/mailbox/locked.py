@@ -29,12 +29,12 @@ def locked(
     """A verb that is one step under the store's lock: it answers with what has to be confirmed."""
 
     @wraps(verb)
-    def run(desk: D, *args: P.args, **options: P.kwargs) -> R:
-        if desk.store.confirms_here:  # a signal handler: nothing it writes could be confirmed
+    def run(session: D, *args: P.args, **options: P.kwargs) -> R:
+        if session.store.confirms_here:  # a signal handler: nothing it writes could be confirmed
             raise reentrant_call()
-        written, answer = desk._lock.run(verb, desk, *args, **options)
+        written, answer = session._lock.run(verb, session, *args, **options)
         if written is not None:
-            desk.store.confirm(written)
+            session.store.confirm(written)
         return answer
 
     return run  # type: ignore[return-value]  # `wraps` knows its first argument by name

@@ -84,7 +84,7 @@ class MemoryVerbs(LocalVerbs[T]):
         """A name in this store, or `memory:name` for the shared one."""
         scheme, colon, rest = name.partition(":")
         store = shared_store if colon and scheme == "memory" else self.store
-        return store.desk_for_answer(rest if colon else name)
+        return store.session_for_answer(rest if colon else name)
 
 
 class MemoryMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):

@@ -96,7 +96,7 @@ class QueueSteps:
         wanted = wanted if self.store.settles_all else 0
         for source in queue.sources:
             while now >= source.wake_at:
-                self.store.desks[source.name].settle(now)
+                self.store.sessions[source.name].settle(now)
                 if not self.store.settles_all:
                     break
         while now >= queue.wake_at:
@@ -139,7 +139,7 @@ class QueueSteps:
     def _park(self, waiter: Waiter) -> None:
         self.waiters[waiter] = None
         for queue in (self.queue, *self.queue.sources):
-            self.store.wake(self.store.desks[queue.name], queue.wake_at)
+            self.store.wake(self.store.sessions[queue.name], queue.wake_at)
 
     def _dismiss(self, waiter: Waiter) -> None:
         if self.waiters.pop(waiter, waiter) is None:

@@ -87,9 +87,9 @@ def _restore(store: DurableStore, state: snapshot.StoreState) -> None:
     store.prefix, store._secret, store.last_key = state.prefix, state.secret, state.last_key
     store.last_number = state.last_number
     for each in state.queues:
-        desk = store._known_desk(each.number, each.name, each.settings)
-        desk.notes = each.notes
-        snapshot.restore(each, desk.queue)
+        session = store._known_session(each.number, each.name, each.settings)
+        session.notes = each.notes
+        snapshot.restore(each, session.queue)
     for each in state.queues:
         if each.dead_letters is not None:
             store._restore_dead_letters(each.name, each.dead_letters)

@@ -34,7 +34,9 @@ class Replay:
         self._next = start
         self._has_gaps = False
         self.skipped = 0
-        self._by_number = {store.number_of(desk): desk.queue for desk in store.desks.values()}
+        self._by_number = {
+            store.number_of(session): session.queue for session in store.sessions.values()
+        }
         self._by_key: dict[int, Record] | None = None  # made when a message was restated
         self.latest = 0
 
@@ -82,9 +84,9 @@ class Replay:
         elif entry.kind == journal.DECLARED:
             self._declared(entry)
         elif entry.kind == journal.NOTED:
-            self._desk(entry).notes = entry.details
+            self._session(entry).notes = entry.details
         elif entry.kind == journal.DROPPED:
-            self._store._drop(self._desk(entry))
+            self._store._drop(self._session(entry))
             del self._by_number[entry.queue]
         elif entry.kind == journal.RESTATED:
             self._restated(entry.key, location(index, len(data)))
@@ -101,20 +103,20 @@ class Replay:
                     self._by_key[entry.key] = record
 
     def _find(self, name: str) -> Queue:
-        return self._store.desks[name].queue
+        return self._store.sessions[name].queue
 
     def _declared(self, entry: journal.Entry) -> None:
         name, settings, dead = entry.details
-        desk = self._store._known_desk(entry.queue, name, msgspec.convert(settings, Settings))
-        self._by_number[entry.queue] = desk.queue
+        session = self._store._known_session(entry.queue, name, msgspec.convert(settings, Settings))
+        self._by_number[entry.queue] = session.queue
         if dead is not None:
             self._store._restore_dead_letters(name, dead)
         else:
-            desk.queue.keep_dead_letters()
-            desk.dead = None
+            session.queue.keep_dead_letters()
+            session.dead = None
 
-    def _desk(self, entry: journal.Entry) -> QueueSession:
-        return self._store.desks[self._by_number[entry.queue].name]
+    def _session(self, entry: journal.Entry) -> QueueSession:
+        return self._store.sessions[self._by_number[entry.queue].name]
 
     def _restated(self, key: int, place: int) -> None:
         if self._by_key is None:
@@ -125,7 +127,7 @@ class Replay:
 
 def all_records(store: Store) -> Iterator[Record]:
     """Every message of a store, whatever its state."""
-    for desk in store.desks.values():
-        yield from waiting(desk.queue)
-        yield from (record for _, _, record in desk.queue.schedule)
-        yield from (lease.record for lease in desk.queue.leases)
+    for session in store.sessions.values():
+        yield from waiting(session.queue)
+        yield from (record for _, _, record in session.queue.schedule)
+        yield from (lease.record for lease in session.queue.leases)

@@ -46,7 +46,7 @@ class Store:
         self.lock = Turn()
         self.last_key = 0
         self._promises: dict[int, list[Written]] = {}  # of the threads that are `holding`
-        self.desks: dict[str, QueueSession] = {}
+        self.sessions: dict[str, QueueSession] = {}
         self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
         _stores.add(self)
@@ -75,29 +75,29 @@ class Store:
         """The child's store is a copy: it starts with its own ids, and nobody is parked."""
         self.lock.restart_after_fork()  # another thread may have held it
         self._start()
-        for desk in self.desks.values():
-            desk.waiters.clear()
-            desk.alarm_at = NEVER
+        for session in self.sessions.values():
+            session.waiters.clear()
+            session.alarm_at = NEVER
 
-    def desk(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
-        """The desk of this queue; a new queue gets these settings, an old one keeps its own."""
+    def session(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
+        """The session of this queue; a new queue gets these settings, an old one keeps its own."""
         with self.lock:
-            desk = self.desks.get(queue_name(name))
-            if desk is None:
-                desk = self.desks[name] = self._new_desk(Queue(name, settings))
-            return desk
+            session = self.sessions.get(queue_name(name))
+            if session is None:
+                session = self.sessions[name] = self._new_session(Queue(name, settings))
+            return session
 
-    def desk_for_answer(self, name: str) -> QueueSession | None:
+    def session_for_answer(self, name: str) -> QueueSession | None:
         """The same; None if it was a client's own and ended with it."""
-        if is_reply_queue(name) and name not in self.desks:
+        if is_reply_queue(name) and name not in self.sessions:
             return None
-        return self.desk(name)
+        return self.session(name)
 
     def keep_reply_queue(self, name: str) -> None:
         """A client has this queue for its answers. Those of processes that ended are dropped."""
         with self.lock:
             self._reply_queues.add(name)
-            left = [each for each in self.desks if is_reply_queue(each)]
+            left = [each for each in self.sessions if is_reply_queue(each)]
         for each in left:
             if each not in self._reply_queues:
                 self.drop(each)
@@ -105,10 +105,10 @@ class Store:
     def drop_reply_queue(self, name: str) -> None:
         """The client is closing."""
         self._reply_queues.discard(name)
-        if name in self.desks:
+        if name in self.sessions:
             self.drop(name)
 
-    def _new_desk(self, queue: Queue) -> QueueSession:
+    def _new_session(self, queue: Queue) -> QueueSession:
         return QueueSession(self, queue)
 
     def set_dead_letters(
@@ -128,24 +128,24 @@ class Store:
             source.dead = None
             source.configure(max_deliveries=0)
 
-    def note(self, desk: QueueSession, notes: dict[str, Any]) -> None:
+    def note(self, session: QueueSession, notes: dict[str, Any]) -> None:
         """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
         with self.lock:
-            desk.note(notes)
+            session.note(notes)
 
     def drop(self, name: str) -> None:
         """End a queue with all it holds. Its dead letters stay, and those it was sent stop."""
         with self.lock:
-            self._drop(self.desks[name])
+            self._drop(self.sessions[name])
 
-    def _drop(self, desk: QueueSession) -> None:
-        desk.queue.keep_dead_letters()
-        for source in list(desk.queue.sources):
+    def _drop(self, session: QueueSession) -> None:
+        session.queue.keep_dead_letters()
+        for source in list(session.queue.sources):
             source.keep_dead_letters()
-            self.desks[source.name].dead = None
-        del self.desks[desk.queue.name]
-        desk.alarm_at = NEVER
-        desk.end()
+            self.sessions[source.name].dead = None
+        del self.sessions[session.queue.name]
+        session.alarm_at = NEVER
+        session.end()
 
     def confirm(self, written: Written) -> None:
         """Wait for a confirmation, unless this thread has asked to be given it instead."""
@@ -190,11 +190,11 @@ class Store:
             await each
         return answer
 
-    def wake(self, desk: QueueSteps, at: int) -> None:
+    def wake(self, session: QueueSteps, at: int) -> None:
         """Have the pulse settle this queue at `at`, or before. Needs the lock."""
-        if at < desk.alarm_at:
-            desk.alarm_at = at
-            heappush(self._alarms, (at, next(self._alarm_numbers), desk))
+        if at < session.alarm_at:
+            session.alarm_at = at
+            heappush(self._alarms, (at, next(self._alarm_numbers), session))
             self.pulse.arm(at)
 
     def beat(self) -> int:
@@ -206,15 +206,15 @@ class Store:
             now = self.clock.now()
             due: list[QueueSteps] = []
             while self._alarms and self._alarms[0][0] <= now:
-                at, _, desk = heappop(self._alarms)
-                if at == desk.alarm_at:  # else it was set anew since, to an earlier time
-                    desk.alarm_at = NEVER
-                    due.append(desk)
-            for desk in due:
-                if desk.queue.wake_at <= now:
-                    desk.settle(now)
-                if desk.watched:
-                    self.wake(desk, desk.queue.wake_at)
+                at, _, session = heappop(self._alarms)
+                if at == session.alarm_at:  # else it was set anew since, to an earlier time
+                    session.alarm_at = NEVER
+                    due.append(session)
+            for session in due:
+                if session.queue.wake_at <= now:
+                    session.settle(now)
+                if session.watched:
+                    self.wake(session, session.queue.wake_at)
             following = self._alarms[0][0] if self._alarms else NEVER
             self.pulse.rearm(following)
             return following

@@ -1,6 +1,6 @@
 """What happened to a queue since its process opened it.
 
-Events are counted where a desk writes them, with the store's lock held, so whatever happens to
+Events are counted where a session writes them, with the store's lock held, so whatever happens to
 a message is counted once, whoever asked for it and whichever thread does it.
 """
 

@@ -115,7 +115,7 @@ def test_R59_dead_letters_can_t_be_sent_where_a_key_may_not_go(broker: RunningBr
         pass
     with pytest.raises(AccessDeniedError, match="elsewhere"):
         open_mailbox(url, str, dead_letters=DeadLetterPolicy(2, "elsewhere"))
-    assert "elsewhere" not in broker.broker.store.desks
+    assert "elsewhere" not in broker.broker.store.sessions
 
 
 def test_R59_a_token_that_the_broker_forgot_is_got_anew() -> None:

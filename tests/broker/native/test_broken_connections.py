@@ -124,7 +124,7 @@ def test_R35_a_broker_that_forgot_takes_what_it_can_t_have_seen(relay: Relay) ->
         relay.point_to(other)
         box.send("to the second")
         assert bodies_in(other) == ["to the second"]
-        assert other.broker.store.desks["orders"].dead is not None
+        assert other.broker.store.sessions["orders"].dead is not None
 
 
 def test_R35_with_a_deduplication_id_a_durable_broker_s_restart_makes_nothing_unknown(
@@ -158,7 +158,7 @@ def test_R35_a_deleted_queue_is_not_made_again_by_accident(broker: RunningBroker
             box.send("b")
         with pytest.raises(QueueNotFoundError):
             box.receive(wait_time_seconds=5)
-        assert "orders" not in broker.broker.store.desks
+        assert "orders" not in broker.broker.store.sessions
 
 
 def nobody_s_url() -> str:
@@ -193,7 +193,7 @@ def test_R35_a_parked_receive_survives_a_broken_connection(
 ) -> None:
     async def case() -> None:
         box = await open_async_mailbox(f"{relay.url}/orders", str).open()
-        waiters = broker.broker.store.desks["orders"].waiters
+        waiters = broker.broker.store.sessions["orders"].waiters
         poll = asyncio.create_task(box.receive(wait_time_seconds=20))
         await asyncio.to_thread(until, lambda: len(waiters) == 1, "the receive is parked")
         before = relay.connections

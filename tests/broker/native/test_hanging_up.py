@@ -32,7 +32,7 @@ def run(work: Coroutine[Any, Any, R]) -> R:
 
 
 def parked(broker: RunningBroker, count: int = 1) -> None:
-    waiters = broker.broker.store.desks["orders"].waiters
+    waiters = broker.broker.store.sessions["orders"].waiters
     until(lambda: len(waiters) == count, f"{count} receives are parked")
 
 
@@ -77,11 +77,11 @@ def test_R57_an_answer_that_was_never_written_goes_back_to_the_front(
         held, go_on = threading.Event(), threading.Event()
         broker.loop.call_soon_threadsafe(lambda: (held.set(), go_on.wait(10)))
         held.wait(10)
-        broker.broker.store.desks["orders"].send((b"a", b"b", b"c"))  # it is served right here
+        broker.broker.store.sessions["orders"].send((b"a", b"b", b"c"))  # it is served right here
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         link.close()
         go_on.set()
-        until(lambda: broker.broker.store.desks["orders"].queue.in_flight == 0, "given back")
+        until(lambda: broker.broker.store.sessions["orders"].queue.in_flight == 0, "given back")
         found = box.receive(max_messages=10)
         assert [(m.body, m.delivery_count) for m in found] == [("a", 1), ("b", 1), ("c", 1)]
 
@@ -137,8 +137,8 @@ async def served_and_cancelled(broker: RunningBroker) -> list[tuple[str, int]]:
     box = await open_async_mailbox(f"{broker}/orders", str).open()
     task = asyncio.create_task(box.receive(max_messages=2, wait_time_seconds=20))
     await asyncio.to_thread(parked, broker)
-    desk = broker.broker.store.desks["orders"]
-    desk.send((b"a", b"b", b"c"))  # in this thread: our loop has no chance to read the answer
+    session = broker.broker.store.sessions["orders"]
+    session.send((b"a", b"b", b"c"))  # in this thread: our loop has no chance to read the answer
     until(lambda: broker.broker.metrics.of("orders").received == 2, "it was served")
     asyncio.run_coroutine_threadsafe(some_turns(), broker.loop).result(10)  # and written
     task.cancel()

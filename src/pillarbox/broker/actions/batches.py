@@ -118,7 +118,7 @@ def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
             found.append((entry, key, lease))
     leases = [lease for _, _, lease in found if lease is not None]
     # A lease may have ended since, and one that is named twice ends with the first.
-    ended = iter(queue.desk.acknowledge(leases) if leases else ())
+    ended = iter(queue.session.acknowledge(leases) if leases else ())
     stale = {str(x.Id): key for x, key, lease in found if lease is None or not next(ended)}
     refused = messages.delete_stale(queue, stale.values()) if stale else ()
     done = []

@@ -77,7 +77,7 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
         extra = _in_group(queue, ask, body)
     elif ask.MessageGroupId is not None or ask.MessageDeduplicationId is not None:
         tenant = _tenant(ask)
-        if queue.desk.queue.settings.fair:
+        if queue.session.queue.settings.fair:
             extra = Extra(tenant)
         else:  # a queue of a mailbox, whose groups would keep an order
             kept = {**(kept or {}), translation.GROUP_NOTE: tenant}
@@ -141,7 +141,7 @@ def put(queue: BrokerQueue, drafts: Sequence[Draft]) -> Sequence[int | SqsError]
     """
     if drafts and _are_alike(drafts):
         first = drafts[0]
-        return queue.desk.send([each.body for each in drafts], first.priority, first.delay)
+        return queue.session.send([each.body for each in drafts], first.priority, first.delay)
     outcomes: dict[int, int | SqsError] = {}
     by_delay: dict[int, list[int]] = {}
     for at, each in enumerate(drafts):
@@ -169,7 +169,7 @@ def _are_alike(drafts: Sequence[Draft]) -> bool:
 
 
 def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
-    store = queue.desk.store
+    store = queue.session.store
     records: list[Record] = []
 
     def happen(state: Queue, now: int) -> list[Event]:
@@ -180,11 +180,11 @@ def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
             return []
         return [Scheduled(fresh, now + delay) if delay else Sent(fresh)]
 
-    queue.desk.step(happen)
+    queue.session.step(happen)
     if not queue.fifo:
         return [record.key for record in records]
     now = store.clock.now()
-    return [decide.original(queue.desk.queue, record, now) for record in records]
+    return [decide.original(queue.session.queue, record, now) for record in records]
 
 
 def sent(
@@ -206,13 +206,13 @@ def sequence_number(key: int) -> str:
 def send_message(call: Call, ask: shapes.SendMessage) -> Result:
     queue = call.queue(ask.QueueUrl)
     each = draft(call, queue, ask)
-    attributes, extra, desk = each.attributes, each.extra, queue.desk
+    attributes, extra, session = each.attributes, each.extra, queue.session
     plain = attributes is None and extra is None and not each.priority and not each.delay
-    if plain and desk.queue.settings.capacity is None:
-        key = desk.send_one(each.body)
+    if plain and session.queue.settings.capacity is None:
+        key = session.send_one(each.body)
     else:
         special = None if extra is None else lambda: extra
-        (key,) = desk.send((each.body,), each.priority, each.delay, attributes, special)
+        (key,) = session.send((each.body,), each.priority, each.delay, attributes, special)
     return sent(call, queue, each, key)
 
 
@@ -224,7 +224,7 @@ def lease_of(call: Call, queue: BrokerQueue, handle: str | None) -> tuple[int, L
     if not handle:
         raise missing("ReceiptHandle")
     store = call.broker.store
-    state = queue.desk.queue
+    state = queue.session.queue
     lease = store.lease_of(state, handle)
     if lease is not None and lease.deadline > store.clock.now():
         return lease.record.key, lease
@@ -250,7 +250,7 @@ def delete_stale(queue: BrokerQueue, keys: Iterable[int]) -> set[int]:
             refused.update(found.keys)
         return [found] if found.keys and not queue.fifo else []
 
-    queue.desk.step(happen)
+    queue.session.step(happen)
     return refused
 
 
@@ -261,7 +261,7 @@ def expired(handle: str | None) -> SqsError:
 def delete_message(call: Call, ask: shapes.DeleteMessage) -> Result:
     queue = call.queue(ask.QueueUrl)
     key, lease = lease_of(call, queue, ask.ReceiptHandle)
-    stale = lease is None or queue.desk.acknowledge((lease,)) != [True]
+    stale = lease is None or queue.session.acknowledge((lease,)) != [True]
     if stale and delete_stale(queue, (key,)):
         raise expired(ask.ReceiptHandle)
     return None
@@ -293,13 +293,13 @@ def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> 
     On a standard queue any handle that the message ever had will do while the message exists.
     """
     key, lease = lease_of(call, queue, handle)
-    if lease is None and not queue.fifo and queue.desk.find(key) is not None:
+    if lease is None and not queue.fifo and queue.session.find(key) is not None:
         timeout = seconds * SECOND_NS
-        queue.desk.step(lambda state, now: decide.change_visibility(state, key, timeout, now))
+        queue.session.step(lambda state, now: decide.change_visibility(state, key, timeout, now))
         return
     if lease is not None:
         if seconds == 0:
-            if queue.desk.nack((lease,), 0)[0]:
+            if queue.session.nack((lease,), 0)[0]:
                 return
         else:
             limit = lease.leased_at + VISIBILITY_SECONDS_MAX * SECOND_NS
@@ -309,7 +309,7 @@ def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> 
                     seconds,
                     "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
                 )
-            if queue.desk.extend((lease,), seconds * SECOND_NS)[0]:
+            if queue.session.extend((lease,), seconds * SECOND_NS)[0]:
                 return
     raise invalid_value(
         "ReceiptHandle",

@@ -25,8 +25,8 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
     if rate is not None and not 1 <= rate <= MOVES_PER_SECOND_MAX:
         reason = f"Must be between 1 and {MOVES_PER_SECOND_MAX}, if provided."
         raise invalid_value("MaxNumberOfMessagesPerSecond", rate, reason)
-    desk = call.broker.store.desks[source]
-    if not desk.queue.sources:
+    session = call.broker.store.sessions[source]
+    if not session.queue.sources:
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     moves = call.broker.moves
     if moves.running(source) is not None:
@@ -35,7 +35,7 @@ def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Res
             "arn at a given time."
         )
     started = call.broker.now_seconds() * 1000
-    waiting = desk.counts()[0]
+    waiting = session.counts()[0]
     key = call.principal.name
     task = MoveTask(secrets.token_hex(16), source, target, rate, waiting, started, key=key)
     moves.start(task)
@@ -50,7 +50,7 @@ def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> R
     if known is None:
         raise invalid("Value for parameter TaskHandle is invalid.")
     name, source = known
-    if source not in call.broker.store.desks:
+    if source not in call.broker.store.sessions:
         raise _no_such("SourceArn")
     task = call.broker.moves.running(source)
     if task is None or task.id != name:

@@ -80,7 +80,7 @@ def list_queues(call: Call, ask: shapes.ListQueues) -> Result:
     prefix = ask.QueueNamePrefix or ""
     found = sorted(
         name
-        for name in call.broker.store.desks
+        for name in call.broker.store.sessions
         if name.startswith(prefix) and call.principal.may(call.action, name)
     )
     shown, token = page(found, ask.MaxResults, ask.NextToken)
@@ -129,9 +129,9 @@ def get_queue_attributes(call: Call, ask: shapes.GetQueueAttributes) -> Result:
     if not wanted:
         return {}
     known = {**_computed(call, queue), **queue.attributes()}
-    if queue.desk.dead is not None and "RedrivePolicy" not in known:  # the broker's own
-        target = call.broker.catalogue.arn(queue.desk.dead.queue.name)
-        most = queue.desk.queue.settings.max_deliveries
+    if queue.session.dead is not None and "RedrivePolicy" not in known:  # the broker's own
+        target = call.broker.catalogue.arn(queue.session.dead.queue.name)
+        most = queue.session.queue.settings.max_deliveries
         policy = {"deadLetterTargetArn": target, "maxReceiveCount": most}
         known["RedrivePolicy"] = msgspec.json.encode(policy).decode()
     found = {n: value for n, value in known.items() if "All" in wanted or n in wanted}
@@ -139,7 +139,7 @@ def get_queue_attributes(call: Call, ask: shapes.GetQueueAttributes) -> Result:
 
 
 def _computed(call: Call, queue: BrokerQueue) -> dict[str, str]:
-    ready, scheduled, in_flight, _, _ = queue.desk.counts()
+    ready, scheduled, in_flight, _, _ = queue.session.counts()
     values = (
         call.broker.catalogue.arn(queue.name),
         ready,
@@ -175,7 +175,7 @@ def purge_queue(call: Call, ask: shapes.PurgeQueue) -> Result:
             "PurgeQueueInProgress",
             f"Only one PurgeQueue operation on {queue.name} is allowed every {interval} seconds.",
         )
-    queue.desk.purge()
+    queue.session.purge()
     queue.purged_at = now
     return None
 

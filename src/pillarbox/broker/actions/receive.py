@@ -1,6 +1,6 @@
 """ReceiveMessage: leases at once what is there, or parks until something is.
 
-A parked poll is a waiter of the queue's desk: no task, no polling. If the client hangs up
+A parked poll is a waiter of the queue's session: no task, no polling. If the client hangs up
 before its answer was written, what it was given goes back to the front, uncounted.
 """
 
@@ -96,13 +96,13 @@ def receive_message(call: Call, ask: shapes.ReceiveMessage) -> Result | Answer:
         again = queue.attempts.again(attempt, queue, timeout)
         if again:
             return delivery.answer(again, is_new=False)
-    upcoming, in_flight = queue.desk.glance(count)
+    upcoming, in_flight = queue.session.glance(count)
     expire(queue, upcoming)
     if in_flight >= call.broker.config.in_flight_max:
         if not wait_ns:
             raise SqsError("OverLimit", f"Too many messages are in flight in queue {queue.name}.")
         count = 0
-    leases = queue.desk.receive(call.broker, count, timeout, 0) if count else []
+    leases = queue.session.receive(call.broker, count, timeout, 0) if count else []
     if leases and attempt is not None:
         queue.attempts.keep(attempt, leases)
     if leases or not wait_ns or call.broker.closed:
@@ -139,16 +139,16 @@ class Delivery:
         if is_new:
             self.call.broker.metrics.delivered(leases)
         try:
-            bodies = self.queue.desk.bodies([lease.record for lease in leases], wait=False)
+            bodies = self.queue.session.bodies([lease.record for lease in leases], wait=False)
         except BlockingIOError:
             return self._read(leases)
         return self._told(leases, bodies)
 
     async def _read(self, leases: Sequence[Lease]) -> Response:
         """The bodies have to be read from disk: others go on meanwhile."""
-        desk = self.queue.desk
+        session = self.queue.session
         try:
-            bodies = await asyncio.to_thread(desk.bodies, [lease.record for lease in leases])
+            bodies = await asyncio.to_thread(session.bodies, [lease.record for lease in leases])
         except MailboxError as error:
             self._unsent(leases)
             return self.call.fail(of_mailbox(error))
@@ -158,11 +158,11 @@ class Delivery:
         return self._told(leases, bodies)
 
     def _told(self, leases: Sequence[Lease], bodies: Sequence[bytes | None]) -> Response:
-        desk = self.queue.desk
+        session = self.queue.session
         found = []
         for lease, body in zip(leases, bodies, strict=True):
             if body is None:  # lost to damage of the disk; it must not block the rest
-                desk.reject((lease,), "the body was lost")
+                session.reject((lease,), "the body was lost")
             else:
                 found.append(self._message(lease, body))
         result = {"Messages": found} if found else {}
@@ -172,7 +172,7 @@ class Delivery:
 
     def _unsent(self, leases: Sequence[Lease]) -> None:
         """The client hung up before it could have read this."""
-        self.queue.desk.release(list(reversed(leases)), to_front=True)
+        self.queue.session.release(list(reversed(leases)), to_front=True)
         self.call.broker.written.clear()
 
     def _message(self, lease: Lease, body: bytes) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Delivery:
         text, attributes = translation.unpack(body, record.attributes, record.priority)
         message: dict[str, Any] = {
             "MessageId": store.message_id(lease.record.key),
-            "ReceiptHandle": store.handle(self.queue.desk.queue, lease),
+            "ReceiptHandle": store.handle(self.queue.session.queue, lease),
             "MD5OfBody": md5_of(text.encode()),
             "Body": text,
         }
@@ -231,7 +231,7 @@ def _milliseconds(nanoseconds: int) -> str:
 
 
 class Poll:
-    """A parked receive: a waiter of the desk whose end is the answer."""
+    """A parked receive: a waiter of the session whose end is the answer."""
 
     __slots__ = ("_attempt", "_delivery", "_reading", "_ring_off", "count", "future", "leases", "owner", "timeout")  # fmt: skip  # noqa: E501
 
@@ -252,7 +252,7 @@ class Poll:
         )
         broker.metrics.parked += 1
         if count:
-            delivery.queue.desk.enter(self)
+            delivery.queue.session.enter(self)
 
     def wake(self) -> bool:
         """Called by whoever made a message ready, with the store's lock held."""
@@ -282,11 +282,11 @@ class Poll:
 
     def _answer(self) -> Answer:
         delivery = self._delivery
-        leases = delivery.queue.desk.leave(self)
+        leases = delivery.queue.session.leave(self)
         if leases and self._attempt is not None:
             delivery.queue.attempts.keep(self._attempt, leases)
         call = delivery.call
-        if call.broker.store.desks.get(delivery.queue.name) is not delivery.queue.desk:
+        if call.broker.store.sessions.get(delivery.queue.name) is not delivery.queue.session:
             return call.fail(no_such_queue())
         return delivery.answer(leases)
 
@@ -305,4 +305,4 @@ class Poll:
         if self._reading is not None:
             self._reading.cancel()
         if future.cancelled():  # the client hung up
-            self._delivery.queue.desk.give_up(self)
+            self._delivery.queue.session.give_up(self)

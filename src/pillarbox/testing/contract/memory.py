@@ -83,7 +83,7 @@ class MemoryBackend(Backend):
         self.clock.advance(seconds)
 
     def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
-        waiters = self.store.desks[mailbox.name].waiters
+        waiters = self.store.sessions[mailbox.name].waiters
         parked = self.clock.wait_until(lambda: len(waiters) >= count, self.patience_seconds)
         assert parked, f"{len(waiters)} of {count} receives are parked on {mailbox.name!r}"
 
