@@ -34,7 +34,8 @@ from pillarbox.cli import (
 )
 from pillarbox.cli.options import command
 from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
-from pillarbox.core.errors import MailboxError
+from pillarbox.cli.usage import refused_option, usage_message
+from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.log import LogError
 from pillarbox.pipeline import PipelineError
 from pillarbox.spark.errors import SparkError
@@ -66,8 +67,12 @@ def run(tokens: Sequence[str]) -> int:
             result_action="return_value",
         )
     except (CycloptsError, UsageError) as error:
-        complain(f"{str(error).rstrip('.')}. See 'pillarbox --help'.")
+        complain(usage_message(error, app, tokens))
         return USAGE
+    except InvalidParameterError as error:
+        usage = refused_option(error, app, tokens)
+        complain(usage or str(error))
+        return FAILED if usage is None or error.parameter == "to" else USAGE
     except BrokenPipeError:
         # The reader of our output has closed it; the interpreter must not fail on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

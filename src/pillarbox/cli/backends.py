@@ -6,6 +6,7 @@ to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their m
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -62,7 +63,8 @@ def queues_at(url: str) -> list[QueueInfo]:
 
 def queue_at(url: str) -> QueueInfo:
     """The queue that a URL names; MailboxError if it does not exist."""
-    found = queues_at(url)
+    with waiting_for(url):
+        found = queues_at(url)
     if not name_in(url):
         raise UsageError(f"{url} names no queue; add its name to the URL.")
     if not found:
@@ -90,10 +92,18 @@ def open_read_only(url: str) -> Mailbox[Any] | ReadOnlyMailbox:
 def open_box(url: str, body_type: Any = None, **options: Any) -> Mailbox[Any]:
     """Open a mailbox for one command, without waiting long for a broker that is down."""
     if _scheme(url) in _BROKER:
+        if not name_in(url):
+            raise UsageError(f"{url} names no queue; add its name to the URL.")
         options["patience_seconds"] = _PATIENCE_SECONDS
     if body_type is None:  # show bodies as they are; SQS knows no bytes, only text
         body_type = str if _scheme(url).startswith("sqs") else bytes
-    return open_mailbox(url, body_type, **options)
+    with waiting_for(url):
+        return open_mailbox(url, body_type, **options)
+
+
+def waiting_for(url: str) -> AbstractContextManager[None]:
+    """Show that a server has not answered yet, without the credentials in its URL."""
+    return output.waiting(f"waiting for {urlsplit(url).netloc.rpartition('@')[2] or url}")
 
 
 def delete(url: str) -> None:

@@ -19,6 +19,7 @@ from pillarbox.cli.backends import open_box, open_existing, open_read_only
 from pillarbox.cli.entries import body_fields, safe
 from pillarbox.cli.options import DEFAULTS, Json, JsonLines, Limit, Url, check_limit, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
+from pillarbox.cli.replica import ReadOnlyMailbox
 from pillarbox.core import limits
 from pillarbox.mailbox.protocol import Mailbox, State
 
@@ -73,6 +74,10 @@ def send(
 
 
 def _bodies(body: str, *, lines: bool) -> list[Any]:
+    if body.startswith("--"):
+        raise UsageError(f"there is no option {body}; to send it as a body, use standard input.")
+    if body == "-" and sys.stdin.isatty():
+        output.remark("Type the body, then press Ctrl-D.")
     data = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
     parts = [line for line in data.splitlines() if line] if lines else [data]
     try:
@@ -98,13 +103,31 @@ def receive(
     Without --ack they become visible again after the visibility timeout.
     """
     with open_existing(url) as box:
-        messages = box.receive(
-            max_messages=most, visibility_timeout=visibility, wait_time_seconds=wait
-        )
+        with output.waiting(f"waiting for a message in {box.name}"):
+            messages = box.receive(
+                max_messages=most, visibility_timeout=visibility, wait_time_seconds=wait
+            )
         _print_all(messages, json=json)
         if ack:
             box.acknowledge_many(messages)
+        if not messages:
+            _say_empty(box, "ready")
     return OK if messages else FAILED
+
+
+def _say_empty(box: Mailbox[Any] | ReadOnlyMailbox, state: State) -> None:
+    """Say that there is no message in a state, and in which there are some."""
+    stats = box.stats()
+    counts = {
+        "ready": stats.ready,
+        "in flight": stats.in_flight,
+        "scheduled": stats.scheduled,
+        "dead": stats.dead,
+    }
+    shown = state.replace("_", " ")
+    others = [f"{count:,} {name}" for name, count in counts.items() if count and name != shown]
+    rest = f" ({', '.join(others)})" if others else ""
+    output.remark(f"No message in {box.name} is {shown}{rest}.")
 
 
 def peek(
@@ -119,7 +142,10 @@ def peek(
 ) -> int:
     """Print messages without receiving them."""
     with open_read_only(url) as box:
-        _print_all(box.peek(most, state=state), json=json)
+        messages = box.peek(most, state=state)
+        _print_all(messages, json=json)
+        if not messages:
+            _say_empty(box, state)
     return OK
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from threading import Timer
 from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
@@ -19,6 +20,7 @@ OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 
 _SHOW_AFTER_SECONDS = 0.4
+_WAIT_SECONDS = 1.0
 _WIDTH_OF_A_PIPE = 1000  # never truncate what a program reads
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -120,6 +122,29 @@ def progress(what: str) -> Iterator[Advance]:
     finally:
         if shown:
             bar.stop()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on stderr, if that is a terminal, what has been waited for longer than a second."""
+    err = Console(stderr=True)
+    if not err.is_terminal:
+        yield
+        return
+    status = err.status(Text(what))
+    timer = Timer(_WAIT_SECONDS, status.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def remark(message: str) -> None:
+    """Print something about the result, rather than of it, to stderr."""
+    Console(stderr=True, highlight=False).print(Text(message, style="dim"), soft_wrap=True)
 
 
 def iso(time_ns: int) -> str:

@@ -19,6 +19,7 @@ from pillarbox.cli.backends import (
     open_existing,
     queue_at,
     queues_at,
+    waiting_for,
 )
 from pillarbox.cli.options import Json, Url, Yes, command, confirmed
 from pillarbox.cli.output import UsageError
@@ -50,7 +51,8 @@ def ls(
     json: Json = False,
 ) -> int:
     """List the queues of a broker or a store with their message counts."""
-    found = queues_at(url)
+    with waiting_for(url):
+        found = queues_at(url)
     shown = queue_table(found, "dead letters go to", dead_letter_target)
     known = {"queues": [each.as_json() for each in found]}
     return output.show(known, shown if found else "there are no queues", json=json)
@@ -115,7 +117,9 @@ def create(
     if max_deliveries is not None or dead_letters is not None:
         if no_dead_letters:
             raise UsageError("--no-dead-letters excludes --max-deliveries and --dead-letters.")
-        options["dead_letters"] = DeadLetterPolicy(max_deliveries or 5, dead_letters)
+        options["dead_letters"] = DeadLetterPolicy(
+            5 if max_deliveries is None else max_deliveries, dead_letters
+        )
     if redelivery is not None:
         options["redelivery"] = redelivery
     if capacity is not None:

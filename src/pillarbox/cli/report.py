@@ -48,8 +48,10 @@ def report(
         )
 
     check_history(url)  # before Spark is started
-    spark = session(master, app_name="pillarbox report", conf=QUIET)
-    made = make_report(spark, url, out, every=every, start=start, end=stop)
+    with output.waiting("starting Spark"):
+        spark = session(master, app_name="pillarbox report", conf=QUIET)
+    with output.waiting(f"reading the history of {url}"):
+        made = make_report(spark, url, out, every=every, start=start, end=stop)
     written = out / "report.html"
     written.write_text(page(made, datetime.datetime.now(datetime.UTC)), encoding="utf-8")
     output.console().print(f"wrote {written}, and {len(made.queues)} queues to {out}/*.parquet")
