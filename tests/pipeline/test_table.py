@@ -54,9 +54,9 @@ def test_R70_compaction_keeps_rows_and_their_indices(table: TableLog) -> None:
 
 
 def test_R82_compaction_leaves_what_the_table_knows_of_steps(table: TableLog) -> None:
-    steps = [Step("s", n, (Input(str(n), str(n + 1)),), f"hash {n}") for n in range(40)]
+    steps = [Step("s", n, f"hash {n}", offsets=(Input(str(n), str(n + 1)),)) for n in range(40)]
     for each in steps:
-        add(table, each.batch_id)
+        add(table, each.number)
         assert table.commit([], each)
     assert compact(table, table.end_index) > 0
     assert all(table.holds(each) for each in steps)
@@ -102,7 +102,7 @@ def test_R88_soak_a_hundred_thousand_steps_keep_the_cost_of_a_step_flat(table: T
     for number in range(100_000):
         start = time.perf_counter()
         add(table, number)
-        table.holds(Step("s", number, (Input(None, str(number)),), str(number)))
+        table.holds(Step("s", number, str(number), offsets=(Input(None, str(number)),)))
         took.append(time.perf_counter() - start)
         if number % 200 == 199:
             compact(table, number - 50)

@@ -27,7 +27,7 @@ def test_R82_the_hash_depends_on_processor_and_inputs_and_on_nothing_else(tmp_pa
     one = checkpoint(tmp_path / "one", ['{"index": 5}'], ['{"index": 9}'])
     other = checkpoint(tmp_path / "two", ['{"index": 5}'], ['{"index": 9}'], watermark=7)
     step = on_spark.read_step(one, 1, "p")
-    assert step.inputs == (on_spark.Input('{"index": 5}', '{"index": 9}'),)
+    assert step.offsets == (on_spark.Input('{"index": 5}', '{"index": 9}'),)
     assert len(bytes.fromhex(step.hash)) == 32
     assert on_spark.read_step(other, 1, "p").hash == step.hash
     assert on_spark.read_step(one, 1, "q").hash != step.hash
@@ -53,7 +53,7 @@ def test_R82_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def step(batch: int, end: int, start: int | None = None) -> Step:
     first = None if start is None else str(start)
     inputs = (on_spark.Input(first, str(end)),)
-    return Step("p", batch, inputs, f"hash of {start} to {end}")
+    return Step("p", batch, f"hash of {start} to {end}", offsets=inputs)
 
 
 def do(log: Path, what: Step, *records: bytes, run: str = "one", epoch: int | None = None) -> int:

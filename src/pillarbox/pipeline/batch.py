@@ -1,124 +1,167 @@
-"""What is done with each batch of a stream or sink, wherever Spark calls for it.
+"""Runs the steps of one stream or sink, wherever Spark calls for them.
 
-With Spark Connect that is another process, which shares nothing with the one that runs the
-pipeline but the file system: so `Work` can be pickled, and all the rest is in files.
+A step is one batch of Spark's. Its inputs are fixed before it runs (Spark's offset file, our
+recovery map), so running it again reads the same records and has the same hash. With Spark
+Connect the batches run in a process of the server, so `BatchJob` can be pickled, and everything
+else is in files.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.pipeline.graph import LogRef, Strategy
-from pillarbox.pipeline.maps import Range
+from pillarbox.pipeline.maps import Attempt, Range, Recovery
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import log_behind
 from pillarbox.pipeline.product import Produce, Product
 from pillarbox.pipeline.recovery import Maps
-from pillarbox.pipeline.step import Acts, Step, Window, ranges
+from pillarbox.spark.steps import Step, make_durable, read_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PIN_SECONDS = 5.0
+#: Called after each phase of a step: `begun`, `recovery`, `attempt`, `output`. Tests interrupt
+#: steps there.
+OnPhase = Callable[[str], None]
+
+
+class InterruptedStepError(Exception):
+    """Raised by `on_phase` to end a run as a crash would: the processor is not restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What a processor is to do with its batches."""
+class BatchJob:
+    """What to do with the batches of a processor."""
 
     pipeline: str
     processor: str
     strategy: Strategy
-    #: What a sink does with a batch; a stream writes its outputs.
+    #: The function of a sink; None for a stream, which writes its outputs.
     deliver: Any
     inputs: tuple[LogRef, ...]
-    #: The directory of each output, and of the error log.
+    #: The location of each output, and of the error log.
     outputs: Mapping[str, str]
     errors: str
     #: The input that each source of the query reads, in the order of Spark's offsets.
     sources: Sequence[str | None]
-    #: Where a first batch begins, if Spark does not say it.
+    #: Where the first batch begins, if Spark does not say.
     begins: Mapping[str, int]
-    #: The id that steps are committed under, and how often the processor was reset.
-    writer: str
+    #: How often the processor was reset.
     generation: int
     #: The epoch of this run in each output.
     epochs: Mapping[str, int]
     checkpoint: str
-    #: What takes the rows of a step out of the query.
+    #: Makes the output rows of a step from the rows of the query.
     produce: Any
 
-    def read(self, batch_id: int) -> ps.Step:
-        """The step that a batch is, as its outputs know it."""
-        return ps.read_step(self.checkpoint, batch_id, self.writer)
+    def step(self, batch_id: int) -> Step:
+        """The step that a batch is, with the range that it reads of each input."""
+        read = read_step(self.checkpoint, batch_id, self.processor, self.generation)
+        inputs: dict[str, Range] = {}
+        for name, offset in zip(self.sources, read.offsets, strict=True):
+            if name is not None and offset.end is not None:
+                start = self.begins.get(name) if offset.start is None else _index(offset.start)
+                inputs[name] = (start, _index(offset.end))
+        return replace(read, inputs=inputs)
 
-    def step(self, read: ps.Step) -> Step:
-        """The same, as people and functions know it.
 
-        Spark does not say where its first batch begins; the reset that led there does.
-        """
-        offsets = [(each.start, each.end) for each in read.inputs]
-        inputs: dict[str, Range] = {
-            name: (self.begins.get(name) if start is None else start, end)
-            for name, (start, end) in ranges(offsets, self.sources).items()
-        }
-        return Step(self.processor, read.batch_id, read.hash, inputs, self.generation)
+def _index(offset: str) -> int:
+    return int(json.loads(offset)["index"])
 
 
 @dataclass(slots=True)
-class Batches:
-    """Does that work, batch after batch."""
+class BatchRunner:
+    """Runs batch after batch."""
 
-    work: Work
+    job: BatchJob
     backing: Maps
     outputs: Outputs
-    window: Window = lambda _: None
+    on_phase: OnPhase = lambda _: None
     _pin_again_at: float = 0.0
 
-    def take(self, rows: DataFrame, batch_id: int) -> Step:
-        """Do one; the step that it was."""
-        read = self.work.read(batch_id)
-        step = self.work.step(read)
-        produce: Produce = self.work.produce
+    def run(self, rows: DataFrame, step: Step) -> None:
+        produce: Produce = self.job.produce
         self._pin(step)
         with produce(rows, step.inputs) as product:
-            if self.work.deliver is None:
-                self._write(product, step, read)
+            self.on_phase("begun")
+            if self.job.deliver is not None:
+                self._deliver(product, step)
+            elif self.job.strategy == "exactly-once":
+                self._exactly_once(product, step)
+            elif self.job.strategy == "at-least-once":
+                self._write(product, step, check=False)
             else:
-                self._deliver(product, step, read)
-        return step
+                self._at_most_once(product, step)
 
     def _pin(self, step: Step) -> None:
         """Keep retention from what a restart would read. A pin that is behind does no harm."""
         if time.monotonic() < self._pin_again_at:
             return
         self._pin_again_at = time.monotonic() + _PIN_SECONDS
-        for log in self.work.inputs:
+        for log in self.job.inputs:
             directory = log_behind(log.url)
             if directory is not None and log.name in step.inputs:
                 with Log.open(directory, readonly=True) as reader:
                     start = step.inputs[log.name][0]
-                    name = f"pipeline.{self.work.pipeline}.{self.work.processor}"
+                    name = f"pipeline.{self.job.pipeline}.{self.job.processor}"
                     reader.pin(name, reader.first_index if start is None else start)
 
-    def _write(self, product: Product, step: Step, read: ps.Step) -> None:
-        def write(exactly_once: bool) -> None:
-            ps.make_durable(self.work.checkpoint, read.batch_id)
-            self.outputs.write(product, read, self.work.epochs, check=exactly_once)
+    def _exactly_once(self, product: Product, step: Step) -> None:
+        self._write_recovery_map(step)
+        self.backing.write(
+            Attempt(
+                processor=step.processor,
+                step=step.number,
+                hash=step.hash,
+                outputs=self.outputs.next_indices(),
+                time=_now(),
+            )
+        )
+        self.on_phase("attempt")
+        self._write(product, step, check=True)
 
-        acts = Acts(self.backing, self.outputs.next_indices, write, self.window)
-        acts.run(step, self.work.strategy)
+    def _at_most_once(self, product: Product, step: Step) -> None:
+        """Recorded as read before it is written: a crash in between loses the step."""
+        known = self.backing.last(step.processor).recovery
+        if known is None or known.step < step.number:
+            self._write_recovery_map(step)
+            self._write(product, step, check=False)
 
-    def _deliver(self, product: Product, step: Step, read: ps.Step) -> None:
+    def _write_recovery_map(self, step: Step) -> None:
+        self.backing.write(
+            Recovery(
+                processor=step.processor,
+                step=step.number,
+                inputs=dict(step.inputs),
+                time=_now(),
+            )
+        )
+        self.on_phase("recovery")
+
+    def _write(self, product: Product, step: Step, *, check: bool) -> None:
+        make_durable(self.job.checkpoint, step.number)
+        self.outputs.write(product, step, self.job.epochs, check=check)
+        self.on_phase("output")
+
+    def _deliver(self, product: Product, step: Step) -> None:
+        """At least once, with the hash by which the sink can recognise a repetition."""
+        self._write_recovery_map(step)
         frames = [
             made.rows.where(log.condition) if log.condition else made.rows
-            for log, made in zip(self.work.inputs, product.outputs.values(), strict=True)
+            for log, made in zip(self.job.inputs, product.outputs.values(), strict=True)
         ]
-        acts = Acts(self.backing, dict, lambda _: None, self.window)
-        acts.deliver(step, lambda each: self.work.deliver(*frames, each))
-        self.outputs.write_failures(product.failures(), read, {}, check=True)
+        self.job.deliver(*frames, step)
+        self.on_phase("output")
+        self.outputs.write_failures(product.failures(), step, {}, check=True)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

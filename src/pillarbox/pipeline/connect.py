@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pillarbox.pipeline.batch import Batches, Work
+from pillarbox.pipeline.batch import BatchJob, BatchRunner
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import Places
 from pillarbox.pipeline.plan import INPUT
@@ -50,10 +50,10 @@ class ConnectQuery(Query):
     def portable(self, thing: Any) -> Carried:
         return carried(thing, self._files)
 
-    def taker(self, work: Work) -> Callable[[DataFrame, int], None]:
-        self._given = work
+    def taker(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
+        self._job_given = job
         self.status.of(self.processor.id).written = self.written.next_indices()
-        return RemoteBatches(work, self.pipeline.places, self._token, self._files)
+        return RemoteBatches(job, self.pipeline.places, self._token, self._files)
 
     def wait_for_end(self, active: Any) -> None:
         try:
@@ -73,8 +73,7 @@ class ConnectQuery(Query):
                 self._noted = progress.batchId
                 seconds += progress.batchDuration / 1000
                 with contextlib.suppress(OptionError):  # so long ago that Spark has dropped it
-                    step = self._given.step(self._given.read(progress.batchId))
-                    self.note(step, before, seconds)
+                    self.note(self._job_given.step(progress.batchId), before, seconds)
                     take(self.status, self.processor.id, progress.batchDuration)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
@@ -93,26 +92,28 @@ def inputs_in_text(plans: str) -> list[str | None]:
 class RemoteBatches:
     """Takes batches in another process, which may lack the pipeline's modules."""
 
-    def __init__(self, work: Work, places: Places, token: str, files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, job: BatchJob, places: Places, token: str, files: Mapping[str, bytes]
+    ) -> None:
         self._places = places
         self._token = token
         self._directory = os.getcwd()
         # Types stay here: nothing is decoded there, and a Struct can't be pickled by value.
-        inputs = tuple(replace(log, body_type=None) for log in work.inputs)
-        deliver = referring(work.deliver)
-        self._work = carried(replace(work, inputs=inputs, deliver=deliver), files)
-        self._batches: Batches | None = None
+        inputs = tuple(replace(log, body_type=None) for log in job.inputs)
+        deliver = referring(job.deliver)
+        self._job = carried(replace(job, inputs=inputs, deliver=deliver), files)
+        self._runner: BatchRunner | None = None
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         with batch_of(self._places, self._token):
-            if self._batches is None:
-                self._batches = self._unpacked()
-            self._batches.take(rows, batch_id)
+            if self._runner is None:
+                self._runner = self._unpacked()
+            self._runner.run(rows, self._runner.job.step(batch_id))
 
-    def _unpacked(self) -> Batches:
+    def _unpacked(self) -> BatchRunner:
         with contextlib.suppress(OSError):
             os.chdir(self._directory)  # a path that a module names is meant from there
-        work: Work = resolved(self._work)
-        work = replace(work, deliver=resolved(work.deliver))
+        job: BatchJob = resolved(self._job)
+        job = replace(job, deliver=resolved(job.deliver))
         backing = open_backing(self._places.backing, self._token)
-        return Batches(work, backing, Outputs(work.outputs, work.errors))
+        return BatchRunner(job, backing, Outputs(job.outputs, job.errors))

@@ -21,3 +21,7 @@ class PipelineRunningError(PipelineError):
             f"the pipeline in {path} runs in {holder_of_lock(pid)}; stop that first: its steps and"
             " this one's would be in each other's way"
         )
+
+
+class OffsetsChangedError(PipelineError):
+    """Another run has replaced the offsets of the batch that is running. Nothing was written."""

@@ -11,7 +11,8 @@ from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maps import Last, Range
 from pillarbox.pipeline.places import is_noted
-from pillarbox.pipeline.recovery import Verdict, last_maps, read_text, verdict, writer_id
+from pillarbox.pipeline.recovery import Verdict, last_maps, read_text, verdict
+from pillarbox.spark.steps import writer_id
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ class Outputs:
     def _written(self, name: str, rows: DataFrame, step: Step) -> list[Written]:
         """Have Spark write rows beside the table's own files; the files that have a row."""
         files = self.table(name).storage
-        part = f"{step.processor},{step.batch_id}-{uuid.uuid4().hex}"
+        part = f"{step.writer},{step.number}-{uuid.uuid4().hex}"
         writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         writer.parquet(f"{spark_path(self._locations[name])}/{part}")
         names = [each for each in files.names(part) if each.endswith(_DATA)]

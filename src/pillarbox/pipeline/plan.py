@@ -9,8 +9,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pillarbox.pipeline.errors import OffsetsChangedError
 from pillarbox.pipeline.graph import LogRef
 from pillarbox.pipeline.schema import shape_of
+from pillarbox.spark.steps import Step
 
 INPUT = "input"  # an option of our own, to know an input again in Spark's plan
 _NODE = re.compile(r"^[ :+|-]*[~*]?(\w+)")
@@ -86,3 +88,25 @@ def inputs_in_plan(rows: DataFrame) -> list[str | None]:
             ours = leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == "pillarbox"
             names.append(leaf.extraOptions().get(INPUT) if ours else None)
     return names
+
+
+def check_offsets(query: Any, step: Step, checkpoint: str) -> None:
+    """Raise if the batch that Spark is running is not the one that its checkpoint has.
+
+    On an object store Spark can't create a file only if it is absent, so a run that was
+    displaced may write the offsets of a batch over those of the run that displaced it.
+    """
+    execution = query._jsq.streamingQuery()
+    context, sources = execution.getLatestExecutionContext(), execution.sources()
+
+    def at(progress: Any) -> list[str | None]:
+        found = [progress.get(sources.apply(number)) for number in range(sources.size())]
+        return [each.get().json() if each.isDefined() else None for each in found]
+
+    running = at(context.startOffsets()), at(context.endOffsets())
+    if running != (step.starts, step.ends):
+        raise OffsetsChangedError(
+            f"batch {step.number} of {step.processor!r} reads {running[1]}, but another run has"
+            f" since written {step.ends} to {checkpoint}/offsets/{step.number}; nothing was"
+            " written. Run the pipeline in one place only"
+        )

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pillarbox.logger import logger
-from pillarbox.pipeline.batch import Batches, Work
+from pillarbox.pipeline.batch import BatchJob, BatchRunner, OnPhase
 from pillarbox.pipeline.columns import (
     CAUSE,
     RAW,
@@ -41,16 +41,23 @@ from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
 from pillarbox.pipeline.maps import Last
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import is_noted, newest_batch
-from pillarbox.pipeline.plan import INPUT, inputs_in_plan, keeps_state, probe, used_columns
+from pillarbox.pipeline.plan import (
+    INPUT,
+    check_offsets,
+    inputs_in_plan,
+    keeps_state,
+    probe,
+    used_columns,
+)
 from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
 from pillarbox.pipeline.progress import query_name, take
-from pillarbox.pipeline.recovery import Maps, writer_id
+from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.schema import METADATA, shape_of
 from pillarbox.pipeline.status import StatusFile
-from pillarbox.pipeline.step import Step, Window
 from pillarbox.spark.options import STORAGE
+from pillarbox.spark.steps import Step, writer_id
 from pillarbox.spark.storage import location_of, options_of, spark_path
 from pillarbox.spark.table import TableLog, is_table
 
@@ -68,7 +75,7 @@ class Settings:
 
     trigger: dict[str, Any]
     max_rows: int | None
-    window: Window
+    on_phase: OnPhase
     #: One query starts at a time.
     starting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -155,15 +162,15 @@ class Query:
             .outputMode(self.processor.mode)
             .option("checkpointLocation", self.checkpoint)
             .trigger(**self._settings.trigger)
-            .foreachBatch(self.taker(self._work(rows, produce)))
+            .foreachBatch(self.taker(self._job(rows, produce)))
             .start()
         )
 
-    def _work(self, rows: DataFrame, produce: Any) -> Work:
+    def _job(self, rows: DataFrame, produce: Any) -> BatchJob:
         reset, sink = self._last.reset, self.processor.kind == "sink"
         self.written.clear(self.writer)
         claims = not sink and self.processor.strategy == "exactly-once"
-        return Work(
+        return BatchJob(
             pipeline=self.pipeline.name,
             processor=self.processor.id,
             strategy=self.processor.strategy,
@@ -173,7 +180,6 @@ class Query:
             errors=self.pipeline.errors_directory(self.processor.id),
             sources=self.inputs_in_plan(rows),
             begins=reset.inputs if reset is not None else {},
-            writer=self.writer,
             generation=self._last.generation,
             epochs=self.written.claim(self.writer) if claims else {},
             checkpoint=self.checkpoint,
@@ -182,16 +188,19 @@ class Query:
 
     # -- where its batches are taken; Spark Connect does these in its own way ------------------
 
-    def taker(self, work: Work) -> Callable[[DataFrame, int], None]:
+    def taker(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
         """What Spark calls with each batch."""
-        batches = Batches(work, self._backing, self.written, self._settings.window)
+        runner = BatchRunner(job, self._backing, self.written, self._settings.on_phase)
 
         def take_one(rows: DataFrame, batch_id: int) -> None:
             with self._at_work:
                 if self._stopping:
                     raise StoppingError
                 started, before = time.monotonic(), self.written.next_indices()
-                step = batches.take(rows, batch_id)
+                step = job.step(batch_id)
+                if self.pipeline.places.on_object_store:
+                    check_offsets(self._active, step, self.checkpoint)
+                runner.run(rows, step)
                 self.note(step, before, time.monotonic() - started)
 
         return take_one

@@ -105,11 +105,6 @@ def open_backing(path: str, token: str) -> Maps:
     return Backing(path, shared=True)
 
 
-def writer_id(processor_id: str, generation: int) -> str:
-    """The id under which steps are committed: a new generation is a new one."""
-    return f"{processor_id}@{generation}" if generation else processor_id
-
-
 def read_maps(path: str) -> list[Map]:
     """All maps of a backing log, oldest first, beside whoever writes it."""
     if is_object_store(path):

@@ -16,9 +16,9 @@ from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.maps import Last, Reset
 from pillarbox.pipeline.places import open_readable
-from pillarbox.pipeline.recovery import writer_id
 from pillarbox.pipeline.running import hold
 from pillarbox.spark.options import time_ns
+from pillarbox.spark.steps import writer_id
 from pillarbox.spark.storage import files_at
 
 if TYPE_CHECKING:

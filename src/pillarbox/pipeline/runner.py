@@ -1,6 +1,6 @@
 """Runs a pipeline: a Spark query for each stream and sink, a thread for each generator.
 
-Every query ends its batches in `Step`s (see `step`). `Run.stop` lets the batch under way end;
+Every query ends its batches in `Step`s (see `batch`). `Run.stop` lets the batch under way end;
 a query that fails is started again some times, and then the whole pipeline stops with an error
 that names the processor.
 """
@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.logger import logger
+from pillarbox.pipeline.batch import InterruptedStepError, OnPhase
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.connect import ConnectQuery
 from pillarbox.pipeline.errors import PipelineError
@@ -34,7 +35,6 @@ from pillarbox.pipeline.running import Claim, Running, hold
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import StatusFile, first_status
-from pillarbox.pipeline.step import InterruptedStepError, Window
 from pillarbox.pipeline.tables import prepare
 from pillarbox.spark.object_store import check_session, give_settings
 from pillarbox.spark.place import is_log
@@ -65,7 +65,7 @@ def start(
     max_rows: int | None = None,
     retries: int = RETRIES,
     only: Iterable[str] = (),
-    window: Window = lambda _: None,
+    on_phase: OnPhase = lambda _: None,
 ) -> Run:
     """Check a pipeline and start it.
 
@@ -79,7 +79,7 @@ def start(
         max_rows: The most that a step reads from each input.
         retries: How often a processor is started again after it failed without a good step.
         only: The processors to run; by default all.
-        window: Called between the acts of each step, for tests.
+        on_phase: Called after each phase of a step, for tests.
     """
     stores = _object_stores(pipeline)
     for store in stores:
@@ -100,7 +100,7 @@ def start(
         backing = running.backing(shared=shared)
         held.enter_context(backing)
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
-        settings = Settings(trigger or {"processingTime": interval}, max_rows, window)
+        settings = Settings(trigger or {"processingTime": interval}, max_rows, on_phase)
         run = Run(
             pipeline,
             session,

@@ -95,9 +95,7 @@ def claim(urls: str | Sequence[str], processor: str, *, forget: bool = False) ->
                     f"another run of {processor!r} is being started on {directory} at this moment;"
                     " let one of them go on, and stop the other"
                 )
-            log.append_committed(
-                [], encode_meta(Step(processor, -1, (), ""), epoch, "", forget=forget)
-            )
+            log.append_committed([], encode_meta(Step(processor, -1, ""), epoch, "", forget=forget))
     return epoch
 
 
@@ -139,7 +137,7 @@ def publish(
     step, the records are just appended.
     """
     if step is not None and checkpoint is not None:
-        make_durable(checkpoint, step.batch_id)
+        make_durable(checkpoint, step.number)
     published = 0
     for directory, records in outputs.items():
         with open_to_commit(directory) as log:
@@ -182,7 +180,7 @@ def admit(log: Log, step: Step, run: str, epoch: int | None, *, check: bool = Tr
     if any(each.hash == step.hash for each in found):
         return None
     done = next((each for each in found if each.hash is not None), None)
-    if done is not None and step.batch_id >= 0:
+    if done is not None and step.number >= 0:
         _check_history(log, done, step)
     return given
 
@@ -190,13 +188,13 @@ def admit(log: Log, step: Step, run: str, epoch: int | None, *, check: bool = Tr
 def _check_history(log: Log, done: StepCommit, step: Step) -> None:
     """A step may follow the last one, or come after a gap; never go back or start elsewhere."""
     ends = [each.end for each in done.inputs]
-    if done.batch_id < step.batch_id - 1:
+    if done.batch_id < step.number - 1:
         return
-    if done.batch_id == step.batch_id - 1 and ends == step.starts:
+    if done.batch_id == step.number - 1 and ends == step.starts:
         return
     raise DivergedError(
         f"{step.processor!r} has done batch {done.batch_id} into {log.path}, up to {ends}, but its"
-        f" checkpoint is about to do batch {step.batch_id} from {step.starts}: they are not of one"
+        f" checkpoint is about to do batch {step.number} from {step.starts}: they are not of one"
         " history. Restore the checkpoint, give this query a processor id of its own, or reset the"
         " processor"
     )
@@ -206,8 +204,8 @@ def _bearing_on(log: Log, step: Step, run: str) -> Iterator[StepCommit]:
     """The commits that bear on a step: newest first, no further back than is needed."""
     for found in commits_in(log, step.processor):
         yield found
-        follows = found.batch_id == step.batch_id - 1 and found.run == run
-        if found.forget or found.hash == step.hash or (follows and step.batch_id >= 0):
+        follows = found.batch_id == step.number - 1 and found.run == run
+        if found.forget or found.hash == step.hash or (follows and step.number >= 0):
             return
 
 
@@ -228,9 +226,9 @@ def _epoch(log: Log, processor: str, found: list[StepCommit], run: str, epoch: i
 
 
 def encode_meta(step: Step, epoch: int, run: str, *, forget: bool = False) -> bytes:
-    inputs = [(each.start, each.end) for each in step.inputs]
+    inputs = [(each.start, each.end) for each in step.offsets]
     meta = _Meta(
-        _FORMAT, step.processor, step.hash or None, step.batch_id, inputs, epoch, run, forget
+        _FORMAT, step.processor, step.hash or None, step.number, inputs, epoch, run, forget
     )
     return msgspec.msgpack.encode(meta)
 

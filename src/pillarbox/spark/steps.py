@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pillarbox.spark.errors import OptionError
@@ -32,43 +33,56 @@ class Step:
     """One batch of one processor. The same inputs are the same step, and have the same hash."""
 
     processor: str
-    batch_id: int
-    inputs: tuple[Input, ...]
+    number: int
     hash: str
+    #: First index to read and first index not to read, by the name of the input in a pipeline.
+    inputs: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
+    #: How often the processor was reset; its steps count from 0 again each time.
+    generation: int = 0
+    #: What it reads of each source of the query, as Spark wrote it.
+    offsets: tuple[Input, ...] = ()
 
     @property
-    def ends(self) -> list[str | None]:
-        """Where each input ends, as Spark wrote it."""
-        return [each.end for each in self.inputs]
+    def writer(self) -> str:
+        """The id under which it is committed: a reset processor is a new writer."""
+        return writer_id(self.processor, self.generation)
 
     @property
     def starts(self) -> list[str | None]:
-        """Where each input starts, as Spark wrote it."""
-        return [each.start for each in self.inputs]
+        return [each.start for each in self.offsets]
+
+    @property
+    def ends(self) -> list[str | None]:
+        return [each.end for each in self.offsets]
 
 
-def read_step(checkpoint: str, batch_id: int, processor: str) -> Step:
+def writer_id(processor: str, generation: int) -> str:
+    return f"{processor}@{generation}" if generation else processor
+
+
+def read_step(checkpoint: str, batch_id: int, processor: str, generation: int = 0) -> Step:
     """The step that Spark has written ahead as batch `batch_id` of a checkpoint."""
     times, ends = _offsets(checkpoint, batch_id)
     starts: list[str | None] = [None] * len(ends)
     if batch_id > 0:
         before = _offsets(checkpoint, batch_id - 1)[1]
         starts[: len(before)] = before
-    inputs = tuple(Input(start, end) for start, end in zip(starts, ends, strict=True))
+    offsets = tuple(Input(start, end) for start, end in zip(starts, ends, strict=True))
     # A batch without new data, such as a watermark causes, is told by its times.
-    idle = all(each.start == each.end for each in inputs)
-    return Step(processor, batch_id, inputs, step_hash(processor, inputs, times if idle else None))
+    idle = all(each.start == each.end for each in offsets)
+    hash_ = step_hash(writer_id(processor, generation), offsets, times if idle else None)
+    return Step(processor, batch_id, hash_, generation=generation, offsets=offsets)
 
 
 def named_step(processor: str, name: str) -> Step:
     """The step of a batch job that says itself which step it is."""
-    inputs = (Input(None, name),)
-    return Step(processor, -1, inputs, step_hash(processor, inputs, None))
+    offsets = (Input(None, name),)
+    return Step(processor, -1, step_hash(processor, offsets, None), offsets=offsets)
 
 
-def step_hash(processor: str, inputs: tuple[Input, ...], times: list[int] | None) -> str:
+def step_hash(writer: str, offsets: tuple[Input, ...], times: list[int] | None) -> str:
     """SHA-256 over everything that makes the step what it is, in hex."""
-    parts = [processor, [[each.start, each.end] for each in inputs], times]
+    parts = [writer, [[each.start, each.end] for each in offsets], times]
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
 
 

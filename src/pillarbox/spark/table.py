@@ -170,22 +170,22 @@ class TableLog(Closing):
 
     def holds(self, step: Step) -> bool:
         """Whether the step was committed; raises if it can't be one of this table's history."""
-        last = self._table.transaction_version(step.processor)
-        if last is None or last < step.batch_id - 1:
+        last = self._table.transaction_version(step.writer)
+        if last is None or last < step.number - 1:
             return False
-        found = self._step_of(step.processor, int(last))
-        if last == step.batch_id - 1:
+        found = self._step_of(step.writer, int(last))
+        if last == step.number - 1:
             follows = found is None or found["ends"] == json.dumps(step.starts)
         else:
-            found = self._step_of(step.processor, step.batch_id)
+            found = self._step_of(step.writer, step.number)
             if found is not None and found["hash"] == step.hash:
                 return True
             follows = False
         if follows:
             return False
         raise DivergedError(
-            f"{step.processor!r} has done step {last} into {self.path}, but its checkpoint is about"
-            f" to do step {step.batch_id} from {step.starts}: they are not of one history. Restore"
+            f"{step.writer!r} has done step {last} into {self.path}, but its checkpoint is about"
+            f" to do step {step.number} from {step.starts}: they are not of one history. Restore"
             " the checkpoint, or reset the processor"
         )
 
@@ -235,14 +235,14 @@ class TableLog(Closing):
                 return False
             known: dict[str, int] = {}
             if step is not None and epoch is not None:
-                if self._epoch(step.processor) > epoch:
+                if self._epoch(step.writer) > epoch:
                     raise FencedError(
-                        f"a later run of {step.processor!r} has taken over {self.path}; this one"
+                        f"a later run of {step.writer!r} has taken over {self.path}; this one"
                         " must stop, and nothing that it does now is written"
                     )
-                known[f"{_EPOCH_OF}{step.processor}"] = epoch
+                known[f"{_EPOCH_OF}{step.writer}"] = epoch
             if step is not None:
-                known[step.processor] = step.batch_id
+                known[step.writer] = step.number
             if self._try(files, _metadata(step), known):
                 return True
             self.refresh()
@@ -350,12 +350,11 @@ def _addition(file: NewFile, first: int, when: datetime.datetime, *, changes: bo
 def _metadata(step: Step | None) -> dict[str, str]:
     if step is None:
         return {}
-    writer, _, generation = step.processor.partition("@")
     known = {
-        "processor": step.processor,
-        "id": writer,
-        "generation": generation or "0",
-        "step": str(step.batch_id),
+        "processor": step.writer,
+        "id": step.processor,
+        "generation": str(step.generation),
+        "step": str(step.number),
         "hash": step.hash,
         "ends": json.dumps(step.ends),
     }

@@ -16,7 +16,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from pillarbox.pipeline import Pipeline, sinks
-from pillarbox.pipeline.step import Step
+from pillarbox.spark.steps import Step
 
 ROWS_PER_STEP = 10
 
@@ -99,7 +99,7 @@ def killing(act: str, number: int) -> Callable[[str], None]:
 
 
 def main(topology: str, path: str, act: str = "", number: str = "0") -> None:
-    options: dict[str, Any] = {"window": killing(act, int(number))} if act else {}
+    options: dict[str, Any] = {"on_phase": killing(act, int(number))} if act else {}
     pipeline = TOPOLOGIES[topology](Path(path))
     pipeline.run(available_now=True, max_rows=ROWS_PER_STEP, **options).wait()
 

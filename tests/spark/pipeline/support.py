@@ -12,8 +12,8 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.pipeline import Pipeline, PipelineError
+from pillarbox.pipeline.batch import InterruptedStepError
 from pillarbox.pipeline.recovery import read_maps
-from pillarbox.pipeline.step import InterruptedStepError
 from pillarbox.spark.table import TableLog, is_table
 
 
@@ -57,7 +57,7 @@ def finish(pipeline: Pipeline, spark: Any, **options: Any) -> None:
 def crash(pipeline: Pipeline, spark: Any, act: str, **options: Any) -> None:
     """Work, until the first step is interrupted after `act`."""
     with pytest.raises(PipelineError, match="InterruptedStepError"):
-        finish(pipeline, spark, window=interrupt_at(act), **options)
+        finish(pipeline, spark, on_phase=interrupt_at(act), **options)
 
 
 def maps(pipeline: Pipeline) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def test_R88_a_graceful_stop_lets_the_step_end(
             inside.set()
             assert go_on.wait(100)
 
-    running = pipeline.run(spark, window=window)
+    running = pipeline.run(spark, on_phase=window)
     assert inside.wait(100)
     with pytest.raises(PipelineRunningError):
         pipeline.run(spark)

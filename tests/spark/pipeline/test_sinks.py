@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pillarbox import open_mailbox
 from pillarbox.pipeline import Pipeline, PipelineError, sinks
 from pillarbox.pipeline.inspection import inspect
-from pillarbox.pipeline.step import Step
+from pillarbox.spark.steps import Step
 from tests.spark.pipeline.support import crash, finish, maps, write
 
 

@@ -59,8 +59,8 @@ def rows(spark: Any, *numbers: int) -> DataFrame:
 
 
 def step(number: int, start: int, end: int, writer: str = "s") -> ps.Step:
-    inputs = (ps.Input(str(start), str(end)),)
-    return ps.Step(writer, number, inputs, f"{writer} {start} {end}")
+    offsets = (ps.Input(str(start), str(end)),)
+    return ps.Step(writer, number, f"{writer} {start} {end}", offsets=offsets)
 
 
 def commit(table: TableLog, frame: DataFrame, done: ps.Step, epoch: int | None = None) -> None:

@@ -50,7 +50,7 @@ TOPOLOGIES: dict[str, Callable[[str, Any], Pipeline]] = {"chain": chain, "aggreg
 
 
 def main(topology: str, url: str, strategy: str, act: str = "", number: str = "0") -> None:
-    options: dict[str, Any] = {"window": killing(act, int(number))} if act else {}
+    options: dict[str, Any] = {"on_phase": killing(act, int(number))} if act else {}
     conf = {"spark.jars": ",".join(map(str, jars())), "spark.log.level": "OFF"}
     pipeline = TOPOLOGIES[topology](url, strategy)
     pipeline.run(available_now=True, max_rows=ROWS_PER_STEP, conf=conf, **options).wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -40,15 +41,19 @@ def jars() -> None:
 
 def start(server: Server, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.spark.s3.driver", *arguments]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | server.variables)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | server.variables)
 
 
 def run(server: Server, *arguments: str, timeout: float = 400) -> int:
+    """Its exit code; what a driver said that failed is printed."""
     with start(server, *arguments) as process:
         try:
-            return process.wait(timeout)
+            said = process.communicate(timeout=timeout)[1]
         finally:
             process.kill()
+    if process.returncode > 0:
+        print(said.decode()[-8000:])
+    return process.returncode
 
 
 def send(pipeline: Pipeline, count: int, *, start: int = 0) -> None:
@@ -116,12 +121,9 @@ def test_R83_soak_drivers_on_s3_are_killed_at_random(topology: str, place: str, 
     for _ in range(8):
         send(pipeline, 30, start=count)
         count += 30
-        process = start(s3, topology, place, "exactly-once")
-        try:
-            process.wait(chance.uniform(8, 40))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = run(s3, topology, place, "exactly-once", timeout=chance.uniform(8, 40))
+            assert code == 0
     assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(count))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())

@@ -150,7 +150,7 @@ def numbers(url: str) -> list[tuple[int, Any]]:
     return [(index, row["number"]) for index, row in TableLog(url).rows()]
 
 
-STEP = Step("s", 0, (Input(None, "2"),), "hash 0")
+STEP = Step("s", 0, "hash 0", offsets=(Input(None, "2"),))
 
 
 def test_R131_a_typed_log_on_an_object_store(place: str) -> None:

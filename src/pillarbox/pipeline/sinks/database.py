@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.schema import METADATA
 from pillarbox.pipeline.sinks.files import Sink
-from pillarbox.pipeline.step import Step
+from pillarbox.spark.steps import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink
-from pillarbox.pipeline.step import Step
+from pillarbox.spark.steps import Step
 from pillarbox.spark.storage import (
     Files,
     delta_options,

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillarbox.pipeline.step import Step
 from pillarbox.spark.place import local_directory
+from pillarbox.spark.steps import Step
 from pillarbox.spark.storage import LocalFiles
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.codec import codec_for
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.pipeline.sinks.files import Sink
-from pillarbox.pipeline.step import Step
+from pillarbox.spark.steps import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
