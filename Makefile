@@ -12,6 +12,9 @@ DOCS := .venv/.docs
 PEERS := .venv/.peers
 JAVA := .venv/.java
 
+# Silences a notice about other projects that the theme prints with every build.
+export NO_MKDOCS_2_WARNING := 1
+
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help

@@ -1,8 +1,8 @@
 """`python tools/figures.py`: put what the benchmarks measured into README and the documentation.
 
-Reads bench/results/SUITE.json as `make bench` leaves them (a quick run leaves others) and writes
-the part of README.md between its two marks and docs/reference/figures.md, whole. With `--check`
-nothing is written, and the exit code tells whether both are up to date.
+Reads bench/results/SUITE.json, as `make bench` writes them (a quick run writes other files), and
+writes the tables between the marks of README.md and docs/index.md, and docs/reference/figures.md as
+a whole. With `--check` it writes nothing; the exit code says whether all are up to date.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
+HOME = ROOT / "docs" / "index.md"
 PAGE = ROOT / "docs" / "reference" / "figures.md"
 SUITES = ("core", "durable", "broker", "redis", "worker", "spark")
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->\n"
@@ -59,7 +60,7 @@ def load(folder: Path = RESULTS) -> Suites:
     return found
 
 
-def summary(suites: Suites) -> str:
+def summary(suites: Suites, link: str = "docs/reference/figures.md") -> str:
     """The table of README: rates a second, ours and those of the others in the same run."""
     lines = ["| a second | Pillarbox | the others, in the same run |", "|---|--:|---|"]
     for suite, begins in CHOSEN:
@@ -70,7 +71,7 @@ def summary(suites: Suites) -> str:
         peers = " · ".join(f"{_cell(row['name'])} {_rate(row)}" for row in others)
         lines.append(f"| {_WHERE[suite]}: {_cell(race['name'])} | **{_rate(ours)}** | {peers} |")
     machines = sorted({_machine(document["machine"]) for document in suites.values()})
-    lines += ["", f"Measured on {'; '.join(machines)}. [All figures](docs/reference/figures.md)."]
+    lines += ["", f"Measured on {'; '.join(machines)}. [All figures]({link})."]
     return "\n".join(lines) + "\n"
 
 
@@ -79,9 +80,9 @@ def page(suites: Suites) -> str:
     lines = [
         "# Figures",
         "",
-        "What `make bench` measured, whole: every contender of every benchmark, met or missed.",
-        "Rounds are interleaved; a figure is the median of its rounds, a ratio the median of the",
-        "ratios round by round. A suite says where it ran: compare figures of one run only.",
+        "All results of `make bench`: every contender of every benchmark, and every target, met or",
+        "missed. Rounds are interleaved. A figure is the median of its rounds, a ratio the median",
+        "of the ratios of each round. Compare only figures of the same run.",
     ]
     for suite, document in suites.items():
         lines += ["", f"## {suite}", "", f"{_machine(document['machine'], full=True)}."]
@@ -90,12 +91,12 @@ def page(suites: Suites) -> str:
     return "\n".join(lines) + "\n"
 
 
-def put(text: str, block: str) -> str:
-    """README with this between its marks."""
-    head, begin, rest = text.partition(BEGIN)
+def put(path: Path, block: str) -> str:
+    """The page with this block between its marks."""
+    head, begin, rest = path.read_text("utf-8").partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"README.md has lost its marks {BEGIN.strip()} and {END.strip()}")
+        raise SystemExit(f"{path} has lost its marks {BEGIN.strip()} and {END.strip()}")
     return head + begin + block + end + tail
 
 
@@ -162,7 +163,11 @@ def _cell(text: str) -> str:
 
 def main(check: bool) -> int:
     suites = load()
-    wanted = {README: put(README.read_text("utf-8"), summary(suites)), PAGE: page(suites)}
+    wanted = {
+        README: put(README, summary(suites)),
+        HOME: put(HOME, summary(suites, "reference/figures.md")),
+        PAGE: page(suites),
+    }
     stale = [p for p, text in wanted.items() if not p.exists() or p.read_text("utf-8") != text]
     if not check:
         for path in stale:
