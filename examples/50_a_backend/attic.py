@@ -19,6 +19,7 @@ from pillarbox import InMemoryMailbox, InvalidParameterError, MailboxClosedError
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import SerializationError
+from pillarbox.mailbox.abstract import AbstractMailbox
 from pillarbox.mailbox.answers import (
     IN_REPLY_TO,
     REPLY_TO,
@@ -29,7 +30,6 @@ from pillarbox.mailbox.answers import (
 )
 from pillarbox.mailbox.message import Details, Undecodable
 from pillarbox.mailbox.protocol import State
-from pillarbox.mailbox.remote import RemoteMailbox
 from pillarbox.mailbox.runner import Connection, Verb
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Verbs, Where, no_target, user_attributes
@@ -212,7 +212,7 @@ class AtticConnection(Connection):
             case "open":
                 return None if box.dead_letters is None else box.dead_letters.name
             case "drop":
-                return box._end_with_client()
+                return box._run(box._verbs.delete_queue())
             case "reject_many":
                 deliveries, reason = request.arguments
                 return [kept.reject(reason) for kept in deliveries]
@@ -241,7 +241,7 @@ class AtticConnection(Connection):
             box.close()
 
 
-class AtticMailbox(RemoteMailbox[T], Generic[T]):
+class AtticMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox in the attic, safe from any thread."""
 
     def __init__(self, name: str, body_type: Any = Any, *, attic: Store, **options: Any) -> None:
@@ -260,5 +260,5 @@ def open_url(url: str, body_type: Any = Any, **options: Any) -> AtticMailbox[Any
 
 
 def open_async_url(url: str, body_type: Any = Any, **options: Any) -> Any:
-    """For asyncio a backend has a second connection, and a class like `AsyncRemoteMailbox`."""
+    """For asyncio a backend has a second connection, and a class like `AbstractAsyncMailbox`."""
     raise InvalidParameterError("url", url, "opened by open_mailbox: there is no asyncio here")

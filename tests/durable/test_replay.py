@@ -53,7 +53,7 @@ def test_R31_a_closed_store_goes_on_where_it_was_with_its_handles() -> None:
     (plain, _) = open_boxes(world.disk, world.clock)
     lease = plain._store.lease_of(plain._session.queue, handle)
     assert lease is not None
-    assert plain._message_id(lease) == message_id
+    assert plain._verbs.message_id(lease) == message_id
     assert plain._acknowledge(lease) is True
     assert plain.approximate_count() == 0
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, codec_for
@@ -78,7 +77,8 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
         self._start(verbs, LocalConnection(verbs.close_store))
 
-    def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
+    def send(self, body: T, **options: Unpack[SendOptions]) -> str:
+        """Send a message and return its unique id. It can't be received before its delay ends."""
         verbs = self._verbs
         if options or verbs.closed or verbs.session.queue.settings.capacity is not None:
             return super().send(body, **options)
@@ -89,7 +89,8 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         limits.body_bytes(data, verbs.max_body_bytes)
         return verbs.send_one(data)
 
-    def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+    def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
         count, timeout, verbs = 1, _VISIBILITY_NS, self._verbs
         if options or verbs.closed:
             count, timeout, _ = verbs.receive_options(**options)
@@ -106,10 +107,6 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
 
     def _acknowledge(self, delivery: Lease) -> bool:
         return self._verbs.session.acknowledge_one(delivery)
-
-    if not TYPE_CHECKING:  # options that come as one dict cost less than as many defaults
-        send = update_wrapper(_quick_send, LocalMailbox.send)
-        receive = update_wrapper(_quick_receive, LocalMailbox.receive)
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
@@ -134,7 +131,7 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
     def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
         self._verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
-        self._start(self._verbs, AsyncLocalConnection(self._verbs, self._verbs.close_store))
+        self._connect(self._verbs, AsyncLocalConnection(self._verbs, self._verbs.close_store))
 
     async def close(self) -> None:
         """Wake every parked receive; the last mailbox of a store that closes, closes the store."""

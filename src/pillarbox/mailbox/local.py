@@ -6,17 +6,16 @@ from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.queue_session import QueueSession
-from pillarbox.mailbox.remote import RemoteMailbox
 from pillarbox.mailbox.store import Store
 
 T = TypeVar("T")
 
 
-class LocalMailbox(RemoteMailbox[T], Generic[T]):
+class LocalMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox whose queue lives in this process."""
 
     _verbs: LocalVerbs[T]
@@ -40,13 +39,13 @@ class LocalMailbox(RemoteMailbox[T], Generic[T]):
         return self._verbs.store
 
 
-class AsyncLocalMailbox(AsyncRemoteMailbox[T], Generic[T]):
+class AsyncLocalMailbox(AbstractAsyncMailbox[T], Generic[T]):
     """`LocalMailbox` for asyncio. It belongs to the event loop that first uses it."""
 
     _verbs: LocalVerbs[T]
 
     def __init__(self, mailbox: LocalMailbox[T]) -> None:
-        self._start(mailbox._verbs, AsyncLocalConnection(mailbox._verbs))
+        self._connect(mailbox._verbs, AsyncLocalConnection(mailbox._verbs))
         self._opened = True
 
     @property

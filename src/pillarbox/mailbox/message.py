@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from pillarbox import notebook
 from pillarbox.core.errors import ReceiptHandleExpiredError
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.runner import Runnable
+    from pillarbox.mailbox.verbs import Verbs
 
 T = TypeVar("T")
 
@@ -57,32 +61,6 @@ class Details(Struct, frozen=True):
     dead_letter: DeadLetter | None
 
 
-class _Backend(Protocol):
-    """Whoever delivered a message answers for what only some callers ask of it."""
-
-    def _message_id(self, delivery: Any) -> str: ...
-    def _receipt_handle(self, delivery: Any) -> str: ...
-    def _details(self, delivery: Any) -> Details: ...
-
-
-class _SyncBackend(_Backend, Protocol):
-    def _acknowledge(self, delivery: Any) -> bool: ...
-    def _nack(self, delivery: Any, visibility_timeout: float) -> bool: ...
-    def _extend(self, delivery: Any, timeout: float) -> bool: ...
-    def _release(self, delivery: Any) -> bool: ...
-    def _reject(self, delivery: Any, reason: str) -> bool: ...
-    def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str: ...
-
-
-class _AsyncBackend(_Backend, Protocol):
-    async def _acknowledge(self, delivery: Any) -> bool: ...
-    async def _nack(self, delivery: Any, visibility_timeout: float) -> bool: ...
-    async def _extend(self, delivery: Any, timeout: float) -> bool: ...
-    async def _release(self, delivery: Any) -> bool: ...
-    async def _reject(self, delivery: Any, reason: str) -> bool: ...
-    async def _reply(self, to: str | None, in_reply_to: str, body: Any) -> str: ...
-
-
 class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
     """What a message tells, common to both kinds. Made by mailboxes, not by hand.
 
@@ -97,52 +75,52 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
     @property
     def id(self) -> str:
         """The id that `send` answered with; the same for every delivery."""
-        return self._backend._message_id(self._delivery)
+        return self._verbs.message_id(self._delivery)
 
     @property
     def receipt_handle(self) -> str:
         """Names this delivery, and no other; empty for a message that was only looked at."""
-        return self._backend._receipt_handle(self._delivery)
+        return self._verbs.receipt_handle(self._delivery)
 
     @property
     def enqueued_at(self) -> datetime:
         """When it was sent (UTC)."""
-        return self._backend._details(self._delivery).enqueued_at
+        return self._verbs.details(self._delivery).enqueued_at
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """What the sender wrote beside the body; read-only."""
-        return self._backend._details(self._delivery).attributes
+        return self._verbs.details(self._delivery).attributes
 
     @property
     def priority(self) -> int:
         """0 to 255; the higher goes first."""
-        return self._backend._details(self._delivery).priority
+        return self._verbs.details(self._delivery).priority
 
     @property
     def group(self) -> str | None:
         """The message group within which order is kept."""
-        return self._backend._details(self._delivery).group
+        return self._verbs.details(self._delivery).group
 
     @property
     def reply_to(self) -> str | None:
         """The mailbox that `reply` sends to."""
-        return self._backend._details(self._delivery).reply_to
+        return self._verbs.details(self._delivery).reply_to
 
     @property
     def in_reply_to(self) -> str | None:
         """The id of the message that this one answers."""
-        return self._backend._details(self._delivery).in_reply_to
+        return self._verbs.details(self._delivery).in_reply_to
 
     @property
     def dead_letter(self) -> DeadLetter | None:
         """Why it died, if this is a dead letter."""
-        return self._backend._details(self._delivery).dead_letter
+        return self._verbs.details(self._delivery).dead_letter
 
     @property
-    def _backend(self) -> _Backend:
-        backend: _Backend = self._mailbox
-        return backend
+    def _verbs(self) -> Verbs[Any, Any]:
+        verbs: Verbs[Any, Any] = self._mailbox._verbs
+        return verbs
 
     def _strictly(self, answer: bool, verb: str) -> bool:
         if answer:
@@ -185,35 +163,32 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
 
     def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
         """The work failed: redeliver the message now, or after some seconds."""
-        answer = self._sync._nack(self._delivery, visibility_timeout)
-        return self._strictly(answer, "nack") if strict else answer
+        return self._settle(self._verbs.nack((self._delivery,), visibility_timeout), strict, "nack")
 
     def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
         """The work goes on: the lease now ends `timeout` seconds from now."""
-        answer = self._sync._extend(self._delivery, timeout)
-        return self._strictly(answer, "extend the lease of") if strict else answer
+        verb = self._verbs.extend((self._delivery,), timeout)
+        return self._settle(verb, strict, "extend the lease of")
 
     def release(self, *, strict: bool = False) -> bool:
         """Not mine: give the message back with no delivery counted against it."""
-        answer = self._sync._release(self._delivery)
-        return self._strictly(answer, "release") if strict else answer
+        return self._settle(self._verbs.release((self._delivery,)), strict, "release")
 
     def reject(self, reason: str, *, strict: bool = False) -> bool:
         """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
-        answer = self._sync._reject(self._delivery, reason)
-        return self._strictly(answer, "reject") if strict else answer
+        return self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     def reply(self, body: Any) -> str:
         """Send an answer to the mailbox that `reply_to` names; the answer's message id.
 
         The id is empty if the answer was dropped: its client has closed in the meantime.
         """
-        return self._sync._reply(self.reply_to, self.id, body)
+        message_id: str = self._mailbox._run(self._verbs.reply(self.reply_to, self.id, body))
+        return message_id
 
-    @property
-    def _sync(self) -> _SyncBackend:
-        backend: _SyncBackend = self._mailbox
-        return backend
+    def _settle(self, verb: Runnable[list[bool]], strict: bool, what: str) -> bool:
+        answer: bool = self._mailbox._run(verb)[0]
+        return self._strictly(answer, what) if strict else answer
 
 
 class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
@@ -221,37 +196,34 @@ class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
         """The work is done: delete the message."""
-        answer = await self._async._acknowledge(self._delivery)
-        return self._strictly(answer, "acknowledge") if strict else answer
+        return await self._settle(self._verbs.acknowledge((self._delivery,)), strict, "acknowledge")
 
     async def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
         """The work failed: redeliver the message now, or after some seconds."""
-        answer = await self._async._nack(self._delivery, visibility_timeout)
-        return self._strictly(answer, "nack") if strict else answer
+        verb = self._verbs.nack((self._delivery,), visibility_timeout)
+        return await self._settle(verb, strict, "nack")
 
     async def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
         """The work goes on: the lease now ends `timeout` seconds from now."""
-        answer = await self._async._extend(self._delivery, timeout)
-        return self._strictly(answer, "extend the lease of") if strict else answer
+        verb = self._verbs.extend((self._delivery,), timeout)
+        return await self._settle(verb, strict, "extend the lease of")
 
     async def release(self, *, strict: bool = False) -> bool:
         """Not mine: give the message back with no delivery counted against it."""
-        answer = await self._async._release(self._delivery)
-        return self._strictly(answer, "release") if strict else answer
+        return await self._settle(self._verbs.release((self._delivery,)), strict, "release")
 
     async def reject(self, reason: str, *, strict: bool = False) -> bool:
         """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
-        answer = await self._async._reject(self._delivery, reason)
-        return self._strictly(answer, "reject") if strict else answer
+        return await self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     async def reply(self, body: Any) -> str:
         """Send an answer to the mailbox that `reply_to` names; the answer's message id.
 
         The id is empty if the answer was dropped: its client has closed in the meantime.
         """
-        return await self._async._reply(self.reply_to, self.id, body)
+        message_id: str = await self._mailbox._run(self._verbs.reply(self.reply_to, self.id, body))
+        return message_id
 
-    @property
-    def _async(self) -> _AsyncBackend:
-        backend: _AsyncBackend = self._mailbox
-        return backend
+    async def _settle(self, verb: Runnable[list[bool]], strict: bool, what: str) -> bool:
+        answer: bool = (await self._mailbox._run(verb))[0]
+        return self._strictly(answer, what) if strict else answer

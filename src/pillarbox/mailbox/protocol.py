@@ -10,6 +10,7 @@ from typing import (
     Self,
     TypedDict,
     TypeVar,
+    Unpack,
     _SpecialForm,
     get_args,
     runtime_checkable,
@@ -65,7 +66,12 @@ class DeadLetterPolicy(Struct, frozen=True):
 
 
 class BatchOptions(TypedDict, total=False):
-    """What may be said of messages that are sent together; see `Mailbox.send_many`."""
+    """The options of `send_many`; they hold for each of the messages.
+
+    `delay_seconds` (default: 0) hides a message at first. `priority` is 0 (the default) to 255; the
+    higher goes first. `attributes` travel beside the body. `reply_to` names the mailbox that
+    `Message.reply` sends to. Messages of one `group` are delivered in order, one after the other.
+    """
 
     delay_seconds: float
     priority: int
@@ -75,13 +81,21 @@ class BatchOptions(TypedDict, total=False):
 
 
 class SendOptions(BatchOptions, total=False):
-    """What may be said of a message when it is sent; see `Mailbox.send`."""
+    """The options of `send`: those of a batch, and `deduplication_id`.
+
+    A message with the id of one that was sent within the last five minutes is not sent again; its
+    `send` returns the id of that one.
+    """
 
     deduplication_id: str | None
 
 
 class ReceiveOptions(TypedDict, total=False):
-    """What may be asked of a receive; see `Mailbox.receive`."""
+    """The options of `receive`.
+
+    `max_messages` (default: 1) are leased for `visibility_timeout` seconds (default: 30). If there
+    is none, wait for `wait_time_seconds` (default: 0; of `messages`: 20).
+    """
 
     max_messages: int
     visibility_timeout: float
@@ -104,47 +118,16 @@ class Mailbox(Protocol[T]):
     def dead_letters(self) -> Mailbox[T] | None:
         """The mailbox of this one's dead letters, if it has a policy."""
 
-    def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> str:
+    def send(self, body: T, **options: Unpack[SendOptions]) -> str:
         """Put a message in; its unique id. It can't be received before its delay is over."""
 
-    def send_many(
-        self,
-        bodies: Iterable[T],
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-    ) -> list[str]:
+    def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
         """Put all of them in, or none: one step, not a loop. Their ids, in order."""
 
-    def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
-    ) -> Sequence[Message[T]]:
+    def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         """Lease up to `max_messages`; waits for the first one, never for a full batch."""
 
-    def messages(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 20,
-    ) -> Iterator[Message[T]]:
+    def messages(self, **options: Unpack[ReceiveOptions]) -> Iterator[Message[T]]:
         """Receive messages one after the other, until the mailbox is closed."""
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
@@ -223,47 +206,16 @@ class AsyncMailbox(Protocol[T]):
     async def open(self) -> Self:
         """Open it now, rather than with the first verb: an error is raised here then."""
 
-    async def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> str:
+    async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
         """Put a message in; its unique id. It can't be received before its delay is over."""
 
-    async def send_many(
-        self,
-        bodies: Iterable[T],
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-    ) -> list[str]:
+    async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
         """Put all of them in, or none: one step, not a loop. Their ids, in order."""
 
-    async def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
-    ) -> Sequence[AsyncMessage[T]]:
+    async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
         """Lease up to `max_messages`; waits for the first one, never for a full batch."""
 
-    def messages(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 20,
-    ) -> AsyncIterator[AsyncMessage[T]]:
+    def messages(self, **options: Unpack[ReceiveOptions]) -> AsyncIterator[AsyncMessage[T]]:
         """Receive messages one after the other, until the mailbox is closed."""
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:

@@ -25,7 +25,7 @@ class Interrupted(Exception):
     """A request that was waiting ended because its mailbox was closed."""
 
 
-def run_sync(verb: Runnable[R], do: Callable[[Any], Any]) -> R:
+def run_sync(do: Callable[[Any], Any], verb: Runnable[R]) -> R:
     """Run a verb to its end; its result."""
     if callable(verb):
         return verb()
@@ -43,7 +43,7 @@ def run_sync(verb: Runnable[R], do: Callable[[Any], Any]) -> R:
         return result
 
 
-async def run_async(verb: Runnable[R], do: Callable[[Any], Awaitable[Any]]) -> R:
+async def run_async(do: Callable[[Any], Awaitable[Any]], verb: Runnable[R]) -> R:
     """`run_sync` for asyncio. A verb that is cancelled may still clean up."""
     result: R
     if callable(verb):  # it may wait for the disk, or for a message

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, cast
 
 from pillarbox.codec import QUICK_ERRORS, Codec
 from pillarbox.core import limits
@@ -19,7 +19,7 @@ from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, Ser
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import REPLY_TO, reads_json
 from pillarbox.mailbox.message import Details, Undecodable
-from pillarbox.mailbox.protocol import STATES, State, Stats
+from pillarbox.mailbox.protocol import STATES, ReceiveOptions, State, Stats
 from pillarbox.mailbox.runner import Runnable
 
 T = TypeVar("T")
@@ -61,28 +61,23 @@ class Verbs(ABC, Generic[T, D]):
         group: str | None = None,
         deduplication_id: str | None = None,
     ) -> Runnable[list[str]]:
-        self.refuse_if_closed()
+        if self.closed:
+            self._refuse()
         data = self.encoded(bodies)
         noted = None
         if attributes is not None or reply_to is not None:
             noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
         delay = limits.seconds("delay_seconds", delay_seconds, self.delay_seconds_max)
-        limits.priority(priority)
+        if priority.__class__ is not int or priority != 0:
+            limits.priority(priority)
         if group is not None:
             limits.token("group", group)
         if deduplication_id is not None:
             limits.token("deduplication_id", deduplication_id)
         return self._send(data, delay, priority, noted, group, deduplication_id)
 
-    def receive(
-        self,
-        mailbox: Any,
-        max_messages: int,
-        visibility_timeout: float,
-        wait_time_seconds: float,
-    ) -> Runnable[list[Any]]:
-        options = self.receive_options(max_messages, visibility_timeout, wait_time_seconds)
-        return self._receive(mailbox, *options)
+    def receive(self, mailbox: Any, **options: Unpack[ReceiveOptions]) -> Runnable[list[Any]]:
+        return self._receive(mailbox, *self.receive_options(**options))
 
     def receive_options(
         self,
@@ -91,10 +86,12 @@ class Verbs(ABC, Generic[T, D]):
         wait_time_seconds: float = 0,
     ) -> tuple[int, int, int]:
         """How many, for how long, and how long to wait, in nanoseconds."""
-        self.refuse_if_closed()
+        if self.closed:
+            self._refuse()
+        longest = limits.VISIBILITY_SECONDS_MAX
         return (
             limits.whole("max_messages", max_messages, 1, limits.MESSAGES_MAX),
-            self._lease("visibility_timeout", visibility_timeout),
+            limits.seconds("visibility_timeout", visibility_timeout, longest),
             limits.seconds("wait_time_seconds", wait_time_seconds, self.wait_seconds_max),
         )
 

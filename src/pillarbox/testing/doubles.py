@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from pillarbox.core.errors import MailboxConnectionError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.mailbox.memory import InMemoryMailbox
 from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.protocol import ReceiveOptions
 
 T = TypeVar("T")
 
@@ -39,14 +40,8 @@ class NullMailbox(InMemoryMailbox[T], Generic[T]):
         self._session.purge()
         return ids
 
-    def receive(
-        self,
-        *,
-        max_messages: int = 1,
-        visibility_timeout: float = 30,
-        wait_time_seconds: float = 0,
-    ) -> Sequence[Message[T]]:
-        self._verbs.receive_options(max_messages, visibility_timeout, wait_time_seconds)
+    def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+        self._verbs.receive_options(**options)
         return []
 
 
@@ -140,6 +135,6 @@ _VERBS = frozenset(
         *("send", "send_many", "receive", "purge", "approximate_count", "stats"),
         *("acknowledge_many", "nack_many", "extend_visibility_many", "release_many"),
         *("peek", "delete", "redrive"),
-        *("_acknowledge", "_nack", "_extend", "_release", "_reject", "_reply"),
+        *("_acknowledge", "_run"),  # what its messages call
     }
 )

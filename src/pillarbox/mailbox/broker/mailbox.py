@@ -8,14 +8,13 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.core.queue import Redelivery
-from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, Address, address_of
 from pillarbox.mailbox.broker.connection import AsyncBrokerConnection, BrokerConnection
 from pillarbox.mailbox.broker.verbs import BrokerVerbs
 from pillarbox.mailbox.broker.wire import Declare, Policy
 from pillarbox.mailbox.local_options import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy, SpecialForm
-from pillarbox.mailbox.remote import RemoteMailbox
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ class BrokerOptions(TypedDict, total=False):
 _OPTIONS = tuple(BrokerOptions.__annotations__)
 
 
-class BrokerMailbox(RemoteMailbox[T], Generic[T]):
+class BrokerMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox in the broker at `url`.
 
     It is safe from any thread; threads share a few connections. A broken connection is made
@@ -68,7 +67,7 @@ class BrokerMailbox(RemoteMailbox[T], Generic[T]):
         self._start(verbs, BrokerConnection(verbs.address))
 
 
-class AsyncBrokerMailbox(AsyncRemoteMailbox[T], Generic[T]):
+class AsyncBrokerMailbox(AbstractAsyncMailbox[T], Generic[T]):
     """`BrokerMailbox` for asyncio: what is gathered goes in one request.
 
     Close it before its event loop ends.
@@ -87,7 +86,7 @@ class AsyncBrokerMailbox(AsyncRemoteMailbox[T], Generic[T]):
     def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
         verbs = _verbs(name, body_type, options)
-        self._start(verbs, AsyncBrokerConnection(verbs.address))
+        self._connect(verbs, AsyncBrokerConnection(verbs.address))
 
 
 def _verbs(name: str, body_type: Any, options: BrokerOptions) -> BrokerVerbs[Any]:

@@ -73,7 +73,7 @@ class AsyncPostgresConnection(AsyncConnection):
         rows: Any = (await asyncio.gather(task, return_exceptions=True))[0]
         try:
             undo = call.undo(None if isinstance(rows, BaseException) else rows)
-            await run_async(undo, self._call)
+            await run_async(self._call, undo)
         except MailboxError:  # its lease will run out
             return
 

@@ -1,27 +1,48 @@
-"""`PostgresMailbox` and `AsyncPostgresMailbox`."""
+"""`PostgresMailbox` and `AsyncPostgresMailbox`: a queue in a database, behind a pooler or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.message import AsyncMessage, Message
 from pillarbox.mailbox.postgres.async_connection import AsyncPostgresConnection
 from pillarbox.mailbox.postgres.connection import PostgresConnection
-from pillarbox.mailbox.postgres.message import AsyncPostgresMessage, PostgresMessage
 from pillarbox.mailbox.postgres.options import CheckedOptions, PostgresOptions
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
-from pillarbox.mailbox.protocol import SpecialForm
-from pillarbox.mailbox.remote import RemoteMailbox
+from pillarbox.mailbox.protocol import BatchOptions, SendOptions, SpecialForm
 
 T = TypeVar("T")
 
 
-class PostgresMailbox(RemoteMailbox[T], Generic[T]):
+class PostgresMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
+    """`Message`, whose `acknowledge` may take part in a transaction."""
+
+    def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
+        """The work is done: delete the message.
+
+        With `connection` this happens if and when its transaction commits: together with what the
+        work wrote, or not at all. Use `strict=True` there, so that a delivery that is over raises
+        and the transaction is rolled back.
+        """
+        verbs = self._mailbox._in(connection)
+        return self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
+
+
+class AsyncPostgresMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=False):
+    """`AsyncMessage`, whose `acknowledge` may take part in a transaction."""
+
+    async def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
+        """The work is done: delete the message, with `connection` as part of its transaction."""
+        verbs = self._mailbox._in(connection)
+        return await self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
+
+
+class PostgresMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox in a PostgreSQL database, safe from any thread.
 
         orders = PostgresMailbox("orders", Order, url="postgresql://localhost/shop")
@@ -50,46 +71,24 @@ class PostgresMailbox(RemoteMailbox[T], Generic[T]):
         checked = CheckedOptions(options)
         self._start(_verbs(name, body_type, checked), PostgresConnection(checked.database))
 
-    def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-        connection: Any = None,
-    ) -> str:
+    def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
         """Send a message and return its unique id.
 
         With `connection` (see `transaction`) it is sent if and when its transaction commits.
         """
-        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
-        return self._run(self._in(connection).send((body,), *options))[0]
+        return self._run(self._in(connection).send((body,), **options))[0]
 
     def send_many(
-        self,
-        bodies: Iterable[T],
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        connection: Any = None,
+        self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
         """Send all of them, or none, in one step; with `connection` in its transaction."""
-        options = delay_seconds, priority, attributes, reply_to, group
-        return self._run(self._in(connection).send(list(bodies), *options))
+        return self._run(self._in(connection).send(list(bodies), **options))
 
     def acknowledge_many(
         self, messages: Iterable[Message[T]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these in one step; with `connection` if and when its transaction commits."""
-        deliveries = self._deliveries(messages)
-        return self._run(self._in(connection).acknowledge(deliveries))
+        return self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:
         if connection is None:
@@ -97,7 +96,7 @@ class PostgresMailbox(RemoteMailbox[T], Generic[T]):
         return self._verbs.within(psycopg_connection(connection, asynchronous=False))
 
 
-class AsyncPostgresMailbox(AsyncRemoteMailbox[T], Generic[T]):
+class AsyncPostgresMailbox(AbstractAsyncMailbox[T], Generic[T]):
     """`PostgresMailbox` for asyncio: the same arguments, and verbs to await."""
 
     _kind = AsyncPostgresMessage
@@ -118,48 +117,23 @@ class AsyncPostgresMailbox(AsyncRemoteMailbox[T], Generic[T]):
     def __init__(self, name: str, **options: Unpack[PostgresOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
         checked = CheckedOptions(options)
-        self._start(_verbs(name, body_type, checked), AsyncPostgresConnection(checked.database))
+        self._connect(_verbs(name, body_type, checked), AsyncPostgresConnection(checked.database))
 
-    async def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-        connection: Any = None,
-    ) -> str:
-        """Send a message and return its unique id.
-
-        With `connection` (see `transaction`) it is sent if and when its transaction commits.
-        """
-        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
-        return (await self._run(self._in(connection).send((body,), *options)))[0]
+    async def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
+        """Send a message and return its unique id; with `connection` in its transaction."""
+        return (await self._run(self._in(connection).send((body,), **options)))[0]
 
     async def send_many(
-        self,
-        bodies: Iterable[T],
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        connection: Any = None,
+        self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
         """Send all of them, or none, in one step; with `connection` in its transaction."""
-        options = delay_seconds, priority, attributes, reply_to, group
-        return await self._run(self._in(connection).send(list(bodies), *options))
+        return await self._run(self._in(connection).send(list(bodies), **options))
 
     async def acknowledge_many(
         self, messages: Iterable[AsyncMessage[T]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these in one step; with `connection` if and when its transaction commits."""
-        deliveries = self._deliveries(messages)
-        return await self._run(self._in(connection).acknowledge(deliveries))
+        return await self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:
         if connection is None:

@@ -11,8 +11,8 @@ deduplication id, by which the mailbox knows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, Unpack
 
 import psycopg
 
@@ -25,6 +25,7 @@ from pillarbox.mailbox.postgres.connection import execute
 from pillarbox.mailbox.postgres.retry import Attempts
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
+from pillarbox.mailbox.protocol import BatchOptions, SendOptions
 from pillarbox.mailbox.runner import Verb, run_async, run_sync
 from pillarbox.mailbox.url import opener_of
 
@@ -66,34 +67,13 @@ class Outbox(Generic[T]):
     def __init__(self, connection: Any, url: str, body_type: type[T] | Any = Any) -> None:
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=False)
 
-    def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> str:
+    def send(self, body: T, **options: Unpack[SendOptions]) -> str:
         """Write a message into the outbox; the deduplication id that it is sent with."""
-        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
-        return run_sync(self._verbs.send((body,), *options), _do)[0]
+        return run_sync(_do, self._verbs.send((body,), **options))[0]
 
-    def send_many(
-        self,
-        bodies: Iterable[T],
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-    ) -> Sequence[str]:
-        """Write all of them into the outbox, in order."""
-        options = delay_seconds, priority, attributes, reply_to, group
-        return run_sync(self._verbs.send(list(bodies), *options), _do)
+    def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+        """Write all of them into the outbox, in order; the deduplication id of each."""
+        return run_sync(_do, self._verbs.send(list(bodies), **options))
 
 
 class AsyncOutbox(Generic[T]):
@@ -102,20 +82,13 @@ class AsyncOutbox(Generic[T]):
     def __init__(self, connection: Any, url: str, body_type: type[T] | Any = Any) -> None:
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=True)
 
-    async def send(
-        self,
-        body: T,
-        *,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        reply_to: str | None = None,
-        group: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> str:
+    async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
         """Write a message into the outbox; the deduplication id that it is sent with."""
-        options = delay_seconds, priority, attributes, reply_to, group, deduplication_id
-        return (await run_async(self._verbs.send((body,), *options), _do_async))[0]
+        return (await run_async(_do_async, self._verbs.send((body,), **options)))[0]
+
+    async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+        """Write all of them into the outbox, in order; the deduplication id of each."""
+        return await run_async(_do_async, self._verbs.send(list(bodies), **options))
 
 
 def _do(call: Call) -> list[Any]:

@@ -51,7 +51,7 @@ class AsyncRedisConnection(Pool, AsyncConnection):
         reply: Any = (await asyncio.gather(task, return_exceptions=True))[0]
         try:
             undo = call.undo(None if isinstance(reply, BaseException) else reply)
-            await run_async(undo, self._run)
+            await run_async(self._run, undo)
         except MailboxError:  # its lease will run out
             return
 

@@ -6,19 +6,18 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.protocol import SpecialForm
 from pillarbox.mailbox.redis.async_connection import AsyncRedisConnection
 from pillarbox.mailbox.redis.connection import RedisConnection
 from pillarbox.mailbox.redis.options import CheckedOptions, RedisOptions
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.verbs import RedisVerbs
-from pillarbox.mailbox.remote import RemoteMailbox
 
 T = TypeVar("T")
 
 
-class RedisMailbox(RemoteMailbox[T], Generic[T]):
+class RedisMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox on Redis, safe from any thread.
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
@@ -43,7 +42,7 @@ class RedisMailbox(RemoteMailbox[T], Generic[T]):
         self._start(_verbs(name, body_type, checked), connection)
 
 
-class AsyncRedisMailbox(AsyncRemoteMailbox[T], Generic[T]):
+class AsyncRedisMailbox(AbstractAsyncMailbox[T], Generic[T]):
     """`RedisMailbox` for asyncio: the same arguments, and verbs to await."""
 
     @overload
@@ -60,7 +59,7 @@ class AsyncRedisMailbox(AsyncRemoteMailbox[T], Generic[T]):
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
         checked = CheckedOptions(options, asynchronous=True)
         connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)
-        self._start(_verbs(name, body_type, checked), connection)
+        self._connect(_verbs(name, body_type, checked), connection)
 
 
 def _verbs(name: str, body_type: Any, options: CheckedOptions) -> RedisVerbs[Any]:

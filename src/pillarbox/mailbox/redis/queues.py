@@ -42,7 +42,7 @@ def list_queues(url: str) -> list[str]:
             keys = keys_of(name)
             there = connection.do(Call(name, keys.slot, None, ["EXISTS", keys.key("queue")]))
             return [url] if there else []
-        names = sorted(run_sync(_names(servers), connection.do))
+        names = sorted(run_sync(connection.do, _names(servers)))
     return [parts._replace(path=f"{path}/{each}").geturl() for each in names]
 
 
@@ -52,7 +52,7 @@ def delete_queue(url: str) -> None:
     A mailbox that is open on it, or is opened later, makes it anew, without its settings.
     """
     with _connected(url) as (connection, _, name):
-        if not run_sync(delete(RedisQueue(name, SCRIPTS, 0, 0)), connection.do):
+        if not run_sync(connection.do, delete(RedisQueue(name, SCRIPTS, 0, 0))):
             raise InvalidParameterError("url", url, "that of a queue which is there")
 
 

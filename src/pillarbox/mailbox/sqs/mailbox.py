@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from pillarbox.mailbox.async_remote import AsyncRemoteMailbox
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.protocol import SpecialForm
-from pillarbox.mailbox.remote import RemoteMailbox
 from pillarbox.mailbox.sqs.async_connection import AsyncSQSConnection
 from pillarbox.mailbox.sqs.connection import SQSConnection
 from pillarbox.mailbox.sqs.verbs import SQSOptions, SQSVerbs, verbs_for
@@ -14,7 +13,7 @@ from pillarbox.mailbox.sqs.verbs import SQSOptions, SQSVerbs, verbs_for
 T = TypeVar("T")
 
 
-class SQSMailbox(RemoteMailbox[T], Generic[T]):
+class SQSMailbox(AbstractMailbox[T], Generic[T]):
     """A mailbox on a queue of Amazon SQS, or of a server that speaks its protocol.
 
     `name` is the queue's name, ARN or URL. Options: `region`, `endpoint` (of a server that is not
@@ -42,7 +41,7 @@ class SQSMailbox(RemoteMailbox[T], Generic[T]):
         self._start(verbs, SQSConnection(*_target(verbs, options)))
 
 
-class AsyncSQSMailbox(AsyncRemoteMailbox[T], Generic[T]):
+class AsyncSQSMailbox(AbstractAsyncMailbox[T], Generic[T]):
     """`SQSMailbox` for asyncio: the same arguments, and verbs to await.
 
     `session` is an `aiobotocore.session.AioSession` here.
@@ -58,7 +57,7 @@ class AsyncSQSMailbox(AsyncRemoteMailbox[T], Generic[T]):
     def __init__(self, name: str, **options: Unpack[SQSOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
         verbs = verbs_for(name, body_type, options)
-        self._start(verbs, AsyncSQSConnection(*_target(verbs, options)))
+        self._connect(verbs, AsyncSQSConnection(*_target(verbs, options)))
 
 
 def _target(verbs: SQSVerbs[Any], options: SQSOptions) -> tuple[Any, str | None, str | None]:

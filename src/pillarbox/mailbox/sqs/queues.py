@@ -58,4 +58,4 @@ def _delete(address: QueueAddress) -> Verb[None]:
 
 
 def _run(address: QueueAddress, verb: Verb[R]) -> R:
-    return run_sync(verb, SQSConnection(None, address.region, address.endpoint).do)
+    return run_sync(SQSConnection(None, address.region, address.endpoint).do, verb)
