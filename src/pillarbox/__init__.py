@@ -28,7 +28,6 @@ if typing.TYPE_CHECKING:
         SerializationError,
     )
     from pillarbox.log import Log, LogReader, Retention
-    from pillarbox.mailbox.async_request import AsyncRequestClient
     from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
     from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
     from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
@@ -47,7 +46,7 @@ if typing.TYPE_CHECKING:
     )
     from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Stats
     from pillarbox.mailbox.redis import AsyncRedisMailbox, RedisMailbox
-    from pillarbox.mailbox.request import RequestClient
+    from pillarbox.mailbox.request import AsyncRequestClient, RequestClient
     from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
     from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
     from pillarbox.pipeline import Pipeline
@@ -115,7 +114,7 @@ _HOMES = {
     "AsyncOutbox": "pillarbox.mailbox.postgres",
     "AsyncPostgresMailbox": "pillarbox.mailbox.postgres",
     "AsyncRedisMailbox": "pillarbox.mailbox.redis",
-    "AsyncRequestClient": "pillarbox.mailbox.async_request",
+    "AsyncRequestClient": "pillarbox.mailbox.request",
     "AsyncSQSMailbox": "pillarbox.mailbox.sqs",
     "BrokerMailbox": "pillarbox.mailbox.broker",
     "DeadLetter": "pillarbox.mailbox.message",

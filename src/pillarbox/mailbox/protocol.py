@@ -65,19 +65,27 @@ class DeadLetterPolicy(Struct, frozen=True):
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
 
 
-class BatchOptions(TypedDict, total=False):
-    """The options of `send_many`; they hold for each of the messages.
+class AskOptions(TypedDict, total=False):
+    """The options of `RequestClient.ask`.
 
     `delay_seconds` (default: 0) hides a message at first. `priority` is 0 (the default) to 255; the
-    higher goes first. `attributes` travel beside the body. `reply_to` names the mailbox that
-    `Message.reply` sends to. Messages of one `group` are delivered in order, one after the other.
+    higher goes first. `attributes` travel beside the body. Messages of one `group` are delivered in
+    order, one after the other.
     """
 
     delay_seconds: float
     priority: int
     attributes: Mapping[str, str] | None
-    reply_to: str | None
     group: str | None
+
+
+class BatchOptions(AskOptions, total=False):
+    """The options of `send_many`, which hold for each message: those of `ask`, and `reply_to`.
+
+    `reply_to` names the mailbox that `Message.reply` sends to.
+    """
+
+    reply_to: str | None
 
 
 class SendOptions(BatchOptions, total=False):

@@ -1,52 +1,45 @@
 """Ask and wait for the answer: request and response over two mailboxes, matched by id.
 
-Any number of threads may ask through one client. One of them at a time receives for all and
-hands the others their answers; when it has its own it passes that duty on. So nobody polls,
-and the client has no thread of its own.
+Any number of threads may ask through one `RequestClient`. One of them at a time receives for all
+and hands the others their answers; when it has its own it passes that duty on. So nobody polls,
+and the client has no thread of its own. With `AsyncRequestClient` one task receives for all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from threading import get_ident
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.closing import Closing
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import NEVER
-from pillarbox.logger import logger
-from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, new_reply_queue
-from pillarbox.mailbox.matching import Matching
-from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mailbox.answers import new_reply_queue
+from pillarbox.mailbox.message import AsyncMessage, Message
+from pillarbox.mailbox.protocol import AskOptions, AsyncMailbox, Mailbox
+from pillarbox.mailbox.request_steps import RequestSteps
+from pillarbox.mailbox.runner import run_awaiting, run_blocking
+from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
 from pillarbox.mailbox.waiters import open_gate
 from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
 
-KEEP_NS = IDLE_SECONDS_MAX * limits.SECOND_NS // 24
-BATCH = 10  # what every backend can receive at a time
-POLL_SECONDS_MAX = 20  # what every backend can wait at a time
+_BATCH = 10  # what every backend can receive at a time
+_POLL_SECONDS_MAX = 20  # what every backend can wait at a time
 
 
-def reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The URL of a client's own mailbox for answers, and the options to open it with."""
     before, _, after = url.rpartition(requests)
     own_url = f"{before}{new_reply_queue(requests)}{after}"
     return own_url, options | {"dead_letters": None, "create": True}
-
-
-def no_answer(request_id: str, requests: str, reply_to: str, seconds: float) -> TimeoutError:
-    return TimeoutError(
-        f"request {request_id} to mailbox {requests!r} had no answer in {reply_to!r} after "
-        f"{seconds:g} seconds: check that a worker receives the requests and calls reply(), or "
-        "allow more time; the request may still be done"
-    )
 
 
 class _Ask:
@@ -63,7 +56,7 @@ class _Ask:
         self.gate.acquire()
 
 
-class RequestClient(Closing, Generic[Req, Rep]):
+class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
     """Sends requests to one mailbox and waits for their answers in another.
 
     Examples:
@@ -95,15 +88,9 @@ class RequestClient(Closing, Generic[Req, Rep]):
         shared: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._requests = requests
-        self._replies = replies
-        self._reply_to = replies.name if reply_to is None else limits.text("reply_to", reply_to)
+        super().__init__(requests, replies, reply_to, shared, Mutex())
         self._clock: Clock = clock or SystemClock()
-        self._lock = Mutex()
-        self._matching: Matching[_Ask] = Matching(shared=shared)
         self._leader = 0  # the thread that receives for all, or the one that was told to
-        self._opened: tuple[Mailbox[Any], ...] = ()
-        self._keep_at = 0
 
     @classmethod
     def open(
@@ -115,7 +102,7 @@ class RequestClient(Closing, Generic[Req, Rep]):
         with the client: `close` deletes it.
         """
         requests = open_mailbox(url, request_type, **options)
-        own_url, own = reply_mailbox(url, requests.name, options)
+        own_url, own = _reply_mailbox(url, requests.name, options)
         try:
             replies: Any = open_mailbox(own_url, reply_type, **own)
         except BaseException:
@@ -123,42 +110,14 @@ class RequestClient(Closing, Generic[Req, Rep]):
             raise
         client = RequestClient(requests, replies)
         client._opened = (replies, requests)
-        client._keep()
+        run_blocking(client._keep(client._clock.now()))
         return client
 
     def close(self) -> None:
         """Close what `open` opened, and delete the mailbox for answers with what is in it."""
-        now_or_soon(self._close)
+        now_or_soon(lambda: run_blocking(self._end()))
 
-    def _close(self) -> None:
-        replies: Any = self._replies
-        if self._opened and not replies.closed:
-            try:
-                replies._end_with_client()
-            except MailboxError as error:
-                logger.warning(
-                    "the mailbox for answers is left behind", mailbox=replies.name, error=str(error)
-                )
-        for mailbox in self._opened:
-            mailbox.close()
-
-    def _keep(self) -> None:
-        """Say that we live, before what we have for answers is taken for left behind."""
-        replies: Any = self._replies
-        if self._opened and self._clock.now() >= self._keep_at:
-            replies._keep_for_answers()
-            self._keep_at = self._clock.now() + KEEP_NS
-
-    def ask(
-        self,
-        body: Req,
-        *,
-        timeout: float,
-        delay_seconds: float = 0,
-        priority: int = 0,
-        attributes: Mapping[str, str] | None = None,
-        group: str | None = None,
-    ) -> Rep:
+    def ask(self, body: Req, *, timeout: float, **options: Unpack[AskOptions]) -> Rep:
         """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
 
         `TimeoutError` if none came in time; the request is not taken back then.
@@ -166,42 +125,23 @@ class RequestClient(Closing, Generic[Req, Rep]):
         if self._leader == get_ident():  # a signal handler, in whose thread all answers come
             raise reentrant_call()
         until = self._clock.now() + limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
-        self._keep()
+        run_blocking(self._keep(self._clock.now()))
         ask = _Ask()
-        request_id = self._send(
-            ask,
-            body,
-            delay_seconds=delay_seconds,
-            priority=priority,
-            attributes=attributes,
-            group=group,
-        )
+        request_id = run_blocking(self._send(ask, body, options))
         try:
             self._wait(ask, until)
         finally:
             self._leave(request_id, ask)
         if ask.answer is None:
-            raise no_answer(request_id, self._requests.name, self._reply_to, timeout)
+            raise self._no_answer(request_id, timeout)
         if not ask.acknowledged:
-            self._acknowledge([ask])
+            run_blocking(self._acknowledge([ask]))
         answer: Message[Rep] = ask.answer
         return answer.body
 
-    def _send(self, ask: _Ask, body: Req, **options: Any) -> str:
-        with self._lock:
-            ticket = self._matching.begin()
-        request_id: str | None = None
-        try:
-            request_id = self._requests.send(body, reply_to=self._reply_to, **options)
-            return request_id
-        finally:
-            with self._lock:
-                strays = self._matching.end(ticket, request_id, ask)
-                if request_id is not None and ask.answer is None and not self._leader:
-                    self._leader, ask.leads = get_ident(), True
-            again = self._put_away(strays)
-            if again:
-                self._replies.release_many(again)
+    def _sent(self, ask: _Ask) -> None:
+        if ask.answer is None and not self._leader:
+            self._leader, ask.leads = get_ident(), True
 
     def _wait(self, ask: _Ask, until: int) -> None:
         while ask.answer is None:
@@ -233,8 +173,8 @@ class RequestClient(Closing, Generic[Req, Rep]):
             while True:
                 left_ns = max(0, min(until, give_back_at) - self._clock.now())
                 messages = self._replies.receive(
-                    max_messages=BATCH,
-                    wait_time_seconds=min(left_ns / limits.SECOND_NS, POLL_SECONDS_MAX),
+                    max_messages=_BATCH,
+                    wait_time_seconds=min(left_ns / limits.SECOND_NS, _POLL_SECONDS_MAX),
                 )
                 again = self._hand_out(messages)
                 now = self._clock.now()
@@ -255,37 +195,142 @@ class RequestClient(Closing, Generic[Req, Rep]):
         """Each answer to its asker. Those of other clients that keep coming are left over."""
         with self._lock:
             answered, strays = self._matching.take(messages)
-        self._acknowledge(answered)
+            for ask in answered:
+                ask.acknowledged = True
+        run_blocking(self._acknowledge(answered))
         for ask in answered:
             open_gate(ask.gate)
-        return self._put_away(strays)
-
-    def _acknowledge(self, answered: list[_Ask]) -> None:
-        """All of these in one step. Their askers are here: nothing can be lost in between."""
-        messages = [ask.answer for ask in answered if ask.answer is not None]
-        for ask in answered:
-            ask.acknowledged = True
-        try:
-            if messages:
-                self._replies.acknowledge_many(messages)
-        except (
-            MailboxConnectionError,
-            UnknownOutcomeError,
-        ) as error:  # they come again, and are dropped then
-            logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
-
-    def _put_away(self, strays: list[Message[Rep]]) -> list[Message[Rep]]:
-        """Drop what is ours and give back what may be another's, but what came before."""
-        if not strays:
-            return []
-        with self._lock:
-            found = self._matching.sort(strays, self._replies.name)
-        if found.ours:
-            self._replies.acknowledge_many(found.ours)
-        if found.theirs:
-            self._replies.release_many(found.theirs)
-        return found.again
+        return run_blocking(self._put_away(strays))
 
     def _pause(self, message: Message[Rep]) -> int:
         with self._lock:
             return self._matching.pause_ns(message)
+
+
+class _AsyncAsk:
+    """One task that waits."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.answer: AsyncMessage[Any] | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
+    """Sends requests to one mailbox and waits for their answers in another.
+
+        async with AsyncRequestClient.open("http://localhost:9324/sums", list[int], int) as client:
+            total = await client.ask([2, 3], timeout=5)
+
+    The arguments are those of `RequestClient`. Any number of tasks of one event loop may ask.
+    """
+
+    def __init__(
+        self,
+        requests: AsyncMailbox[Req],
+        replies: AsyncMailbox[Rep],
+        *,
+        reply_to: str | None = None,
+        shared: bool = False,
+    ) -> None:
+        super().__init__(requests, replies, reply_to, shared, nullcontext())
+        self._receiver: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()  # that settle what came
+
+    @classmethod
+    def open(
+        cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
+    ) -> AsyncRequestClient[Any, Any]:
+        """A client of the mailbox that a URL names, with one of its own beside it for answers.
+
+        Both are opened, when they are first used, with these options, but the one for answers has
+        no dead letters. It ends with the client: `close` deletes it.
+        """
+        requests = open_async_mailbox(url, request_type, **options)
+        own_url, own = _reply_mailbox(url, requests.name, options)
+        replies: AsyncMailbox[Any] = open_async_mailbox(own_url, reply_type, **own)
+        client: AsyncRequestClient[Any, Any] = AsyncRequestClient(requests, replies)
+        client._opened = (replies, requests)
+        return client
+
+    async def ask(self, body: Req, *, timeout: float, **options: Unpack[AskOptions]) -> Rep:
+        """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
+
+        `TimeoutError` if none came in time; the request is not taken back then.
+        """
+        limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
+        now = asyncio.get_running_loop().time()
+        await run_awaiting(self._keep(int(now * limits.SECOND_NS)))
+        ask = _AsyncAsk()
+        until = asyncio.get_running_loop().time() + timeout
+        request_id = await run_awaiting(self._send(ask, body, options))
+        try:
+            if ask.answer is not None:
+                await run_awaiting(self._acknowledge([ask]))
+            else:
+                if self._receiver is None:
+                    self._receiver = asyncio.create_task(self._receive())
+                async with asyncio.timeout_at(until):
+                    await ask.done
+        except TimeoutError:
+            if ask.answer is None:
+                raise self._no_answer(request_id, timeout) from None
+        finally:
+            del self._matching.asks[request_id]
+            if not self._matching.asks:
+                self._stop_receiving()
+        assert ask.answer is not None
+        answer: Rep = ask.answer.body
+        return answer
+
+    async def _receive(self) -> None:
+        """Receive for all, until nobody waits any more."""
+        try:
+            while True:
+                messages: Sequence[AsyncMessage[Rep]] = await self._replies.receive(
+                    max_messages=_BATCH, wait_time_seconds=_POLL_SECONDS_MAX
+                )
+                answered, strays = self._matching.take(messages)
+                for ask in answered:
+                    if not ask.done.done():
+                        ask.done.set_result(None)
+                await asyncio.shield(self._spawn(self._settle(answered, strays)))
+        except MailboxError as error:
+            self._receiver = None
+            for ask in self._matching.asks.values():
+                if not ask.done.done():
+                    ask.done.set_exception(error)
+
+    async def _settle(self, answered: list[_AsyncAsk], strays: list[Any]) -> None:
+        await run_awaiting(self._acknowledge(answered))
+        for message in await run_awaiting(self._put_away(strays)):
+            self._spawn(self._give_back_later(message))
+
+    async def _give_back_later(self, message: AsyncMessage[Rep]) -> None:
+        await asyncio.sleep(self._matching.pause_ns(message) / limits.SECOND_NS)
+        await message.release()
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _stop_receiving(self) -> None:
+        if self._receiver is not None:
+            self._receiver.cancel()
+            self._receiver = None
+
+    async def close(self) -> None:
+        """Close what `open` opened, and delete the mailbox for answers with what is in it."""
+        self._stop_receiving()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await run_awaiting(self._end())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()

@@ -1,4 +1,4 @@
-"""Which answer belongs to which request: the bookkeeping of request clients, without I/O.
+"""What both request clients do between two waits, and which answer belongs to which request.
 
 An answer may come before `send` has told the id of its request; it waits here then. What nobody
 asked for is a stray: our own is dropped, another client's is given back.
@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from pillarbox.core import limits
+from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
 from pillarbox.logger import logger
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX
+from pillarbox.mailbox.protocol import AskOptions
+from pillarbox.mailbox.runner import Verb
 
+_KEEP_NS = IDLE_SECONDS_MAX * limits.SECOND_NS // 24
 _IDS_REMEMBERED_MAX = 10_000
 _PAUSE_NS = 1_000_000  # for an answer that came twice and is another client's; then doubled
 _PAUSE_DOUBLINGS_MAX = 10
@@ -117,3 +124,89 @@ def _count(ids: OrderedDict[str, int], message_id: str) -> int:
     if len(ids) > _IDS_REMEMBERED_MAX:
         ids.popitem(last=False)
     return ids[message_id]
+
+
+class RequestSteps:
+    """What both clients share: the steps between two waits (see `runner.run_blocking`)."""
+
+    def __init__(
+        self,
+        requests: Any,
+        replies: Any,
+        reply_to: str | None,
+        shared: bool,
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self._requests = requests
+        self._replies = replies
+        self._reply_to = replies.name if reply_to is None else limits.text("reply_to", reply_to)
+        self._matching: Matching[Any] = Matching(shared=shared)
+        self._lock = lock
+        self._opened: tuple[Any, ...] = ()  # what `open` opened
+        self._keep_at: int | None = None  # None: the mailbox for answers was not used yet
+
+    def _sent(self, ask: Any) -> None:
+        """The request of this one was sent; the lock is held."""
+
+    def _send(self, ask: Any, body: Any, options: AskOptions) -> Verb[str]:
+        with self._lock:
+            ticket = self._matching.begin()
+        request_id: str | None = None
+        try:
+            request_id = yield self._requests.send(body, reply_to=self._reply_to, **options)
+            return request_id
+        finally:
+            with self._lock:
+                strays = self._matching.end(ticket, request_id, ask)
+                if request_id is not None:
+                    self._sent(ask)
+            again = yield from self._put_away(strays)
+            if again:
+                yield self._replies.release_many(again)
+
+    def _acknowledge(self, answered: list[Any]) -> Verb[None]:
+        """All of these in one step. Their askers are here: nothing can be lost in between."""
+        messages = [ask.answer for ask in answered]
+        try:
+            if messages:
+                yield self._replies.acknowledge_many(messages)
+        except (MailboxConnectionError, UnknownOutcomeError) as error:
+            # They come again, and are dropped then.
+            logger.warning("answer not acknowledged", mailbox=self._replies.name, error=str(error))
+
+    def _put_away(self, strays: list[Any]) -> Verb[list[Any]]:
+        """Drop what is ours and give back what may be another's; those that came before remain."""
+        if not strays:
+            return []
+        with self._lock:
+            found = self._matching.sort(strays, self._replies.name)
+        if found.ours:
+            yield self._replies.acknowledge_many(found.ours)
+        if found.theirs:
+            yield self._replies.release_many(found.theirs)
+        return found.again
+
+    def _keep(self, now: int) -> Verb[None]:
+        """Say that we live, before what we have for answers is taken for left behind."""
+        if self._opened and (self._keep_at is None or now >= self._keep_at):
+            yield self._replies._run(self._replies._verbs.keep_for_answers())
+            self._keep_at = now + _KEEP_NS
+
+    def _end(self) -> Verb[None]:
+        replies = self._replies
+        if self._opened and self._keep_at is not None and not replies.closed:
+            try:
+                yield replies._run(replies._verbs.delete_queue())
+            except MailboxError as error:
+                logger.warning(
+                    "the mailbox for answers is left behind", mailbox=replies.name, error=str(error)
+                )
+        for mailbox in self._opened:
+            yield mailbox.close()
+
+    def _no_answer(self, request_id: str, seconds: float) -> TimeoutError:
+        return TimeoutError(
+            f"request {request_id} to mailbox {self._requests.name!r} had no answer in "
+            f"{self._reply_to!r} after {seconds:g} seconds: check that a worker receives the "
+            "requests and calls reply(), or allow more time; the request may still be done"
+        )
