@@ -163,11 +163,13 @@ def test_R140_a_message_that_is_refused_for_good_does_not_block_the_others(
 def test_R140_an_outbox_for_asyncio(database: str, target: str) -> None:
     async def main() -> None:
         async with await psycopg.AsyncConnection.connect(database) as connection:
-            await AsyncOutbox(connection, target, str).send("a")
+            outbox = AsyncOutbox(connection, target, str)
+            await outbox.send("a")
+            assert len(set(await outbox.send_many(["b", "c"], priority=0))) == 2
 
     asyncio.run(main())
     assert run(["outbox", "relay", database, "--once"]) == 0
-    assert bodies(target) == ["a"]
+    assert bodies(target) == ["a", "b", "c"]
 
 
 def test_R140_the_outbox_refuses_what_is_no_mailbox(database: str) -> None:

@@ -16,6 +16,7 @@ from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.memory import shared_store
 from pillarbox.mailbox.redis import list_queues
 from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.runner import run_blocking
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import RunningBroker, running_broker
 from pillarbox.testing.redis import shared_server
@@ -177,10 +178,10 @@ def test_R21_a_client_that_was_idle_for_days_is_answered(
     with RequestClient.open(url, int, int) as client, open_mailbox(url, int) as box:
         client._clock = clock
         client._keep_at = 0
-        client._keep()
+        run_blocking(client._keep(clock.now()))
         pass_days(clock, 2.2)
         eventually(lambda: names_at(broker) == set(), "it is deleted")
-        client._keep()  # as each ask does
+        run_blocking(client._keep(clock.now()))  # as each ask does
         assert answered(client, box, 1) == 2
 
 
