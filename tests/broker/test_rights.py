@@ -204,6 +204,7 @@ NATIVE_ROWS: dict[tuple[str, str], Row] = {
     ("Declare", "policy"): Row(
         lambda w, q: ("a-new", wire.Declare(policy=wire.Policy(1, q))), own="a-dlq", foreign="b-dlq"
     ),
+    ("Pause", "queue"): Row(_to(lambda w, q: wire.Pause(paused=True))),
     ("Drop", "queue"): Row(_to(lambda w, q: wire.Drop())),
 }
 NATIVE_NAMES_NO_QUEUE = {
@@ -218,6 +219,7 @@ NATIVE_NAMES_NO_QUEUE = {
     "Delete": "ids",  # of this queue's messages
     "Redrive": "limit skip",
     "Declare": "content_type redelivery capacity immortal create",
+    "Pause": "paused",
     "Survey": "queue",  # see what a list shows, below
     "Hello": "queue",
     "Outline": "queue time_ns",  # see the history, below

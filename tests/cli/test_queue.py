@@ -228,3 +228,28 @@ def test_R88_top_is_a_live_table_on_a_terminal(broker: RunningBroker) -> None:
     shown = on_a_terminal("top", broker, "--once")
     assert "orders" in shown
     assert "1 queue, 1 message" in shown
+
+
+@pytest.mark.parametrize("on", ["broker", "store"])
+def test_R59_pause_and_resume(on: str, broker: RunningBroker, store: str) -> None:
+    url = f"{broker}/notes" if on == "broker" else f"{store}/notes"
+    pillarbox("send", url, "tea")
+    paused = pillarbox("queue", "pause", url)
+    assert (paused.returncode, paused.stdout) == (0, "notes was paused\n")
+    assert pillarbox("send", url, "coffee").returncode == 0
+    received = pillarbox("receive", url)
+    assert (received.returncode, received.stdout) == (1, "")
+    assert "notes is paused" in received.stderr
+    assert as_json(pillarbox("queue", "info", url, "--json"))["paused"]
+    assert "notes (paused)" in pillarbox("queue", "ls", url).stdout
+
+    resumed = pillarbox("queue", "resume", url, "--json")
+
+    assert as_json(resumed) == {"resumed": ["notes"]}
+    assert "tea" in pillarbox("receive", url).stdout
+
+
+def test_R59_only_a_queue_that_exists_can_be_paused(broker: RunningBroker) -> None:
+    done = pillarbox("queue", "pause", f"{broker}/tpyo")
+    assert done.returncode == 1
+    assert "there is no queue 'tpyo'" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pillarbox.core import decide
@@ -40,6 +41,22 @@ def test_R2_a_receive_takes_at_most_as_many_as_asked() -> None:
     assert scene.take(2) == ["a", "b"]
     assert scene.take(2) == ["c"]
     assert scene.queue.mask == 0
+
+
+@pytest.mark.parametrize("dead_on_receive", [False, True])
+def test_R59_a_paused_queue_takes_messages_and_delivers_none(dead_on_receive: bool) -> None:
+    scene = Scene(dead_letters=True, max_deliveries=1, dead_on_receive=dead_on_receive)
+    scene.send("held")
+    (held,) = scene.receive()
+    scene.queue.settings = msgspec.structs.replace(scene.queue.settings, paused=True)
+    scene.send("a", "b")
+
+    assert scene.do(c.receive(10, S)) == []
+    assert scene.do(c.acknowledge([held])) == [e.Acknowledged([held])]
+    assert scene.counts == (2, 0, 0)
+
+    scene.queue.settings = msgspec.structs.replace(scene.queue.settings, paused=False)
+    assert scene.take(10) == ["a", "b"]
 
 
 def test_R3_a_purge_removes_everything_in_every_state() -> None:

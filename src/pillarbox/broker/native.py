@@ -315,6 +315,11 @@ class Native:
         dead = session.dead.queue.name if session.dead is not None else None
         return wire.Declared(self._instance, None, dead)
 
+    def _pause(self, command: wire.Pause, name: str) -> wire.Result:
+        self._store.pause(self._session(name), paused=command.paused)
+        self._broker.flush()
+        return wire.Done(1)
+
     def _drop(self, command: wire.Drop, name: str) -> wire.Result:
         self._session(name)
         self._broker.catalogue.drop(self._broker.catalogue.get(name))
@@ -336,7 +341,8 @@ class Native:
 def _line(session: QueueSession) -> wire.QueueLine:
     settings = session.queue.settings
     dead = session.dead.queue.name if session.dead is not None else None
-    return wire.QueueLine(session.queue.name, session.counts(), dead, settings.max_deliveries)
+    most, paused = settings.max_deliveries, settings.paused
+    return wire.QueueLine(session.queue.name, session.counts(), dead, most, paused)
 
 
 def _not_alone() -> wire.Result:
@@ -364,6 +370,7 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Purge: lambda n, c, q: wire.Done(n._session(q).purge()),
     wire.Tally: lambda n, c, q: wire.Tallied(n._session(q).counts()),
     wire.Declare: Native._declare,
+    wire.Pause: Native._pause,
     wire.Drop: Native._drop,
     wire.Receive: lambda n, c, q: _not_alone(),
     wire.Outline: lambda n, c, q: _not_alone(),

@@ -231,6 +231,7 @@ NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
     wire.Delete: ("DeleteMessage", _on_queue),
     wire.Redrive: ("StartMessageMoveTask", _redrive),
     wire.Declare: ("CreateQueue", _declare),
+    wire.Pause: ("SetQueueAttributes", _on_queue),
     wire.Drop: ("DeleteQueue", _on_queue),
     wire.Survey: ("ListQueues", _none),
     wire.Hello: ("GetSessionToken", _none),

@@ -6,7 +6,7 @@ to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their m
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,6 +35,7 @@ class QueueInfo(NamedTuple):
     stats: Stats
     dead_letters: str | None = None
     max_deliveries: int | None = None
+    paused: bool = False
 
     def as_json(self) -> dict[str, Any]:
         stats = self.stats
@@ -47,6 +48,7 @@ class QueueInfo(NamedTuple):
             "oldest_age_seconds": stats.oldest_age_seconds,
             "dead_letters": self.dead_letters,
             "max_deliveries": self.max_deliveries,
+            "paused": self.paused,
         }
 
 
@@ -113,13 +115,23 @@ def delete(url: str) -> None:
         admin.delete_queue(url)
     elif scheme == "file":
         directory, _, queue = _stored_queue(url)
-        store = DurableStore(directory)
-        try:
+        with closing(DurableStore(directory)) as store:
             store.drop(queue)
-        finally:
-            store.close()
     else:
         opener_of(url).delete_queue(url)
+
+
+def pause(url: str, *, paused: bool) -> None:
+    """Pause an existing queue, or resume it."""
+    scheme = _scheme(url)
+    if scheme in _BROKER:
+        admin.pause_queue(url, paused=paused)
+    elif scheme == "file":
+        directory, _, queue = _stored_queue(url)
+        with closing(DurableStore(directory)) as store:
+            store.pause(store.sessions[queue], paused=paused)
+    else:
+        raise MailboxError("only queues of a broker or a store (http:, file:) can be paused")
 
 
 def name_in(url: str) -> str:
@@ -141,8 +153,8 @@ def stored_queues(replica: Replica, name: str | None) -> list[QueueInfo]:
             age = None if oldest is None else max(0, replica.now - (oldest << 1))
             counts = queue.ready, queue.scheduled, queue.in_flight, dead.size if dead else 0
             stats = _stats(*counts, age=age)
-            most = queue.settings.max_deliveries or None
-            found.append(QueueInfo(queue.name, stats, dead.name if dead else None, most))
+            most, paused = queue.settings.max_deliveries or None, queue.settings.paused
+            found.append(QueueInfo(queue.name, stats, dead.name if dead else None, most, paused))
     return found
 
 
@@ -163,6 +175,7 @@ def _broker_queues(url: str) -> list[QueueInfo]:
             _stats(*each.tally[:-1], age=each.tally[-1]),
             each.dead_letters,
             each.max_deliveries or None,
+            each.paused,
         )
         for each in admin.survey(url, _PATIENCE_SECONDS)
         if name in ("", each.name)

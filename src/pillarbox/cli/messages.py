@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pillarbox import Message, Undecodable
 from pillarbox.cli import output
-from pillarbox.cli.backends import open_box, open_existing, open_read_only
+from pillarbox.cli.backends import open_box, open_existing, open_read_only, queue_at
 from pillarbox.cli.entries import body_fields, safe
 from pillarbox.cli.options import DEFAULTS, Json, JsonLines, Limit, Url, check_limit, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
@@ -112,6 +112,8 @@ def receive(
             box.acknowledge_many(messages)
         if not messages:
             _say_empty(box, "ready")
+    if not messages and queue_at(url).paused:
+        output.remark(f"{box.name} is paused; see 'pillarbox queue resume --help'.")
     return OK if messages else FAILED
 
 

@@ -1,4 +1,4 @@
-"""`pillarbox queue`: list, create, inspect, change, purge and delete queues."""
+"""`pillarbox queue`: list, create, inspect, change, pause, purge and delete queues."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pillarbox.cli.backends import (
     name_in,
     open_box,
     open_existing,
+    pause,
     queue_at,
     queues_at,
     waiting_for,
@@ -26,7 +27,7 @@ from pillarbox.cli.output import UsageError
 
 app = command(
     "queue",
-    "List, create, inspect, change, purge and delete queues.\n\n"
+    "List, create, inspect, change, pause, purge and delete queues.\n\n"
     "URL is that of a mailbox: http://localhost:9324/orders on a broker, file:./data/orders "
     "in a store, redis://host/orders, sqs://region/orders. Without a queue name it stands for "
     "the whole broker or store.",
@@ -65,7 +66,7 @@ def queue_table(
     right = ("ready", "scheduled", "in flight", "dead", "oldest", "rate")
     rows = [
         (
-            Text(each.name),
+            Text(f"{each.name} (paused)" if each.paused else each.name),
             Text(f"{each.stats.ready:,}", style="bold" if each.stats.ready else "dim"),
             f"{each.stats.scheduled:,}",
             f"{each.stats.in_flight:,}",
@@ -165,7 +166,7 @@ def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
     stats = found.stats
     oldest = "-" if stats.oldest_age_seconds is None else f"{age_of(stats.oldest_age_seconds)} ago"
     rows = [
-        ("queue", found.name),
+        ("queue", f"{found.name} (paused)" if found.paused else found.name),
         ("ready", f"{stats.ready:,}"),
         ("scheduled", f"{stats.scheduled:,}"),
         ("in flight", f"{stats.in_flight:,}"),
@@ -177,6 +178,28 @@ def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
     ]
     done = [] if verb is None else [output.success(f"{found.name} was {verb}")]
     return output.show(found.as_json(), *done, output.facts(rows), json=json)
+
+
+@app.command(name="pause", help_epilogue="Example: pillarbox queue pause http://localhost:9324/a")
+def pause_(urls: Urls, /, *, json: Json = False) -> int:
+    """Stop delivering messages. The queues still accept sends; see resume."""
+    return _pause(urls, paused=True, json=json)
+
+
+@app.command(help_epilogue="Example: pillarbox queue resume http://localhost:9324/a")
+def resume(urls: Urls, /, *, json: Json = False) -> int:
+    """Deliver the messages of paused queues again."""
+    return _pause(urls, paused=False, json=json)
+
+
+def _pause(urls: list[str], *, paused: bool, json: bool) -> int:
+    names = [queue_at(url).name for url in urls]
+    for url in urls:
+        pause(url, paused=paused)
+    verb = "paused" if paused else "resumed"
+    return output.show(
+        {verb: names}, *(output.success(f"{x} was {verb}") for x in names), json=json
+    )
 
 
 @app.command(help_epilogue="Example: pillarbox queue rm http://localhost:9324/orders --yes")

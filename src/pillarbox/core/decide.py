@@ -62,7 +62,9 @@ def duplicate_id(queue: Queue, record: Record) -> tuple[str | None, str]:
 
 
 def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
-    """New leases on the messages at the head of the line."""
+    """New leases on the messages at the head of the line; none while the queue is paused."""
+    if queue.settings.paused:
+        return []
     deadline = now + timeout
     records = first(queue, count)
     if count == 1 or [record for record in records if record.deliveries or record.extra]:
@@ -77,7 +79,8 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
 def deliver(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
     """What a receive comes to, with the deaths that a queue may have on receive."""
     settings = queue.settings
-    if settings.dead_on_receive and settings.max_deliveries and queue.dead_letters is not None:
+    buries = settings.dead_on_receive and settings.max_deliveries and not settings.paused
+    if buries and queue.dead_letters is not None:
         return receive_or_bury(queue, count, timeout, now)
     leases = receive(queue, count, timeout, now)
     return [Leased(leases)] if leases else []

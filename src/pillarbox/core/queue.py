@@ -110,6 +110,7 @@ class Settings(Struct, frozen=True):
     capacity: int | None = None
     deduplicate_by_group: bool = False
     deduplication_ns: int = DEDUPLICATION_SECONDS * SECOND_NS
+    paused: bool = False  # it takes messages and delivers none
     fair: bool = False  # groups are tenants, as in SQS's fair queues; needs redelivery="original"
 
 

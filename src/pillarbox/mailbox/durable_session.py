@@ -178,6 +178,8 @@ class DurableQueueSession(QueueSession):
         if not queue.mask:
             return None, None
         leases = decide.receive(queue, 1, timeout, now)
+        if not leases:
+            return None, None
         entry = journal.leased_entry(self.number, leases[0])
         if store.deferred:
             store.flush_deferred()

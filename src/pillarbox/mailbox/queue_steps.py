@@ -58,6 +58,7 @@ class QueueSteps:
 
     def configure(self, **changes: Any) -> None:
         self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
+        self.plain = False
 
     def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
         """The bodies of these messages, None for one that was lost; in memory all are at hand.
@@ -117,7 +118,7 @@ class QueueSteps:
     def serve(self, now: int) -> None:
         """Give what is ready to those who wait, first come, first served. Needs the lock."""
         queue = self.queue
-        while self.waiters and queue.mask:
+        while self.waiters and queue.mask and not queue.settings.paused:
             waiter = next(iter(self.waiters))
             leases = self._next(now, waiter.count, waiter.timeout)
             if not leases:  # whatever was in line has died

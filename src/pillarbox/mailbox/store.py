@@ -119,7 +119,7 @@ class Store:
             source.queue.send_dead_letters_to(target.queue)
             source.configure(max_deliveries=max_deliveries)
             source.dead = target
-            source.plain = target.plain = False
+            target.plain = False
 
     def keep_dead_letters(self, source: QueueSession) -> None:
         """Let the dead letters of `source` go nowhere any more."""
@@ -127,6 +127,13 @@ class Store:
             source.queue.keep_dead_letters()
             source.dead = None
             source.configure(max_deliveries=0)
+
+    def pause(self, session: QueueSession, *, paused: bool) -> None:
+        """Deliver nothing from this queue until further notice; it still takes messages."""
+        with self.lock:
+            if session.queue.settings.paused != paused:
+                session.configure(paused=paused)
+                session.serve(self.clock.now())
 
     def note(self, session: QueueSession, notes: dict[str, Any]) -> None:
         """Keep these notes about a queue; they mean nothing here, and live as long as it does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
 from pillarbox.mailbox.broker.channel import channels_to
-from pillarbox.mailbox.broker.wire import Drop, QueueLine, Survey
+from pillarbox.mailbox.broker.wire import Drop, Pause, QueueLine, Survey
 
 
 def survey(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLine]:
@@ -18,3 +18,9 @@ def delete_queue(url: str) -> None:
     """Delete the queue that a URL names, and all that is in it."""
     address, name = address_of(url)
     channels_to(address).ask(name, (Drop(),))
+
+
+def pause_queue(url: str, *, paused: bool) -> None:
+    """Have the queue that a URL names deliver nothing, or go on; it takes messages either way."""
+    address, name = address_of(url)
+    channels_to(address).ask(name, (Pause(paused),))

@@ -135,6 +135,12 @@ class Declare(Struct, array_like=True, tag="declare", frozen=True):
     create: bool = True  # else nothing is changed, and a queue that is missing is an error
 
 
+class Pause(Struct, array_like=True, tag="pause", frozen=True):
+    """Deliver nothing from the queue, or go on. It takes messages all the while."""
+
+    paused: bool
+
+
 class Drop(Struct, array_like=True, tag="drop", frozen=True):
     """Delete the queue and all that is in it."""
 
@@ -175,13 +181,14 @@ Command = (
     | Delete
     | Redrive
     | Declare
+    | Pause
     | Drop
     | Survey
     | Hello
     | Outline
     | Recall
 )
-_REPEATABLE = (Receive, Tally, Peek, Declare, Survey, Hello, Outline, Recall)
+_REPEATABLE = (Receive, Tally, Peek, Declare, Pause, Survey, Hello, Outline, Recall)
 
 
 def repeatable(command: Command) -> bool:
@@ -293,6 +300,7 @@ class QueueLine(Struct, array_like=True, frozen=True):
     tally: tuple[int, int, int, int, int | None]
     dead_letters: str | None
     max_deliveries: int
+    paused: bool = False
 
 
 class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
