@@ -6,6 +6,9 @@ lists: an object for each idea would cost more than the idea. `journal` writes t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from msgspec import Struct
 
 from pillarbox.core.queue import Lease, Outcome, Queue, Record
@@ -133,3 +136,14 @@ Event = (
     | Removed
     | Purged
 )
+
+
+def records_of(event: Any) -> Iterator[Record]:
+    """The messages that an event touches, but for those that it names by their keys."""
+    for name in ("records", "leases"):
+        for each in getattr(event, name, ()):
+            yield each if isinstance(each, Record) else each.record
+    if hasattr(event, "lease"):
+        yield event.lease.record
+    if hasattr(event, "record"):
+        yield event.record

@@ -9,7 +9,7 @@ again. That visits every message of the queue, which is no matter: interrupts ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from typing import Any
 
 from pillarbox.core import apply, lines
@@ -37,7 +37,7 @@ def finish(queue: Queue, event: e.Event) -> None:
     if isinstance(event, e.Purged):
         apply.purged(queue)
         return
-    keys = {record.key for record in _records(event)}
+    keys = {record.key for record in e.records_of(event)}
     if isinstance(event, e.Removed):
         keys.update(event.keys)
         for lease in queue.leases.among(keys).values():
@@ -46,22 +46,11 @@ def finish(queue: Queue, event: e.Event) -> None:
     touched = [each for each in queues if each is not None]
     for each in touched:
         _take_out(each, keys)
-    for record in _records(event):
+    for record in e.records_of(event):
         _forget_position(record)
     _PUT[type(event)](queue, event)
     for each in touched:
         _count_again(each)
-
-
-def _records(event: Any) -> Iterable[Record]:
-    """The messages that an event touches."""
-    for name in ("records", "leases"):
-        for each in getattr(event, name, ()):
-            yield each if isinstance(each, Record) else each.record
-    if hasattr(event, "lease"):
-        yield event.lease.record
-    if hasattr(event, "record"):
-        yield event.record
 
 
 def _forget_position(record: Record) -> None:

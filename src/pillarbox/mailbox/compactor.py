@@ -2,15 +2,14 @@
 
 After so many entries it takes a snapshot, which bounds the replay. Then it drops the log's
 oldest segments; messages that still live in mostly dead ones are written again at the log's
-end first. Nobody waits for it but for the moment in which it copies the state's references.
-On a full disk it works with the room that is held back, whenever many messages are gone.
+end first. On a full disk it works with the room that is held back, whenever many messages are gone.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,14 @@ import google_crc32c
 
 from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError, MailboxFullError
-from pillarbox.core.queue import Record
+from pillarbox.core.queue import NEVER, Record
 from pillarbox.log import Disk, LogError, Retention
 from pillarbox.log.disk import has_no_space, read_file, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
+from pillarbox.mailbox.capture import Capture
 from pillarbox.mailbox.location import bytes_of, index_of, location
-from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mutex import Mutex
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ class Compactor:
         log = self._store.log
         with self._busy:
             live = self._snapshot()
-            live.sort(key=lambda record: index_of(record.body))
-            self._drop(live)
+            self._drop(live.oldest)
             self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
             if not keep_spares:
                 log.drop_spares()
@@ -171,33 +169,26 @@ class Compactor:
         with self._busy:
             self._snapshot()
 
-    def _snapshot(self) -> list[Record]:
-        """Write the state to its file; the messages that are in it."""
+    def _snapshot(self) -> Live:
+        """Write the state to its file; what is in it."""
         store = self._store
         with store.lock:
             if store.log.halted is not None:  # then the state may know less than the log
                 raise store.log.halted
             store.write_deferred()
-            store_time = store.clock.now()
-            index = store.log.next_index
-            queues = [
-                _captured(session, store.number_of(session)) for session in store.sessions.values()
-            ]
-            key, prefix, secret = store.last_key, store.prefix, store._secret
-            number = store.last_number
-        store.log.make_durable()  # the snapshot must not know more than the log
-        live = [record for queue in queues for record in snapshot.records_of(queue)]
-        oldest = min((index_of(record.body) for record in live), default=index)
-        log_id = store.log.log_id.hex()
-        state = snapshot.StoreState(
-            index, prefix, secret, key, store_time, queues, number, log_id, oldest
-        )
-        content = snapshot.encode(state)
+            capture = store.capture = Capture(store)
+        try:
+            capture.complete()
+            store.log.make_durable()  # the snapshot must not know more than the log
+            live = Live(capture)
+            content = snapshot.encode(capture.state(live.oldest))
+        finally:
+            store.capture = None
         head = _MAGIC + google_crc32c.value(content).to_bytes(4, "little")
-        if not 0 < index == self.snapshot_index:  # else it would be the one that is there
+        if not 0 < capture.index == self.snapshot_index:  # else it would be the one that is there
             self._put(head + content)
-        self.snapshot_index = index
-        self._enough = _enough_for(len(live))
+        self.snapshot_index = capture.index
+        self._enough = _enough_for(live.count)
         return live
 
     def _put(self, content: bytes) -> None:
@@ -215,27 +206,29 @@ class Compactor:
                 ) from error
             replace_file(store.disk, store.path, SNAPSHOT_FILE, content)
 
-    def _rewrite(
-        self, live: list[Record], taken: int, progress: Callable[[int, int], None] | None
-    ) -> None:
+    def _rewrite(self, live: Live, taken: int, progress: Callable[[int, int], None] | None) -> None:
         """Write what lives in the oldest segments again, until the log is small enough."""
         log = self._store.log
-        enough = int(_SLACK * sum(bytes_of(record.body) for record in live))
-        budget = taken - enough - log.space.segment_bytes
-        places = [index_of(record.body) for record in live]
-        done = 0
+        excess = taken - int(_SLACK * live.bytes) - log.space.segment_bytes
+        ends = []
         for end, size in log.sealed_segments():
-            if budget <= 0 or self._stopping:
+            if excess <= 0:
                 break
-            moved = live[done : bisect_left(places, end)]
+            ends.append(end)
+            excess -= size
+        if not ends:
+            return
+        segments, rest = live.by_segment(ends)
+        ends[-1] = max(ends[-1], rest)  # what follows may be dead as a whole
+        done = 0
+        for end, moved in zip(ends, segments, strict=True):
             for at in range(0, len(moved), _BATCH):
-                if not self._restate(moved[at : at + _BATCH]):
+                if self._stopping or not self._restate(moved[at : at + _BATCH]):
                     return
                 if progress is not None:
-                    progress(done + at, len(live))
+                    progress(done + at, live.count)
             done += len(moved)
-            budget -= size
-            self._drop(live[done:])
+            self._drop(end)
 
     def _restate(self, records: list[Record]) -> bool:
         """Write these again at the end of the log; False if there is no room for them."""
@@ -258,12 +251,39 @@ class Compactor:
             record.body = location(ticket.first_index + i, len(entries[i]))
         return True
 
-    def _drop(self, live: list[Record]) -> None:
-        """Drop the segments before the oldest of these messages, and before the snapshot."""
+    def _drop(self, oldest: int) -> None:
+        """Drop the segments before this index, unless the snapshot or history needs them."""
         store = self._store
-        oldest = index_of(live[0].body) if live else self.snapshot_index
         wanted = store.log.first_to_keep(self.history, time.time_ns())
         store.log.truncate_before(min(oldest, self.snapshot_index, wanted))
+
+
+class Live:
+    """What a snapshot has: how many messages, how much they take, and where their bodies lie."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self.count = self.bytes = 0
+        self.oldest = capture.index
+        for some in capture.records():
+            places = [record.body for record in some]
+            self.count += len(places)
+            self.bytes += sum(map(bytes_of, places))
+            self.oldest = min(self.oldest, index_of(min(places, default=NEVER)))
+
+    def by_segment(self, ends: Sequence[int]) -> tuple[list[list[Record]], int]:
+        """The messages in each of the segments that end at these indices; where the rest begins."""
+        found: list[list[Record]] = [[] for _ in ends]
+        rest = self._capture.index
+        for some in self._capture.records():
+            for record in some:
+                index = index_of(record.body)
+                number = bisect_right(ends, index)
+                if number < len(ends):
+                    found[number].append(record)
+                else:
+                    rest = min(rest, index)
+        return found, rest
 
 
 def _enough_for(live: int) -> int:
@@ -283,9 +303,3 @@ def read_snapshot(disk: Disk, path: str) -> snapshot.StoreState | None:
         logger.error("the snapshot is damaged; the whole log is replayed instead", store=path)
         return None
     return snapshot.decode(state)
-
-
-def _captured(session: QueueSession, number: int) -> snapshot.QueueState:
-    state = snapshot.capture(session.queue, number)
-    state.notes = session.notes
-    return state

@@ -62,6 +62,8 @@ class DurableQueueSession(QueueSession):
     def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
         index = store.writer.next_index if store.only_looking else store.flush_deferred()
+        if store.capture is not None:
+            store.capture.before_change(self, events)
         try:
             return super()._record_and_apply(events, lazy=lazy)
         except BaseException as error:
@@ -151,6 +153,8 @@ class DurableQueueSession(QueueSession):
         entry = journal.sent_entry(self.number, key, body)
         if store.deferred:
             store.flush_deferred()
+        if store.capture is not None:
+            store.capture.before_change(self)
         before = self._writer.next_index
         try:
             index, ticket = store.write_one(entry, urgent=False)
@@ -183,6 +187,8 @@ class DurableQueueSession(QueueSession):
         entry = journal.leased_entry(self.number, leases[0])
         if store.deferred:
             store.flush_deferred()
+        if store.capture is not None:
+            store.capture.before_change(self)
         before = self._writer.next_index
         try:
             store.write_one(entry, urgent=True, lazy=True)
@@ -203,6 +209,8 @@ class DurableQueueSession(QueueSession):
         entry = journal.acknowledged_entry(self.number, lease)
         if store.deferred:
             store.flush_deferred()
+        if store.capture is not None:
+            store.capture.before_change(self)
         before = self._writer.next_index
         try:
             _, ticket = store.write_one(entry, urgent=True)
@@ -218,10 +226,12 @@ class DurableQueueSession(QueueSession):
         return ticket, True
 
     def configure(self, **changes: Any) -> None:
+        self.store.before_change(self)
         super().configure(**changes)
         self.store.declare(self)
 
     def note(self, notes: dict[str, Any]) -> None:
         entry = journal.entry_bytes(journal.NOTED, self.number, 0, details=notes)
         self.store.write([entry], lazy=True, urgent=True)
+        self.store.before_change(self)
         super().note(notes)

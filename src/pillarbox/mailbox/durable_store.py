@@ -37,12 +37,14 @@ from pillarbox.log import (
 )
 from pillarbox.log.disk import make_directory, remove_temporaries
 from pillarbox.logger import logger
+from pillarbox.mailbox.capture import Capture
 from pillarbox.mailbox.compactor import Compactor
 from pillarbox.mailbox.durable_session import RECENT_BYTES_MAX, DurableQueueSession
 from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import as_mailbox_error, translated
 from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.queue_steps import QueueSteps
 from pillarbox.mailbox.recovery import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
@@ -58,6 +60,7 @@ class DurableStore(Store):
 
     waits = True
     time: Timekeeper | None = None  # only of a store that has the machine's time
+    capture: Capture | None = None  # of a snapshot that is being taken
 
     def __init__(
         self,
@@ -311,7 +314,11 @@ class DurableStore(Store):
         entry = journal.entry_bytes(journal.DECLARED, session.number, 0, details=details)
         self.write([entry], lazy=True, urgent=True)
 
-    def number_of(self, session: QueueSession) -> int:
+    def before_change(self, session: QueueSteps) -> None:
+        if self.capture is not None:
+            self.capture.before_change(session)
+
+    def number_of(self, session: QueueSteps) -> int:
         """The number that stands for a queue in the log."""
         assert isinstance(session, DurableQueueSession)
         return session.number

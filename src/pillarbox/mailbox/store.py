@@ -116,6 +116,7 @@ class Store:
     ) -> None:
         """Let the dead letters of `source` go to `target`."""
         with self.lock:
+            self.before_change(source)
             source.queue.send_dead_letters_to(target.queue)
             source.configure(max_deliveries=max_deliveries)
             source.dead = target
@@ -124,6 +125,7 @@ class Store:
     def keep_dead_letters(self, source: QueueSession) -> None:
         """Let the dead letters of `source` go nowhere any more."""
         with self.lock:
+            self.before_change(source)
             source.queue.keep_dead_letters()
             source.dead = None
             source.configure(max_deliveries=0)
@@ -134,6 +136,9 @@ class Store:
             if session.queue.settings.paused != paused:
                 session.configure(paused=paused)
                 session.serve(self.clock.now())
+
+    def before_change(self, session: QueueSteps) -> None:
+        """A queue is about to change, in memory with no more ado. Needs the lock."""
 
     def note(self, session: QueueSession, notes: dict[str, Any]) -> None:
         """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
@@ -146,6 +151,8 @@ class Store:
             self._drop(self.sessions[name])
 
     def _drop(self, session: QueueSession) -> None:
+        for source in (session.queue, *session.queue.sources):
+            self.before_change(self.sessions[source.name])
         session.queue.keep_dead_letters()
         for source in list(session.queue.sources):
             source.keep_dead_letters()

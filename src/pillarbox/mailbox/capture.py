@@ -1,0 +1,221 @@
+"""Copies the state of a store as of one moment, while the store goes on.
+
+A queue is copied when its turn comes or just before it changes, whichever is first. Only pointers
+are copied: a message that changes afterwards is saved first. So the copy can be encoded later, in
+small pieces, by a thread that holds neither the store's lock nor the interpreter for long.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pillarbox.core.events import (
+    CameDue,
+    Died,
+    DiedInLine,
+    Event,
+    Redriven,
+    Released,
+    Returned,
+    records_of,
+)
+from pillarbox.core.leases import UNUSUAL
+from pillarbox.core.queue import Extra, Group, Queue, Record
+from pillarbox.mailbox.snapshot import QueueState, Rows, StoreState, encoded_queue
+
+if TYPE_CHECKING:
+    from pillarbox.mailbox.durable_store import DurableStore
+    from pillarbox.mailbox.queue_steps import QueueSteps
+
+T = TypeVar("T")
+Saved = dict[int, tuple[int, Extra | None]]  # by key: deliveries and extra as they were
+
+_PIECE = 2_048  # messages that are dealt with between two pauses,
+_QUEUE_WORTH = 64  # a queue itself counting as so many
+_PAUSE_SECONDS = 0.0002
+_CHANGES_RECORDS = (CameDue, Died, DiedInLine, Redriven, Released, Returned)
+
+_deadline_of = attrgetter("deadline")
+_timeout_of = attrgetter("timeout")
+
+
+def pause() -> None:
+    """Let other threads have the interpreter: they would wait for milliseconds to be given it."""
+    time.sleep(_PAUSE_SECONDS)
+
+
+def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """A long list in short pieces, with pauses between them."""
+    for start in range(0, len(items), _PIECE):
+        if start:
+            pause()
+        yield items[start : start + _PIECE]
+
+
+class Capture:
+    """The state of a store as it was when this was made, with the store's lock held.
+
+    Until it is encoded, whatever changes a queue calls `before_change` first, with the lock held.
+    """
+
+    def __init__(self, store: DurableStore) -> None:
+        self._store = store
+        self._left: set[QueueSteps] = set(store.sessions.values())
+        self._queues: dict[QueueSteps, CapturedQueue] = {}
+        self._saved: Saved = {}
+        self.index = store.log.next_index
+        self._identity = store.prefix, store._secret, store.last_key, store.clock.now()
+        self._last_number = store.last_number
+
+    def before_change(self, session: QueueSteps, events: Sequence[Event] = ()) -> None:
+        """This queue is about to change, by these events among others."""
+        self._take(session)
+        if session.dead is not None:
+            self._take(session.dead)
+        for event in events:
+            if isinstance(event, Redriven):
+                self._take(self._store.sessions[event.target.name])
+            if isinstance(event, _CHANGES_RECORDS):
+                for record in records_of(event):
+                    self._saved.setdefault(record.key, (record.deliveries, record.extra))
+
+    def _take(self, session: QueueSteps) -> int:
+        """Copy a queue, unless that was done; how much work it was."""
+        if session not in self._left:
+            return 0
+        number = self._store.number_of(session)
+        self._queues[session] = CapturedQueue(session.queue, number, session.notes)
+        self._left.discard(session)  # last: a signal handler may raise in between
+        return _QUEUE_WORTH + session.queue.size
+
+    def complete(self) -> None:
+        """Copy every queue that has not changed in the meantime."""
+        left = list(self._left)
+        while left:
+            with self._store.lock:
+                work = 0
+                while left and work < _PIECE:
+                    work += self._take(left.pop())
+            pause()
+
+    def records(self) -> Iterator[Sequence[Record]]:
+        """Every message, in short pieces."""
+        for queue in self._queues.values():
+            yield from queue.records()
+
+    def state(self, oldest: int) -> StoreState:
+        """What a snapshot says; the first body is at the index `oldest` of the log."""
+        queues = []
+        for number, queue in enumerate(self._queues.values(), 1):
+            queues.append(encoded_queue(queue.state(self._saved)))
+            if number % (_PIECE // _QUEUE_WORTH) == 0:
+                pause()
+        log_id = self._store.log.log_id.hex()
+        return StoreState(self.index, *self._identity, queues, self._last_number, log_id, oldest)
+
+
+class CapturedQueue:
+    """What one queue held when it was copied."""
+
+    def __init__(self, queue: Queue, number: int, notes: dict[str, Any]) -> None:
+        self._number, self._notes = number, notes
+        self._name, self._settings = queue.name, queue.settings
+        self._dead_letters = queue.dead_letters.name if queue.dead_letters is not None else None
+        self._lanes = {p: list(lane) for p, lane in queue.lanes.items() if lane}
+        self._returned = {p: list(line) for p, line in queue.returned.items()}
+        self._groups = {
+            name: (group, list(group.waiting), group.held, group.front)
+            for name, group in queue.groups.items()
+        }
+        self._schedule = queue.schedule.entries()
+        in_line, unusual = queue.leases.entries()
+        self._leases, self._in_line = in_line + unusual, len(in_line)
+        self._deadlines = list(map(_deadline_of, self._leases))
+        self._timeouts = list(map(_timeout_of, self._leases))
+        self._duplicates = list(queue.duplicates.items())
+
+    def records(self) -> Iterator[Sequence[Record]]:
+        """Its messages, in short pieces."""
+        waiting = [self._plain(lane) for lane in self._lanes.values()]
+        waiting += [*self._returned.values(), *(group[1] for group in self._groups.values())]
+        for line in waiting:
+            yield from pieces(line)
+        for entries in pieces(self._schedule):
+            yield [record for _, _, record in entries]
+        for some in pieces(self._living()):
+            yield [self._leases[at].record for at in some]
+
+    def _plain(self, lane: list[Any]) -> list[Record]:
+        if not self._groups:
+            return lane
+        return [item for some in pieces(lane) for item in some if item.__class__ is not Group]
+
+    def _living(self) -> list[int]:
+        """The positions of the leases that had not ended; an unusual one may be in a line, too."""
+        found = [
+            at
+            for some in pieces(range(self._in_line))
+            for at in some
+            if self._timeouts[at] != UNUSUAL and self._deadlines[at]
+        ]
+        return [*found, *range(self._in_line, len(self._leases))]
+
+    def state(self, saved: Saved) -> QueueState:
+        """What a snapshot says of it."""
+        timed = [(str(due), x) for some in pieces(self._schedule) for due, _, x in some]
+        living = self._living()
+        held = [
+            [x.number, x.leased_at, self._deadlines[at], self._timeouts[at], x.extra]
+            for some in pieces(living)
+            for at, x in ((at, self._leases[at]) for at in some)
+        ]
+        return QueueState(
+            self._number,
+            self._name,
+            self._settings,
+            self._dead_letters,
+            {p: (_rows(self._plain(x), saved), self._places(x)) for p, x in self._lanes.items()},
+            {p: _rows(line, saved) for p, line in self._returned.items()},
+            {name: (_rows(x, saved), held) for name, (_, x, held, _) in self._groups.items()},
+            (_rows([x for _, x in timed], saved), [due for due, _ in timed]),
+            (_rows([self._leases[at].record for at in living], saved), held),
+            [(*name, *known) for name, known in self._duplicates],
+            self._notes,
+            {name: front for name, (_, _, _, front) in self._groups.items() if front[0]},
+        )
+
+    def _places(self, lane: list[Any]) -> list[tuple[int, str]]:
+        """Where groups stand in a lane."""
+        names = {id(group): name for name, (group, *_) in self._groups.items()}
+        return [(at, names[id(x)]) for at, x in enumerate(lane) if id(x) in names] if names else []
+
+
+def _rows(records: Sequence[Record], saved: Saved) -> Rows:
+    """The columns of these messages, as they were when their queue was copied."""
+    keys, bodies, priorities, deliveries = array("Q"), array("Q"), bytearray(), array("I")
+    attributes: dict[int, dict[str, str]] = {}
+    extras: dict[int, Extra] = {}
+    for some in pieces(records):
+        first = len(keys)
+        counts = [record.deliveries for record in some]
+        specials = [record.extra for record in some]
+        if saved:  # looked at last: what is saved was saved before it changed
+            for at, record in enumerate(some):
+                if record.key in saved:
+                    counts[at], specials[at] = saved[record.key]
+        keys.extend([record.key for record in some])
+        bodies.extend([record.body for record in some])
+        priorities += bytes([record.priority for record in some])
+        deliveries.extend(counts)
+        for at, record in enumerate(some, first):
+            if record.attributes is not None:
+                attributes[at] = record.attributes
+        for at, extra in enumerate(specials, first):
+            if extra is not None:
+                extras[at] = extra
+    columns = keys.tobytes(), bodies.tobytes(), bytes(priorities), deliveries.tobytes()
+    return Rows(*columns, attributes, extras)
