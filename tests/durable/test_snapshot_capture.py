@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pillarbox import DurableMailbox
-from pillarbox.mailbox import capture, snapshot
+from pillarbox.mailbox import capture, compactor, snapshot
 from pillarbox.mailbox.capture import Capture
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from tests.durable.world import PATH, World, open_store, state_of
@@ -68,8 +68,8 @@ def compact_while_busy(seed: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     with monkeypatch.context() as patch:
         patch.setattr(capture, "_PIECE", 2)
         patch.setattr(capture, "_QUEUE_WORTH", 1)
-        patch.setattr(capture, "pause", pause)
-        world.store.compactor.compact()
+        patch.setattr(compactor, "short_pause", pause)
+        world.store.compactor.compact(keep_spares=True)
     assert pauses > 5
     world.store.log.flush()
     copy = open_store(world.disk.kill(), world.clock)
@@ -116,7 +116,7 @@ def test_R51_what_was_encoded_is_what_is_decoded() -> None:
     for _ in range(200):
         world.step()
     with world.store.lock:
-        taken = Capture(world.store)
+        taken = Capture(world.store, capture.no_pause)
     taken.complete()
     content = snapshot.encode(taken.state(oldest=7))
     state = snapshot.decode(content)

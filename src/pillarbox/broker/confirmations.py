@@ -24,6 +24,7 @@ class Confirmations:
         self._metrics = metrics
         self._gate: Gate | None = None  # of this turn
         self._last: Written
+        self.waiting = 0  # gates that have not opened
 
     def gate(self, written: Written) -> Gate:
         """What the answers of this turn wait at; this was written last."""
@@ -35,6 +36,7 @@ class Confirmations:
 
     def _end_turn(self, gate: Gate) -> None:
         self._gate = None
+        self.waiting += 1
         self._step(gate, self._last.__await__(), time.perf_counter())
 
     def _step(self, gate: Gate, steps: Generator[Any, None, int], began: float) -> None:
@@ -42,8 +44,10 @@ class Confirmations:
         try:
             future = next(steps)
         except StopIteration:
+            self.waiting -= 1
             self._metrics.confirmed(time.perf_counter() - began, gate.open())
         except Exception as error:  # noqa: BLE001 - it becomes the answer
+            self.waiting -= 1
             gate.open(error)
         else:
             future.add_done_callback(lambda _: self._step(gate, steps, began))

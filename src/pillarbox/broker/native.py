@@ -166,7 +166,7 @@ class Native:
 
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
         """Very many handles: a few at a time."""
-        answers, pauses = list[bool](), Pauses(self._broker.http_server)
+        answers, pauses = list[bool](), Pauses(self._broker)
         for at in range(0, len(command.handles), AT_ONCE_MAX):
             some = msgspec.structs.replace(command, handles=command.handles[at : at + AT_ONCE_MAX])
             answers += cast("wire.Settled", _VERBS[type(command)](self, some, name)).value
@@ -219,7 +219,7 @@ class Native:
     async def _send_many(self, command: wire.Send, name: str) -> wire.Result:
         """A large batch: one step, whose answer is made a little at a time."""
         keys = self._send_all(command, name)
-        ids, pauses = list[str](), Pauses(self._broker.http_server)
+        ids, pauses = list[str](), Pauses(self._broker)
         for at in range(0, len(keys), AT_ONCE_MAX):
             await pauses.pause()
             ids += self._store.message_ids(keys[at : at + AT_ONCE_MAX])

@@ -106,7 +106,7 @@ class NativeReceive:
         room = wire.ANSWER_BYTES_MAX
         leases: list[Lease] = []
         rendered: list[wire.Delivery] = []
-        pauses = Pauses(self._broker.http_server)
+        pauses = Pauses(self._broker)
         try:
             while some:
                 leases += some

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pillarbox.broker.http_server import HttpServer
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
 
 _PAUSE_SECONDS: Final = 0.001
+_PAUSES_MAX: Final = 3  # in a row
 
 
 class Pauses:
     """Those of one piece of work."""
 
-    def __init__(self, http_server: HttpServer) -> None:
-        self._http_server = http_server
-        self._requests = http_server.requests
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._requests = broker.http_server.requests
 
     async def pause(self) -> None:
-        """Let other requests be answered; if some came since the last pause, wait for more."""
+        """Let other requests be answered.
+
+        While requests come in, or answers wait for the disk, the loop is left idle for a moment:
+        the thread that writes needs the interpreter as well.
+        """
         await asyncio.sleep(0)
-        if self._requests != self._http_server.requests:
-            self._requests = self._http_server.requests
+        for _ in range(_PAUSES_MAX):
+            if not self._is_asked():
+                return
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _is_asked(self) -> bool:
+        before, self._requests = self._requests, self._broker.http_server.requests
+        return before != self._requests or self._broker.confirmations.waiting > 0

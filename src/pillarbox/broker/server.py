@@ -87,7 +87,7 @@ class Broker:
         self.thread = get_ident()
         self._holding: AbstractContextManager[list[Written]] = self.store.holding()
         self.written = self._holding.__enter__()
-        self._confirmations = Confirmations(self.loop, self.metrics)
+        self.confirmations = Confirmations(self.loop, self.metrics)
         self.http_server = HttpServer(
             self.routes.handle,
             refusal,
@@ -132,7 +132,7 @@ class Broker:
         """Hold this answer back until all that was written for it can't be lost any more."""
         if self.written:
             # Confirmations come in the order of writing, so the last one is enough.
-            response.after = self._confirmations.gate(self.written[-1])
+            response.after = self.confirmations.gate(self.written[-1])
             self.written.clear()
         return response
 
@@ -153,7 +153,7 @@ class Broker:
 
     async def in_slices(self, steps: Iterator[int]) -> int:
         """Do long work step by step, and let others go on between; confirmed when it returns."""
-        total, pauses = 0, Pauses(self.http_server)
+        total, pauses = 0, Pauses(self)
         for number, count in enumerate(steps, 1):
             total += count
             if number % _STEPS_UNCONFIRMED_MAX == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,21 +34,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Saved = dict[int, tuple[int, Extra | None]]  # by key: deliveries and extra as they were
 
-_PIECE = 2_048  # messages that are dealt with between two pauses,
+_PIECE = 256  # messages that are dealt with between two pauses,
 _QUEUE_WORTH = 64  # a queue itself counting as so many
-_PAUSE_SECONDS = 0.0002
+_PAUSE_SECONDS = 0.000_3
 _CHANGES_RECORDS = (CameDue, Died, DiedInLine, Redriven, Released, Returned)
 
 _deadline_of = attrgetter("deadline")
 _timeout_of = attrgetter("timeout")
 
 
-def pause() -> None:
+Pause = Callable[[], None]
+
+
+def short_pause() -> None:
     """Let other threads have the interpreter: they would wait for milliseconds to be given it."""
     time.sleep(_PAUSE_SECONDS)
 
 
-def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def no_pause() -> None:
+    """For work that others wait for."""
+
+
+def pieces(items: Sequence[T], pause: Pause) -> Iterator[Sequence[T]]:
     """A long list in short pieces, with pauses between them."""
     for start in range(0, len(items), _PIECE):
         if start:
@@ -62,8 +69,8 @@ class Capture:
     Until it is encoded, whatever changes a queue calls `before_change` first, with the lock held.
     """
 
-    def __init__(self, store: DurableStore) -> None:
-        self._store = store
+    def __init__(self, store: DurableStore, pause: Pause) -> None:
+        self._store, self._pause = store, pause
         self._left: set[QueueSteps] = set(store.sessions.values())
         self._queues: dict[QueueSteps, CapturedQueue] = {}
         self._saved: Saved = {}
@@ -88,7 +95,7 @@ class Capture:
         if session not in self._left:
             return 0
         number = self._store.number_of(session)
-        self._queues[session] = CapturedQueue(session.queue, number, session.notes)
+        self._queues[session] = CapturedQueue(session.queue, number, session.notes, self._pause)
         self._left.discard(session)  # last: a signal handler may raise in between
         return _QUEUE_WORTH + session.queue.size
 
@@ -100,7 +107,7 @@ class Capture:
                 work = 0
                 while left and work < _PIECE:
                     work += self._take(left.pop())
-            pause()
+            self._pause()
 
     def records(self) -> Iterator[Sequence[Record]]:
         """Every message, in short pieces."""
@@ -113,7 +120,7 @@ class Capture:
         for number, queue in enumerate(self._queues.values(), 1):
             queues.append(encoded_queue(queue.state(self._saved)))
             if number % (_PIECE // _QUEUE_WORTH) == 0:
-                pause()
+                self._pause()
         log_id = self._store.log.log_id.hex()
         return StoreState(self.index, *self._identity, queues, self._last_number, log_id, oldest)
 
@@ -121,8 +128,8 @@ class Capture:
 class CapturedQueue:
     """What one queue held when it was copied."""
 
-    def __init__(self, queue: Queue, number: int, notes: dict[str, Any]) -> None:
-        self._number, self._notes = number, notes
+    def __init__(self, queue: Queue, number: int, notes: dict[str, Any], pause: Pause) -> None:
+        self._number, self._notes, self._pause = number, notes, pause
         self._name, self._settings = queue.name, queue.settings
         self._dead_letters = queue.dead_letters.name if queue.dead_letters is not None else None
         self._lanes = {p: list(lane) for p, lane in queue.lanes.items() if lane}
@@ -143,22 +150,27 @@ class CapturedQueue:
         waiting = [self._plain(lane) for lane in self._lanes.values()]
         waiting += [*self._returned.values(), *(group[1] for group in self._groups.values())]
         for line in waiting:
-            yield from pieces(line)
-        for entries in pieces(self._schedule):
+            yield from pieces(line, self._pause)
+        for entries in pieces(self._schedule, self._pause):
             yield [record for _, _, record in entries]
-        for some in pieces(self._living()):
+        for some in pieces(self._living(), self._pause):
             yield [self._leases[at].record for at in some]
 
     def _plain(self, lane: list[Any]) -> list[Record]:
         if not self._groups:
             return lane
-        return [item for some in pieces(lane) for item in some if item.__class__ is not Group]
+        return [
+            item
+            for some in pieces(lane, self._pause)
+            for item in some
+            if item.__class__ is not Group
+        ]
 
     def _living(self) -> list[int]:
         """The positions of the leases that had not ended; an unusual one may be in a line, too."""
         found = [
             at
-            for some in pieces(range(self._in_line))
+            for some in pieces(range(self._in_line), self._pause)
             for at in some
             if self._timeouts[at] != UNUSUAL and self._deadlines[at]
         ]
@@ -166,11 +178,13 @@ class CapturedQueue:
 
     def state(self, saved: Saved) -> QueueState:
         """What a snapshot says of it."""
-        timed = [(str(due), x) for some in pieces(self._schedule) for due, _, x in some]
+        timed = [
+            (str(due), x) for some in pieces(self._schedule, self._pause) for due, _, x in some
+        ]
         living = self._living()
         held = [
             [x.number, x.leased_at, self._deadlines[at], self._timeouts[at], x.extra]
-            for some in pieces(living)
+            for some in pieces(living, self._pause)
             for at, x in ((at, self._leases[at]) for at in some)
         ]
         return QueueState(
@@ -178,11 +192,17 @@ class CapturedQueue:
             self._name,
             self._settings,
             self._dead_letters,
-            {p: (_rows(self._plain(x), saved), self._places(x)) for p, x in self._lanes.items()},
-            {p: _rows(line, saved) for p, line in self._returned.items()},
-            {name: (_rows(x, saved), held) for name, (_, x, held, _) in self._groups.items()},
-            (_rows([x for _, x in timed], saved), [due for due, _ in timed]),
-            (_rows([self._leases[at].record for at in living], saved), held),
+            {
+                p: (_rows(self._plain(x), saved, self._pause), self._places(x))
+                for p, x in self._lanes.items()
+            },
+            {p: _rows(line, saved, self._pause) for p, line in self._returned.items()},
+            {
+                name: (_rows(x, saved, self._pause), held)
+                for name, (_, x, held, _) in self._groups.items()
+            },
+            (_rows([x for _, x in timed], saved, self._pause), [due for due, _ in timed]),
+            (_rows([self._leases[at].record for at in living], saved, self._pause), held),
             [(*name, *known) for name, known in self._duplicates],
             self._notes,
             {name: front for name, (_, _, _, front) in self._groups.items() if front[0]},
@@ -194,12 +214,12 @@ class CapturedQueue:
         return [(at, names[id(x)]) for at, x in enumerate(lane) if id(x) in names] if names else []
 
 
-def _rows(records: Sequence[Record], saved: Saved) -> Rows:
+def _rows(records: Sequence[Record], saved: Saved, pause: Pause) -> Rows:
     """The columns of these messages, as they were when their queue was copied."""
     keys, bodies, priorities, deliveries = array("Q"), array("Q"), bytearray(), array("I")
     attributes: dict[int, dict[str, str]] = {}
     extras: dict[int, Extra] = {}
-    for some in pieces(records):
+    for some in pieces(records, pause):
         first = len(keys)
         counts = [record.deliveries for record in some]
         specials = [record.extra for record in some]

@@ -23,7 +23,7 @@ from pillarbox.log.disk import has_no_space, read_file, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
-from pillarbox.mailbox.capture import Capture
+from pillarbox.mailbox.capture import Capture, Pause, no_pause, short_pause
 from pillarbox.mailbox.location import bytes_of, index_of, location
 from pillarbox.mutex import Mutex
 
@@ -154,12 +154,14 @@ class Compactor:
     ) -> None:
         """Take a snapshot, and drop whatever is neither alive nor wanted as history.
 
-        Under load, segments that are dropped are kept as spares for those to come, and the room
-        that is reserved ahead does not count.
+        In the background (`keep_spares`) it leaves the interpreter to others most of the time.
+        Segments that are dropped are kept as spares for those to come, and the room that is
+        reserved ahead does not count.
         """
         log = self._store.log
         with self._busy:
-            live = self._snapshot()
+            pause = short_pause if keep_spares else no_pause
+            live = self._snapshot(pause)
             self._drop(live.oldest)
             self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
             if not keep_spares:
@@ -167,16 +169,16 @@ class Compactor:
 
     def take_snapshot(self) -> None:
         with self._busy:
-            self._snapshot()
+            self._snapshot(no_pause)
 
-    def _snapshot(self) -> Live:
+    def _snapshot(self, pause: Pause) -> Live:
         """Write the state to its file; what is in it."""
         store = self._store
         with store.lock:
             if store.log.halted is not None:  # then the state may know less than the log
                 raise store.log.halted
             store.write_deferred()
-            capture = store.capture = Capture(store)
+            capture = store.capture = Capture(store, pause)
         try:
             capture.complete()
             store.log.make_durable()  # the snapshot must not know more than the log
