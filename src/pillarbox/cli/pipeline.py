@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,13 +15,16 @@ from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
 from pillarbox.cli.options import Json, JsonLines, command, key_and_value
 from pillarbox.cli.output import OK, UsageError
+from pillarbox.cli.pipeline_run import watch
 from pillarbox.cli.tables import rows_of, table_of
-from pillarbox.pipeline import Pipeline, PipelineError, drawing
+from pillarbox.pipeline import PipelineError, drawing
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.graph import ERRORS_OF
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
 from pillarbox.pipeline.loading import load
 from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
+from pillarbox.pipeline.recovery import last_maps
+from pillarbox.pipeline.rename import orphans, rename
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import Status, ends, labels, read_status
@@ -40,7 +39,6 @@ app = command(
 
 Target = Annotated[str, Parameter(help="module:pipeline, such as shop:pipeline.")]
 _STATES = {"running": "green", "done": "blue", "failed": "red", "waiting": "dim"}
-_POLL_SECONDS = 0.2
 #: Spark's stack traces would disturb the progress bar; errors are printed in one line.
 QUIET = {"spark.log.level": "OFF"}
 
@@ -69,8 +67,15 @@ def run(
     ] = None,
     retries: Annotated[int, Parameter(help="Restarts after a failure (default: 3).")] = 3,
     only: Annotated[list[str] | None, Parameter(help="Run only these processors.")] = None,
+    max_failed: Annotated[
+        int | None,
+        Parameter(help="Stop when more records of a processor than this fail in this run."),
+    ] = None,
 ) -> int:
-    """Run a pipeline until Ctrl-C or SIGTERM; the current steps finish first."""
+    """Run a pipeline until Ctrl-C or SIGTERM; the current steps finish first.
+
+    With --now, the exit code is 1 if all records of a step failed.
+    """
     pipeline = load(target)
     started = pipeline.run(
         master=master,
@@ -81,45 +86,9 @@ def run(
         max_rows=max_rows,
         retries=retries,
         only=only or (),
+        max_failed=max_failed,
     )
-    console = output.console()
-    if not now:
-        console.print(f"{pipeline.name} is running; Ctrl-C stops it after the current steps")
-    with _stop_signals() as stopping, output.progress("processing") as advance:
-        while not started.wait(timeout=_POLL_SECONDS):
-            if now:
-                advance(*_progress(pipeline, started.status.status))
-            if stopping.is_set():
-                started.stop()
-    for each in started.status.status.processors.values():
-        console.print(Text(f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"))
-    return OK
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of ending the process at once."""
-    stopping = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: stopping.set()) for each in signals]
-    try:
-        yield stopping
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
-
-
-def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
-    """Records read and records available, over all inputs of all processors."""
-    end = ends(pipeline.graph)
-    wanted = [
-        (each.id, name)
-        for each in pipeline.graph.processors
-        for name in each.input_names
-        if each.id in status.processors and name in end
-    ]
-    done = sum(status.processors[id_].read.get(name, 0) for id_, name in wanted)
-    return done, max(1, sum(end[name] for _, name in wanted))
+    return watch(pipeline, started, now=now)
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline status shop:pipeline")
@@ -130,17 +99,20 @@ def status(target: Target, /, *, json: Json = False) -> int:
     running = is_held(pipeline.places)
     end = ends(pipeline.graph)
     lag = {
-        each.id: {
-            name: end[name] - each.read.get(name, 0)
-            for name in pipeline.graph.processor(each.id).input_names
-            if name in end
-        }
+        each.id: {name: end[name] - each.read.get(name, 0) for name in each.inputs if name in end}
         for each in known.processors.values()
     }
+    gone = orphans(pipeline, last_maps(pipeline.places.backing))
     if json:
-        output.print_json(msgspec.to_builtins(known) | {"running": running, "lag": lag})
+        document = {"running": running, "lag": lag, "not_in_pipeline": gone}
+        output.print_json(msgspec.to_builtins(known) | document)
     else:
         _print_status(known, lag, running=running)
+        for each in gone:
+            output.complain(
+                f"{each} has state but is not in the pipeline; if it was renamed, move its state"
+                f" with 'pillarbox pipeline rename {target} {each} NEW'"
+            )
     return OK
 
 
@@ -149,7 +121,7 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
     state = f"running, process {known.pid}" if running else "not running"
     rows = [("pipeline", known.pipeline), ("state", state), ("master", known.master)]
     console.print(output.facts([*rows, ("updated", known.updated_at.isoformat())]))
-    right = ("step", "rows", "rows/s", "ms/step", "restarts")
+    right = ("step", "rows", "rows/s", "ms/step", "failed", "restarts")
     shown = []
     for each in known.processors.values():
         state = each.state if running or each.state != "running" else "killed"
@@ -163,6 +135,7 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
                 f"{each.rows:,}",
                 f"{each.rows_per_second:,.0f}",
                 str(each.step_milliseconds),
+                Text(f"{each.failed:,}", style="red" if each.failed else ""),
                 str(each.restarts),
                 Text(behind or "-"),
             )
@@ -227,7 +200,8 @@ def peek(
     if log in names:
         directory = pipeline.directory(log)
     elif log.startswith(ERRORS_OF):
-        directory = pipeline.errors_directory(log.removeprefix(ERRORS_OF))
+        processor = pipeline.graph.processor(log.removeprefix(ERRORS_OF))
+        directory = pipeline.errors_directory(processor.id)
     else:
         raise PipelineError(f"there is no log {log!r}; the pipeline has {', '.join(names)}")
     table = table_of(directory)
@@ -277,6 +251,19 @@ def reset(
     return output.show(msgspec.to_builtins(made), *map(Text, shown), json=json)
 
 
+@app.command(name="rename", help_epilogue="Example: pillarbox pipeline rename shop:pipeline a b")
+def rename_(
+    target: Target,
+    old: Annotated[str, Parameter(help="The id that the processor had.")],
+    new: Annotated[str, Parameter(help="The id that it has in the pipeline now.")],
+    /,
+) -> int:
+    """Move the state of a processor whose id was changed in the code."""
+    rename(load(target), old, new)
+    output.console().print(Text(f"{new} continues where {old} was"))
+    return OK
+
+
 @app.command(help_epilogue="Example: pillarbox pipeline errors shop:pipeline parse")
 def errors(
     target: Target,
@@ -293,7 +280,7 @@ def errors(
 ) -> int:
     """List the failed records of a processor with cause and body, or redrive them."""
     pipeline = load(target)
-    path = pipeline.errors_directory(processor)
+    path = pipeline.errors_directory(pipeline.graph.processor(processor).id)
     if redrive_all:
         count = redrive(pipeline.graph, processor, path, anyway=anyway)
         output.console().print(f"{count} records were appended to their source logs")

@@ -67,6 +67,7 @@ class ConnectQuery(Query):
 
     def _catch_up(self, active: Any) -> None:
         """Take the batches into the status that Spark has told of since."""
+        self.written.refresh_failed()
         before, seconds = dict(self.status.of(self.processor.id).written), 0.0
         for progress in active.recentProgress:
             if progress.batchId > self._noted and "addBatch" in progress.durationMs:

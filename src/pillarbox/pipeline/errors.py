@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from pillarbox.log.errors import holder_of_lock
+
+#: The line of a Python traceback that says what was raised.
+_RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t]+[^\n]*\n)+([\w.]+: [^\n]*)")
+_MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
+_OWN_CHARS_MAX = 1000
 
 
 class PipelineError(Exception):
@@ -23,5 +31,23 @@ class PipelineRunningError(PipelineError):
         )
 
 
+class TooManyFailedError(PipelineError):
+    """More records of a processor failed than the run allows."""
+
+
 class OffsetsChangedError(PipelineError):
     """Another run has replaced the offsets of the batch that is running. Nothing was written."""
+
+
+def one_line(error: Exception) -> str:
+    """What a person wants to know of an error, without the stack traces of Spark and Python."""
+    text = str(error).split("\n\nJVM stacktrace")[0]
+    if raised := _RAISED.findall(text):
+        chosen = _MODULE.sub("", raised[-1])
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        chosen = lines[0] if lines else ""
+        if not isinstance(error, PipelineError) and not chosen.startswith("["):
+            name = type(error).__name__
+            chosen = f"{name}: {chosen}" if chosen else name
+    return _SQLSTATE.sub("", chosen).rstrip(";")[:_OWN_CHARS_MAX]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pillarbox.pipeline.errors import PipelineError
+
 Kind = Literal["source", "stream", "sink"]
 Strategy = Literal["exactly-once", "at-least-once", "at-most-once"]
 STRATEGIES: tuple[Strategy, ...] = ("exactly-once", "at-least-once", "at-most-once")
@@ -76,11 +78,21 @@ class Graph:
 
     def log(self, name: str) -> LogRef:
         """The log with this name."""
-        return next(log for log in self.logs if log.name == name)
+        for log in self.logs:
+            if log.name == name:
+                return log
+        known = ", ".join(each.name for each in self.logs)
+        raise PipelineError(f"there is no log {name!r} in the pipeline; it has {known}")
 
     def processor(self, processor_id: str) -> Processor:
         """The processor with this id."""
-        return next(each for each in self.processors if each.id == processor_id)
+        for each in self.processors:
+            if each.id == processor_id:
+                return each
+        known = ", ".join(each.id for each in self.processors)
+        raise PipelineError(
+            f"there is no processor {processor_id!r} in the pipeline; it has {known}"
+        )
 
     def writers(self, name: str) -> list[Processor]:
         """Who writes a log."""

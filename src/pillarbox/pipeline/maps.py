@@ -43,7 +43,15 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, tag="reset", tag_field="t
     time: datetime.datetime
 
 
-Map = Recovery | Attempt | Reset
+class Renamed(msgspec.Struct, frozen=True, kw_only=True, tag="renamed", tag_field="type"):
+    """The processor has another id now; its state was moved there."""
+
+    processor: str
+    to: str
+    time: datetime.datetime
+
+
+Map = Recovery | Attempt | Reset | Renamed
 
 
 @dataclass(slots=True)
@@ -53,18 +61,23 @@ class Last:
     recovery: Recovery | None = None
     attempt: Attempt | None = None
     reset: Reset | None = None
+    renamed: Renamed | None = None
 
     def take(self, map_: Map) -> None:
         if isinstance(map_, Recovery):
             self.recovery = map_
         elif isinstance(map_, Attempt):
             self.attempt = map_
-        else:
+        elif isinstance(map_, Reset):
             self.reset, self.recovery, self.attempt = map_, None, None
+        else:
+            self.renamed = map_
+        if not isinstance(map_, Renamed):
+            self.renamed = None
 
     def maps(self) -> list[Map]:
         """In the order in which taking them leads here again."""
-        known = (self.reset, self.recovery, self.attempt)
+        known = (self.reset, self.recovery, self.attempt, self.renamed)
         return [map_ for map_ in known if map_ is not None]
 
     @property

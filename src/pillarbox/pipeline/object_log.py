@@ -123,10 +123,14 @@ class ObjectBacking(Closing):
             except FencedError:
                 return
 
-    def write(self, map_: Map) -> None:
-        """Durable when this returns."""
+    def known(self) -> dict[str, Last]:
+        """The newest maps of every processor that has some."""
+        return {name: last for name, last in self._last.items() if last.maps()}
+
+    def write(self, *maps: Map) -> None:
+        """Write maps, all or none; they are durable when this returns."""
         with self._lock:
-            self._write(_entry(self._run, [map_]))
+            self._write(_entry(self._run, maps))
             if len(self._old) > _ENTRIES_KEPT:
                 newest = [each for last in self._last.values() for each in last.maps()]
                 self._write(_entry(self._run, newest, claims=True, restates=True))

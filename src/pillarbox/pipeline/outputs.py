@@ -50,6 +50,14 @@ class Outputs:
         """The first index of each output that is free."""
         return {name: self._refreshed(name).end_index for name in self._names}
 
+    def failed_end(self) -> int:
+        """How many records the error log has, as far as this process knows."""
+        return self.table(ERRORS).end_index
+
+    def refresh_failed(self) -> None:
+        """Look at the error log again, to which another process writes."""
+        self.table(ERRORS).refresh()
+
     def _refreshed(self, name: str) -> TableLog:
         table = self.table(name)
         table.refresh()

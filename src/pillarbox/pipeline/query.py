@@ -9,57 +9,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from pillarbox.logger import logger
 from pillarbox.pipeline.batch import BatchJob, BatchRunner, OnPhase
-from pillarbox.pipeline.columns import (
-    CAUSE,
-    RAW,
-    as_raw,
-    can_fail,
-    checked,
-    column_of,
-    judged,
-    mapped,
-    packed_failures,
-    packed_input,
-    readable,
-    required_columns,
-    routed,
-    routed_input,
-    typed,
-    unreadable,
-)
-from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
+from pillarbox.pipeline.errors import PipelineError, TooManyFailedError
+from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
 from pillarbox.pipeline.maps import Last
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.places import is_noted, newest_batch
 from pillarbox.pipeline.plan import (
-    INPUT,
     check_offsets,
     inputs_in_plan,
-    keeps_state,
-    probe,
-    used_columns,
 )
-from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
 from pillarbox.pipeline.progress import query_name, take
+from pillarbox.pipeline.query_plan import QueryPlan
 from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
-from pillarbox.pipeline.schema import METADATA, shape_of
-from pillarbox.pipeline.status import StatusFile
-from pillarbox.spark.options import STORAGE
+from pillarbox.pipeline.status import ProcessorStatus, StatusFile
 from pillarbox.spark.steps import Step, writer_id
-from pillarbox.spark.storage import location_of, options_of, spark_path
-from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +49,7 @@ class Settings:
     trigger: dict[str, Any]
     max_rows: int | None
     on_phase: OnPhase
+    max_failed: int | None = None
     #: One query starts at a time.
     starting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -113,7 +87,8 @@ class Query:
         self._at_work = threading.Lock()
         self._stopping = False
         self._active: Any = None
-        self._used: set[str] | None = None
+        self._failed_end: int | None = None
+        self._raised: Exception | None = None
 
     @property
     def _last(self) -> Last:
@@ -131,6 +106,7 @@ class Query:
 
     def run(self) -> None:
         """Start the query and wait for its end; raises what ended it."""
+        self._raised = None
         with self._at_work:
             if self._stopping:
                 return
@@ -138,7 +114,12 @@ class Query:
             with self._settings.starting:
                 self._active = self._start()
                 self._wait_for_sources()
-        self.wait_for_end(self._active)
+        try:
+            self.wait_for_end(self._active)
+        except Exception:
+            if self._raised is not None:
+                raise self._raised from None  # Spark's error only quotes its stack trace
+            raise
 
     def _wait_for_sources(self) -> None:
         """Each source is a process of its own, and Spark gives it ten seconds to come up."""
@@ -156,7 +137,17 @@ class Query:
             )
 
     def _start(self) -> Any:
-        rows, produce = self._plan()
+        plan = QueryPlan(
+            self._spark,
+            self.processor,
+            self._inputs,
+            self._outputs,
+            reset=self._last.reset,
+            max_rows=self._settings.max_rows,
+            native=self.native,
+            portable=self.portable,
+        )
+        rows, produce = plan.make()
         return (
             rows.writeStream.queryName(query_name(self.pipeline.name, self.processor.id))
             .outputMode(self.processor.mode)
@@ -169,6 +160,8 @@ class Query:
     def _job(self, rows: DataFrame, produce: Any) -> BatchJob:
         reset, sink = self._last.reset, self.processor.kind == "sink"
         self.written.clear(self.writer)
+        if self._failed_end is None:
+            self._failed_end = self.written.failed_end()
         claims = not sink and self.processor.strategy == "exactly-once"
         return BatchJob(
             pipeline=self.pipeline.name,
@@ -193,17 +186,24 @@ class Query:
         runner = BatchRunner(job, self._backing, self.written, self._settings.on_phase)
 
         def take_one(rows: DataFrame, batch_id: int) -> None:
+            started, before = time.monotonic(), self.written.next_indices()
+            step = job.step(batch_id)
+            if self.pipeline.places.on_object_store:
+                check_offsets(self._active, step, self.checkpoint)
+            runner.run(rows, step)
+            self.note(step, before, time.monotonic() - started)
+
+        def take_or_stop(rows: DataFrame, batch_id: int) -> None:
             with self._at_work:
                 if self._stopping:
                     raise StoppingError
-                started, before = time.monotonic(), self.written.next_indices()
-                step = job.step(batch_id)
-                if self.pipeline.places.on_object_store:
-                    check_offsets(self._active, step, self.checkpoint)
-                runner.run(rows, step)
-                self.note(step, before, time.monotonic() - started)
+                try:
+                    take_one(rows, batch_id)
+                except Exception as error:
+                    self._raised = error
+                    raise
 
-        return take_one
+        return take_or_stop
 
     def wait_for_end(self, active: Any) -> None:
         """Wait until the query has ended; raises what ended it."""
@@ -231,9 +231,23 @@ class Query:
         known.written = self.written.next_indices()
         for name, end in known.written.items():
             known.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
+        self._note_failed(known)
         self.status.save(soon=True)
         if step.number % EVERY_STEPS == EVERY_STEPS - 1:
             self._maintain()
+
+    def _note_failed(self, known: ProcessorStatus) -> None:
+        end = self.written.failed_end()
+        failed, self._failed_end = end - (self._failed_end or 0), end
+        known.failed += failed
+        known.failed_steps += 0 < known.step_rows <= failed
+        allowed = self._settings.max_failed
+        if allowed is not None and known.failed > allowed:
+            self.status.save()
+            raise TooManyFailedError(
+                f"{known.failed:,} records failed, and at most {allowed:,} may; see them with"
+                f" 'pillarbox pipeline errors TARGET {known.id}'"
+            )
 
     def _maintain(self) -> None:
         """Small files cost time, never records: if this fails, the steps go on."""
@@ -243,135 +257,6 @@ class Query:
             logger.warning(
                 "small files could not be merged", processor=self.processor.id, error=str(error)
             )
-
-    # -- what it reads and makes of it ---------------------------------------------------------
-
-    def _plan(self) -> tuple[DataFrame, Any]:
-        """The rows of the query, and what takes those of a step out of them."""
-        sink, names = self.processor.kind == "sink", tuple(log.name for log in self._inputs)
-        if self.native and (sink or self._is_row_by_row()):
-            bare = [replace(log, condition=None) for log in self._inputs] if sink else self._inputs
-            inputs = Inputs(self._spark, bare, self._tables(), self.processor)
-            if sink:
-                return self._named_rows(), NativeSink(inputs)
-            return self._named_rows(), Native(inputs, self._outputs, self._applied)
-        if sink:
-            return union([self._sink_rows(log) for log in self._inputs]), Routed(
-                names, can_fail=any(self._can_fail(log) for log in self._inputs)
-            )
-        rows = self._stream_rows()
-        outputs = tuple(log.name for log in self._outputs)
-        return rows, Routed(outputs, can_fail=column_of(ERRORS) in rows.columns)
-
-    def _is_row_by_row(self) -> bool:
-        if self.processor.each or self.processor.kind == "source":
-            return False
-        made = self._applied([probe(self._spark, log) for log in self._inputs])
-        for log in self._outputs:
-            checked(made[log.name], log, self.processor)
-        names = {x.name for log in self._inputs for x in shape_of(log.body_type).columns}
-        self._used = used_columns(made.values(), names | set(METADATA))
-        return not keeps_state(made.values())
-
-    def _tables(self) -> dict[str, TableLog]:
-        places = {log.name: location_of(log.url) for log in self._inputs}
-        return {name: TableLog(x) for name, x in places.items() if x is not None and is_table(x)}
-
-    def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        """What the processor's function makes, by output."""
-        each = self.processor
-        made = each.function(*frames) if each.inputs else each.function(self._spark)
-        by_output = made if isinstance(made, dict) else {self._outputs[0].name: made}
-        names = [log.name for log in self._outputs]
-        if set(by_output) != set(names) or not all(
-            isinstance(frame, DataFrame) for frame in by_output.values()
-        ):
-            raise PipelineError(
-                f"the {each.kind} {each.id!r} must return a DataFrame for each of its outputs"
-                f" ({', '.join(names)}), as a dict by name if there are several; it returned"
-                f" {_described(made)}"
-            )
-        return by_output
-
-    def _named_rows(self) -> DataFrame:
-        """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""
-        parts = []
-        for log in {log.name: log for log in self._inputs}.values():
-            if self._is_typed(log):
-                rows = self._read(log, f"{METADATA[0]} BIGINT")
-                parts.append(rows.select(F.lit(log.name).alias(INPUT_OF), METADATA[0]))
-            else:
-                parts.append(self._raw(log).select(F.lit(log.name).alias(INPUT_OF), "*"))
-        return union(parts)
-
-    def _stream_rows(self) -> DataFrame:
-        """The rows to write, with the output of each."""
-        each = self.processor
-        if each.each:
-            (log,) = self._inputs
-            raw = as_raw(self._typed(log), log) if self._is_typed(log) else self._raw(log)
-            return mapped(raw, log, tuple(self._outputs), each, self.portable)
-        good, bad = [], []
-        for log in self._inputs:
-            if self._is_typed(log):
-                good.append(self._typed(log))
-                continue
-            found = judged(self._raw(log), log)
-            good.append(readable(found, log))
-            if can_fail(log):
-                bad.append(packed_failures(unreadable(found, log, each)))
-        made = self._applied(good)
-        parts = []
-        for log in self._outputs:
-            rows = checked(made[log.name], log, each)
-            whole = not required_columns(log)
-            parts.append(packed_input(rows.drop(CAUSE), log) if whole else routed(rows, log, each))
-        return union([*parts, *bad])
-
-    def _sink_rows(self, log: LogRef) -> DataFrame:
-        """The rows of one input as one column."""
-        bare = replace(log, condition=None)
-        if self._is_typed(log):
-            return packed_input(self._typed(bare), log)
-        return routed_input(judged(self._raw(log), log), log, self.processor)
-
-    def _is_typed(self, log: LogRef) -> bool:
-        place = location_of(log.url)
-        return place is not None and is_table(place)
-
-    def _can_fail(self, log: LogRef) -> bool:
-        return can_fail(log) and not self._is_typed(log)
-
-    def _typed(self, log: LogRef) -> DataFrame:
-        """A typed log as a stream, of which only the columns are read that the function uses."""
-        table = TableLog(str(location_of(log.url)))
-        kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
-        kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
-        used = [name for name in kinds if self._used is None or name in self._used]
-        read = used or METADATA[:1]
-        rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
-        unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
-        return typed(rows.withColumns(unused) if unused else rows, log, table.added_columns)
-
-    def _raw(self, log: LogRef) -> DataFrame:
-        return self._read(log, "index BIGINT, enqueued_at TIMESTAMP, body BINARY").select(
-            F.col("index").alias(METADATA[0]),
-            F.col("enqueued_at").alias(METADATA[1]),
-            F.col("body").alias(RAW),
-        )
-
-    def _read(self, log: LogRef, schema: str) -> DataFrame:
-        reset = self._last.reset
-        options = {INPUT: log.name, "kinds": "sent,scheduled"}
-        if reset is not None and log.name in reset.inputs:
-            options["start"] = str(reset.inputs[log.name])
-        if self._settings.max_rows is not None:
-            options["maxRowsPerTrigger"] = str(self._settings.max_rows)
-        place = location_of(log.url)
-        if place is not None:
-            options |= {f"{STORAGE}{name}": value for name, value in options_of(place).items()}
-        reader = self._spark.readStream.format("pillarbox").schema(schema).options(**options)
-        return reader.load(log.url if place is None else spark_path(place))
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -395,7 +280,3 @@ class Query:
         """Whether the newest batch that was begun is done, as Spark's own files have it."""
         newest = newest_batch(self.checkpoint)
         return newest is None or is_noted(self.checkpoint, newest)
-
-
-def _described(made: Any) -> str:
-    return f"a dict of {', '.join(map(str, made))}" if isinstance(made, dict) else repr(made)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,19 +51,24 @@ class Backing(Closing):
         """Its newest maps; what other processes wrote is known from the next `write` on."""
         return self._last.setdefault(processor, Last())
 
-    def write(self, map_: Map) -> None:
-        """Durable when this returns."""
+    def known(self) -> dict[str, Last]:
+        """The newest maps of every processor that has some."""
+        return {name: last for name, last in self._last.items() if last.maps()}
+
+    def write(self, *maps: Map) -> None:
+        """Write maps, all or none; they are durable when this returns."""
         with self._lock:
             log = self._kept or self._open()
             try:
-                self._append(log, map_)
+                self._append(log, maps)
             finally:
                 if log is not self._kept:
                     log.close()
 
-    def _append(self, log: Log, map_: Map) -> None:
-        index = log.append(msgspec.json.encode(map_))
-        self.last(map_.processor).take(map_)
+    def _append(self, log: Log, maps: Sequence[Map]) -> None:
+        index = log.append_many([msgspec.json.encode(map_) for map_ in maps])
+        for map_ in maps:
+            self.last(map_.processor).take(map_)
         if index - self._restated >= _MAPS_KEPT:
             self._forget_old(log)
         self._known = log.end_index

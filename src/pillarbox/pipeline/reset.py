@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
     """Send processors to `earliest`, `latest`, `last` (where they were), an index or a time."""
     pipeline.check()
-    for unknown in set(ids) - {each.id for each in pipeline.graph.processors}:
-        raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
+    for processor_id in ids:
+        pipeline.graph.processor(processor_id)
     chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
     with hold(pipeline.places) as running, running.backing() as backing:
         running.claim()

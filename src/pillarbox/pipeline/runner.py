@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import pillarbox.spark as ps
@@ -23,7 +23,12 @@ from pillarbox.logger import logger
 from pillarbox.pipeline.batch import InterruptedStepError, OnPhase
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.connect import ConnectQuery
-from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.errors import (
+    OffsetsChangedError,
+    PipelineError,
+    TooManyFailedError,
+    one_line,
+)
 from pillarbox.pipeline.failures import Failure
 from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
@@ -31,6 +36,7 @@ from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
 from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import files_of
+from pillarbox.pipeline.rename import check_renamed
 from pillarbox.pipeline.running import Claim, Running, hold
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
@@ -49,9 +55,11 @@ _BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
 _STOP_SECONDS = 10.0
 _LATE = "Python worker failed to connect back"
 _RETRIES_OF_STARTING = 5
-_FINAL = ("FencedError", "DivergedError", "DataLossError", InterruptedStepError.__name__)
-#: The line of a Python traceback that says what was raised.
-_RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t]+[^\n]*\n)+([\w.]+: [^\n]*)")
+#: What Spark Connect only quotes in its own errors.
+_FINAL = (
+    *("FencedError", "DivergedError", "DataLossError", "AnalysisException"),
+    *(each.__name__ for each in (InterruptedStepError, TooManyFailedError)),
+)
 
 
 def start(
@@ -65,6 +73,7 @@ def start(
     max_rows: int | None = None,
     retries: int = RETRIES,
     only: Iterable[str] = (),
+    max_failed: int | None = None,
     on_phase: OnPhase = lambda _: None,
 ) -> Run:
     """Check a pipeline and start it.
@@ -79,6 +88,7 @@ def start(
         max_rows: The most that a step reads from each input.
         retries: How often a processor is started again after it failed without a good step.
         only: The processors to run; by default all.
+        max_failed: Stop when more records of a processor than this failed in this run.
         on_phase: Called after each phase of a step, for tests.
     """
     stores = _object_stores(pipeline)
@@ -99,8 +109,9 @@ def start(
         running.claim()
         backing = running.backing(shared=shared)
         held.enter_context(backing)
+        check_renamed(pipeline, backing.known())
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
-        settings = Settings(trigger or {"processingTime": interval}, max_rows, on_phase)
+        settings = Settings(trigger or {"processingTime": interval}, max_rows, on_phase, max_failed)
         run = Run(
             pipeline,
             session,
@@ -141,9 +152,9 @@ class Run:
         self._stopping = threading.Event()
         self._stopping_queries: list[threading.Thread] = []
         self._ended = threading.Event()
+        for processor_id in only:
+            pipeline.graph.processor(processor_id)
         chosen = [each for each in pipeline.graph.in_order() if not only or each.id in only]
-        for unknown in set(only) - {each.id for each in chosen}:
-            raise PipelineError(f"there is no processor {unknown!r} in {pipeline.name!r}")
         self._processors = chosen
         ids = {each.id for each in chosen}
         remote = is_remote(spark)
@@ -323,17 +334,9 @@ def _object_stores(pipeline: Pipeline) -> list[str]:
     return sorted({each for each in found if each is not None and is_object_store(each)})
 
 
-def one_line(error: Exception) -> str:
-    """What a person wants to know of an error, without the stack traces of Spark and Python."""
-    text = str(error).split("\n\nJVM stacktrace")[0]
-    raised = _RAISED.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = raised[-1] if raised else (lines[0] if lines else type(error).__name__)
-    return str(chosen)[:1000]
-
-
 def _is_final(error: Exception) -> bool:
     """Whether starting again can't help, or would take the outputs from a later run."""
-    return isinstance(error, PipelineError | ps.SparkError) or any(
-        name in str(error) for name in _FINAL
-    )
+    if isinstance(error, OffsetsChangedError):
+        return False
+    final = PipelineError | ps.SparkError | AnalysisException | InterruptedStepError
+    return isinstance(error, final) or any(name in str(error) for name in _FINAL)

@@ -44,6 +44,9 @@ class ProcessorStatus(msgspec.Struct, kw_only=True):
     #: First index of each output that is free, and records a second into it in the last step.
     written: dict[str, int] = {}
     written_per_second: dict[str, float] = {}
+    #: Records that went to the error log, and steps in which no record could be processed.
+    failed: int = 0
+    failed_steps: int = 0
     restarts: int = 0
     error: str | None = None
 

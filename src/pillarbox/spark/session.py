@@ -14,6 +14,7 @@ from pillarbox.extras import extra
 from pillarbox.spark.java import find_java
 from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed, runs_our_python
 from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
+from pillarbox.spark.startup_noise import start_jvm
 
 #: Settings for any session.
 DEFAULTS: dict[str, str] = {
@@ -91,7 +92,10 @@ def session(
         # The rest was settled when the server was started.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= conf or {}
-    builder: Any = _pyspark_session().builder.appName(app_name)
+    spark_session = _pyspark_session()
+    if not connect:
+        start_jvm({"spark.app.name": app_name, "spark.master": place} | settings)
+    builder: Any = spark_session.builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
         builder = builder.config(key, value)

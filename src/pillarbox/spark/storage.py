@@ -120,6 +120,9 @@ class Files(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file or a folder, if it is there."""
 
+    def move(self, name: str, to: str) -> None:
+        """Give a folder another name. If that was interrupted, doing it again completes it."""
+
     def remove_files(self, names: Iterable[str]) -> None:
         """Remove files, if they are there."""
 
@@ -196,6 +199,11 @@ class LocalFiles:
         else:
             self.remove_files([name])
 
+    def move(self, name: str, to: str) -> None:
+        if os.path.exists(self._path(name)):
+            os.rename(self._path(name), self._path(to))
+            _sync(os.path.dirname(self._path(to)))
+
     def remove_files(self, names: Iterable[str]) -> None:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -262,6 +270,10 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         below = [each["path"] for each in self._store.list(f"{name}/").collect()]
         self._store.delete([*below, name])
+
+    def move(self, name: str, to: str) -> None:
+        for each in self._store.list(f"{name}/").collect():
+            self._store.rename(each["path"], f"{to}/{each['path'].removeprefix(f'{name}/')}")
 
     def remove_files(self, names: Iterable[str]) -> None:
         if found := list(names):

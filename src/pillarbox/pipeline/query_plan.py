@@ -1,0 +1,215 @@
+"""The query of a processor: what it reads, what its function makes of it, what a step takes.
+
+A processor that treats each row by itself runs as batch jobs over the files of its inputs; any
+other runs as a streaming query. The plan of its function tells which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException, PySparkTypeError, PySparkValueError
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pillarbox.pipeline.columns import (
+    CAUSE,
+    RAW,
+    as_raw,
+    can_fail,
+    checked,
+    column_of,
+    judged,
+    mapped,
+    packed_failures,
+    packed_input,
+    readable,
+    required_columns,
+    routed,
+    routed_input,
+    typed,
+    unreadable,
+)
+from pillarbox.pipeline.errors import PipelineError, one_line
+from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
+from pillarbox.pipeline.maps import Reset
+from pillarbox.pipeline.plan import INPUT, keeps_state, probe, used_columns
+from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
+from pillarbox.pipeline.schema import METADATA, shape_of
+from pillarbox.spark.options import STORAGE
+from pillarbox.spark.storage import location_of, options_of, spark_path
+from pillarbox.spark.table import TableLog, is_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What a function raises that would raise it again.
+_PROGRAM_ERRORS = (
+    AnalysisException,
+    AttributeError,
+    ImportError,
+    NameError,
+    PySparkTypeError,
+    PySparkValueError,
+    TypeError,
+)
+
+
+@dataclass(slots=True)
+class QueryPlan:
+    """Makes the rows of a query, and what takes the rows of a step out of them."""
+
+    spark: SparkSession
+    processor: Processor
+    inputs: list[LogRef]
+    outputs: list[LogRef]
+    #: Where the processor was sent, if it was.
+    reset: Reset | None
+    max_rows: int | None
+    #: Whether its steps can be batch jobs.
+    native: bool
+    #: Gives functions and types the form in which they travel to workers.
+    portable: Callable[[Any], Any]
+    _used: set[str] | None = field(default=None, init=False)
+
+    def make(self) -> tuple[DataFrame, Any]:
+        """The rows of the query, and what takes those of a step out of them."""
+        sink, names = self.processor.kind == "sink", tuple(log.name for log in self.inputs)
+        if self.native and (sink or self._is_row_by_row()):
+            bare = [replace(log, condition=None) for log in self.inputs] if sink else self.inputs
+            inputs = Inputs(self.spark, bare, self._tables(), self.processor)
+            if sink:
+                return self._named_rows(), NativeSink(inputs)
+            return self._named_rows(), Native(inputs, self.outputs, self._applied)
+        if sink:
+            return union([self._sink_rows(log) for log in self.inputs]), Routed(
+                names, can_fail=any(self._can_fail(log) for log in self.inputs)
+            )
+        rows = self._stream_rows()
+        outputs = tuple(log.name for log in self.outputs)
+        return rows, Routed(outputs, can_fail=column_of(ERRORS) in rows.columns)
+
+    def _is_row_by_row(self) -> bool:
+        if self.processor.each or self.processor.kind == "source":
+            return False
+        made = self._applied([probe(self.spark, log) for log in self.inputs])
+        for log in self.outputs:
+            checked(made[log.name], log, self.processor)
+        names = {x.name for log in self.inputs for x in shape_of(log.body_type).columns}
+        self._used = used_columns(made.values(), names | set(METADATA))
+        return not keeps_state(made.values())
+
+    def _tables(self) -> dict[str, TableLog]:
+        places = {log.name: location_of(log.url) for log in self.inputs}
+        return {name: TableLog(x) for name, x in places.items() if x is not None and is_table(x)}
+
+    def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
+        """What the processor's function makes, by output."""
+        each = self.processor
+        try:
+            made = each.function(*frames) if each.inputs else each.function(self.spark)
+        except _PROGRAM_ERRORS as error:
+            seen = "; ".join(f"{x.name}: {', '.join(f.columns)}" for x, f in self._named(frames))
+            raise PipelineError(
+                f"its function can't work: {one_line(error)}" + (f" (inputs: {seen})" * bool(seen))
+            ) from error
+        by_output = made if isinstance(made, dict) else {self.outputs[0].name: made}
+        names = [log.name for log in self.outputs]
+        if set(by_output) != set(names) or not all(
+            isinstance(frame, DataFrame) for frame in by_output.values()
+        ):
+            raise PipelineError(
+                f"the {each.kind} {each.id!r} must return a DataFrame for each of its outputs"
+                f" ({', '.join(names)}), as a dict by name if there are several; it returned"
+                f" {_described(made)}"
+            )
+        return by_output
+
+    def _named(self, frames: list[DataFrame]) -> Iterator[tuple[LogRef, DataFrame]]:
+        return zip(self.inputs, frames, strict=True)
+
+    def _named_rows(self) -> DataFrame:
+        """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""
+        parts = []
+        for log in {log.name: log for log in self.inputs}.values():
+            if self._is_typed(log):
+                rows = self._read(log, f"{METADATA[0]} BIGINT")
+                parts.append(rows.select(F.lit(log.name).alias(INPUT_OF), METADATA[0]))
+            else:
+                parts.append(self._raw(log).select(F.lit(log.name).alias(INPUT_OF), "*"))
+        return union(parts)
+
+    def _stream_rows(self) -> DataFrame:
+        """The rows to write, with the output of each."""
+        each = self.processor
+        if each.each:
+            (log,) = self.inputs
+            raw = as_raw(self._typed(log), log) if self._is_typed(log) else self._raw(log)
+            return mapped(raw, log, tuple(self.outputs), each, self.portable)
+        good, bad = [], []
+        for log in self.inputs:
+            if self._is_typed(log):
+                good.append(self._typed(log))
+                continue
+            found = judged(self._raw(log), log)
+            good.append(readable(found, log))
+            if can_fail(log):
+                bad.append(packed_failures(unreadable(found, log, each)))
+        made = self._applied(good)
+        parts = []
+        for log in self.outputs:
+            rows = checked(made[log.name], log, each)
+            whole = not required_columns(log)
+            parts.append(packed_input(rows.drop(CAUSE), log) if whole else routed(rows, log, each))
+        return union([*parts, *bad])
+
+    def _sink_rows(self, log: LogRef) -> DataFrame:
+        """The rows of one input as one column."""
+        bare = replace(log, condition=None)
+        if self._is_typed(log):
+            return packed_input(self._typed(bare), log)
+        return routed_input(judged(self._raw(log), log), log, self.processor)
+
+    def _is_typed(self, log: LogRef) -> bool:
+        place = location_of(log.url)
+        return place is not None and is_table(place)
+
+    def _can_fail(self, log: LogRef) -> bool:
+        return can_fail(log) and not self._is_typed(log)
+
+    def _typed(self, log: LogRef) -> DataFrame:
+        """A typed log as a stream, of which only the columns are read that the function uses."""
+        table = TableLog(str(location_of(log.url)))
+        kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
+        kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
+        used = [name for name in kinds if self._used is None or name in self._used]
+        read = used or METADATA[:1]
+        rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
+        unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
+        return typed(rows.withColumns(unused) if unused else rows, log, table.added_columns)
+
+    def _raw(self, log: LogRef) -> DataFrame:
+        return self._read(log, "index BIGINT, enqueued_at TIMESTAMP, body BINARY").select(
+            F.col("index").alias(METADATA[0]),
+            F.col("enqueued_at").alias(METADATA[1]),
+            F.col("body").alias(RAW),
+        )
+
+    def _read(self, log: LogRef, schema: str) -> DataFrame:
+        reset = self.reset
+        options = {INPUT: log.name, "kinds": "sent,scheduled"}
+        if reset is not None and log.name in reset.inputs:
+            options["start"] = str(reset.inputs[log.name])
+        if self.max_rows is not None:
+            options["maxRowsPerTrigger"] = str(self.max_rows)
+        place = location_of(log.url)
+        if place is not None:
+            options |= {f"{STORAGE}{name}": value for name, value in options_of(place).items()}
+        reader = self.spark.readStream.format("pillarbox").schema(schema).options(**options)
+        return reader.load(log.url if place is None else spark_path(place))
+
+
+def _described(made: Any) -> str:
+    return f"a dict of {', '.join(map(str, made))}" if isinstance(made, dict) else repr(made)

@@ -1,0 +1,116 @@
+"""Renaming a processor: its state is kept under its id, and moves to the new one.
+
+A processor whose id was changed in the code would begin anew and write everything twice; so a
+run that finds the state of a processor that is gone, and a new one in its place, does not start.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pillarbox.log import Log
+from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.graph import Processor
+from pillarbox.pipeline.maps import Attempt, Last, Map, Renamed
+from pillarbox.pipeline.places import is_noted, log_behind, newest_batch
+from pillarbox.pipeline.running import hold
+from pillarbox.spark.steps import read_step, writer_id
+from pillarbox.spark.storage import files_at
+from pillarbox.spark.table import TableLog, is_table
+
+if TYPE_CHECKING:
+    from pillarbox.pipeline.pipeline import Pipeline
+
+
+def orphans(pipeline: Pipeline, known: Mapping[str, Last]) -> list[str]:
+    """Ids that have state, and no processor in the pipeline any more."""
+    there = {each.id for each in pipeline.graph.processors}
+    return [id_ for id_, last in known.items() if id_ not in there and last.renamed is None]
+
+
+def check_renamed(pipeline: Pipeline, known: Mapping[str, Last]) -> None:
+    """Raise a PipelineError if a processor looks like one that was renamed."""
+    gone = orphans(pipeline, known)
+    for each in pipeline.graph.processors:
+        old = next((x for x in gone if each.id not in known and _replaces(each, known[x])), None)
+        if old is not None:
+            raise PipelineError(
+                f"the processor {each.id!r} has no state, and {old!r}, which did its work, is no"
+                " longer in the pipeline. If it was renamed, move its state with 'pillarbox"
+                f" pipeline rename TARGET {old} {each.id}'; if it is a new processor, say where it"
+                f" begins with 'pillarbox pipeline reset TARGET {each.id} --to earliest'"
+            )
+
+
+def _replaces(processor: Processor, last: Last) -> bool:
+    """Whether a processor writes what another one wrote; of sinks, reads what it read."""
+    if last.attempt is not None:
+        return not set(processor.output_names).isdisjoint(last.attempt.outputs)
+    read = last.recovery or last.reset
+    sink = processor.kind == "sink"
+    return sink and read is not None and not set(processor.input_names).isdisjoint(read.inputs)
+
+
+def rename(pipeline: Pipeline, old: str, new: str) -> None:
+    """Move the state of a processor to the id that it has in the pipeline now."""
+    processor = pipeline.graph.processor(new)
+    with hold(pipeline.places) as running, running.backing() as backing:
+        running.claim()
+        known = backing.known()
+        if old not in orphans(pipeline, known):
+            gone = ", ".join(orphans(pipeline, known)) or "none"
+            raise PipelineError(
+                f"there is no state of a processor {old!r} that is no longer in the pipeline;"
+                f" such processors: {gone}"
+            )
+        if new in known:
+            raise PipelineError(f"the processor {new!r} has state of its own already")
+        last = known[old]
+        _move_files(pipeline, old, new, last)
+        maps = _maps_under(pipeline, processor, last)
+        now = datetime.datetime.now(datetime.UTC)
+        backing.write(*maps, Renamed(processor=old, to=new, time=now))
+    _unpin(pipeline, old, processor)
+
+
+def _move_files(pipeline: Pipeline, old: str, new: str, last: Last) -> None:
+    files, generation = files_at(pipeline.places.path), last.generation
+    before, after = (writer_id(each, generation) for each in (old, new))
+    checkpoint = pipeline.places.checkpoint(before)
+    newest = newest_batch(checkpoint)
+    if newest is not None and not is_noted(checkpoint, newest):
+        raise PipelineError(
+            f"the last step of {old!r} was interrupted, and would not be recognised under another"
+            " id. Give the processor its old id again, run the pipeline once with --now, and then"
+            " rename it"
+        )
+    files.move(f"checkpoints/{before}", f"checkpoints/{after}")
+    if not is_table(pipeline.errors_directory(new)):
+        files.move(f"errors/{old}", f"errors/{new}")
+
+
+def _maps_under(pipeline: Pipeline, processor: Processor, last: Last) -> list[Map]:
+    """The newest maps with the new id; its outputs learn under which hash its last step is."""
+    found: list[Map] = [msgspec.structs.replace(x, processor=processor.id) for x in last.maps()]
+    if last.tried is None:
+        return found
+    checkpoint = pipeline.places.checkpoint(writer_id(processor.id, last.generation))
+    step = read_step(checkpoint, last.tried.step, processor.id, last.generation)
+    for name in processor.output_names:
+        TableLog(pipeline.directory(name)).commit([], step)
+    return [
+        msgspec.structs.replace(each, hash=step.hash) if isinstance(each, Attempt) else each
+        for each in found
+    ]
+
+
+def _unpin(pipeline: Pipeline, old: str, processor: Processor) -> None:
+    for name in processor.input_names:
+        directory = log_behind(pipeline.graph.log(name).url)
+        if directory is not None:
+            with Log.open(directory, readonly=True) as log:
+                log.unpin(f"pipeline.{pipeline.name}.{old}")

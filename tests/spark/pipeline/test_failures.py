@@ -1,0 +1,122 @@
+"""What a newcomer sees when records or functions fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pillarbox.cli import pipeline_run
+from pillarbox.cli import run as command
+from pillarbox.pipeline import Pipeline, PipelineError
+from pillarbox.pipeline.status import read_status
+from tests.spark.pipeline.support import finish, maps, read, write
+
+MODULE = """
+from pillarbox.pipeline import Pipeline
+
+pipeline = Pipeline("shop", path="./state")
+pipeline.log("words", int, url="file:./words")
+pipeline.log("numbers", int)
+
+@pipeline.stream(inputs="words", outputs="numbers")
+def copy(words):
+    return words
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    write(tmp_path / "words", [b"1", b"x", b"y"])
+    made = Pipeline("p", path=tmp_path / "p")
+    made.log("words", int, url=f"file:{tmp_path}/words")
+    made.log("out", int)
+    return made
+
+
+def test_R85_failed_records_are_counted_where_people_look(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pipeline_run, "LINE_SECONDS", 0.0)
+    (tmp_path / "failing_shop.py").write_text(MODULE)
+    target = "failing_shop:pipeline"
+    write(tmp_path / "words", [b"1", b"x"])
+    assert command(["pipeline", "run", target, "--now"]) == 0
+    said = capsys.readouterr()
+    assert "copy: done, 1 steps, 2 rows, 1 failed" in said.out
+    assert "1 record of copy failed; see 'pillarbox pipeline errors TARGET copy'" in said.err
+    assert "of 2 records read" in said.err  # progress, though this is no terminal
+    assert command(["pipeline", "status", target]) == 0
+    assert "failed" in capsys.readouterr().out
+    write(tmp_path / "words", [b"y", b"z"])
+    assert command(["pipeline", "run", target, "--now"]) == 1
+    assert "2 records of copy failed, in 1 step all of them" in capsys.readouterr().err
+    assert command(["pipeline", "errors", target, "cpoy"]) == 1
+    assert "no processor 'cpoy' in the pipeline; it has copy" in capsys.readouterr().err
+    assert command(["pipeline", "peek", target, "errors-cpoy"]) == 1
+    assert command(["pipeline", "run", target, "--now", "--only", "cpoy"]) == 1
+
+
+def test_R85_more_failed_records_than_allowed_stop_the_run(pipeline: Pipeline, spark: Any) -> None:
+    pipeline.stream(inputs="words", outputs="out", id="s")(lambda words: words)
+    with pytest.raises(PipelineError, match="2 records failed, and at most 1 may"):
+        finish(pipeline, spark, max_failed=1)
+    known = read_status(pipeline.places.status).processors["s"]
+    assert (known.failed, known.restarts) == (2, 0)
+    # The step is done, and the next run goes on after it.
+    finish(pipeline, spark, max_failed=1)
+    assert len(read(pipeline.directory("out"))) == 1
+    assert len(read(pipeline.errors_directory("s"))) == 2
+
+
+@pytest.mark.parametrize("mode", ["stateless", "stateful"])
+def test_R85_an_unknown_column_fails_at_once_in_one_line(
+    pipeline: Pipeline, spark: Any, mode: str
+) -> None:
+    @pipeline.stream(inputs="words", outputs="out", id="s", mode="update")
+    def wrong(words: DataFrame) -> DataFrame:
+        made = words.groupBy("body").count() if mode == "stateful" else words
+        return made.select("amuont")
+
+    with pytest.raises(PipelineError) as raised:
+        finish(pipeline, spark)
+    said = str(raised.value)
+    assert "the stream 's'" in said
+    assert "`amuont` cannot be resolved" in said
+    assert "inputs: words: body, _index, _time" in said
+    assert "\n" not in said
+    assert read_status(pipeline.places.status).processors["s"].restarts == 0
+    assert maps(pipeline) == []
+
+
+def test_R85_a_mistake_in_a_function_is_not_tried_again(pipeline: Pipeline, spark: Any) -> None:
+    @pipeline.stream(inputs="words", outputs="out", id="s")
+    def wrong(words: DataFrame) -> DataFrame:
+        return wrods  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(PipelineError, match="NameError: name 'wrods' is not defined"):
+        finish(pipeline, spark)
+    assert read_status(pipeline.places.status).processors["s"].restarts == 0
+
+
+def test_R85_spark_starts_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "quiet_shop.py").write_text(MODULE)
+    write(tmp_path / "words", [b"1"])
+    done = subprocess.run(
+        [sys.executable, "-m", "pillarbox.cli", "pipeline", "run", "quiet_shop:pipeline", "--now"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    lines = [x for x in done.stderr.splitlines() if "records read" not in x]
+    assert lines == []
+    assert done.stdout == "copy: done, 1 steps, 1 rows\n"
