@@ -7,6 +7,7 @@ without which nothing can be dropped, and for moving the few that still live in 
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pillarbox.core import journal
@@ -16,6 +17,7 @@ from pillarbox.logger import logger
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.durable_store import DurableStore
+    from pillarbox.mailbox.queue_steps import QueueSteps
 
 _PARTS = 20  # one part of so many is lost to the headers and footers of segments
 _ACKNOWLEDGE_BYTES = cost_of((bytes(journal.HEAD.size),)) * (_PARTS + 1) // _PARTS
@@ -32,18 +34,16 @@ class Budget:
         self._store = store
         self.largest_bytes = 0  # of the entries with a body
         self.messages = 0
+        self._counted: dict[QueueSteps, tuple[int, int]] = {}  # messages, and those that may die
+        store.changed.update(store.sessions.values())
         #: What must be left by a snapshot, by messages that are moved, and by all the rest.
         self.acknowledges = self.needed = self.comfortable = 0
 
     def hold_back(self, expected: int) -> bool:
         """Count, and hold back what is needed; whether the disk is full. Needs the lock."""
         log = self._store.log
-        messages, deaths = expected, 0
-        for session in self._store.sessions.values():
-            size = session.queue.size
-            messages += size
-            if session.dead is not None:
-                deaths += size
+        messages, deaths = self._count()
+        messages += expected
         segment_bytes = min(log.space.segment_bytes, log.size_bytes)
         self.messages = messages
         self.acknowledges = messages * _ACKNOWLEDGE_BYTES + deaths * _DIE_BYTES
@@ -57,6 +57,20 @@ class Budget:
         except OSError as error:  # whoever writes next meets it, too
             logger.error("no room could be held back", store=self._store.path, error=str(error))
         return log.space.full
+
+    def _count(self) -> tuple[int, int]:
+        """How many messages there are, and how many of them may die.
+
+        Only queues that changed are counted: there may be very many that did not.
+        """
+        changed, counted = self._store.changed, self._counted
+        for session in list(changed):
+            size = session.queue.size
+            counted[session] = (size, size if session.dead is not None else 0)
+            if not size:
+                del counted[session]
+            changed.discard(session)  # last: a signal handler may raise in between
+        return sum(map(itemgetter(0), counted.values())), sum(map(itemgetter(1), counted.values()))
 
     def step(self, *, full: bool) -> int:
         """After how many more entries to look again."""

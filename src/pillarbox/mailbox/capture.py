@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,7 +66,7 @@ def pieces(items: Sequence[T], pause: Pause) -> Iterator[Sequence[T]]:
 class Capture:
     """The state of a store as it was when this was made, with the store's lock held.
 
-    Until it is encoded, whatever changes a queue calls `before_change` first, with the lock held.
+    Until it is encoded, whatever changes a queue calls `before_changes` first, with the lock held.
     """
 
     def __init__(self, store: DurableStore, pause: Pause) -> None:
@@ -78,19 +78,16 @@ class Capture:
         self._identity = store.prefix, store._secret, store.last_key, store.clock.now()
         self._last_number = store.last_number
 
-    def before_change(self, session: QueueSteps, events: Sequence[Event] = ()) -> None:
-        """This queue is about to change, by these events among others."""
-        self._take(session)
-        if session.dead is not None:
-            self._take(session.dead)
+    def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event]) -> None:
+        """These queues are about to change, by these events among others."""
+        for session in sessions:
+            self.take(session)
         for event in events:
-            if isinstance(event, Redriven):
-                self._take(self._store.sessions[event.target.name])
             if isinstance(event, _CHANGES_RECORDS):
                 for record in records_of(event):
                     self._saved.setdefault(record.key, (record.deliveries, record.extra))
 
-    def _take(self, session: QueueSteps) -> int:
+    def take(self, session: QueueSteps) -> int:
         """Copy a queue, unless that was done; how much work it was."""
         if session not in self._left:
             return 0
@@ -106,7 +103,7 @@ class Capture:
             with self._store.lock:
                 work = 0
                 while left and work < _PIECE:
-                    work += self._take(left.pop())
+                    work += self.take(left.pop())
             self._pause()
 
     def records(self) -> Iterator[Sequence[Record]]:

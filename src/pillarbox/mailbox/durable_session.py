@@ -20,6 +20,7 @@ from pillarbox.core.events import (
     Event,
     Leased,
     Purged,
+    Redriven,
     Removed,
     Scheduled,
     Sent,
@@ -29,6 +30,7 @@ from pillarbox.log import LogFullError
 from pillarbox.mailbox.location import INDEX_SHIFT, location
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.queue_steps import QueueSteps
 from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
@@ -62,13 +64,22 @@ class DurableQueueSession(QueueSession):
     def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
         index = store.writer.next_index if store.only_looking else store.flush_deferred()
-        if store.capture is not None:
-            store.capture.before_change(self, events)
+        store.before_changes(self._changed_by(events), events)
         try:
             return super()._record_and_apply(events, lazy=lazy)
         except BaseException as error:
             store.halt_if_written(index, error)
             raise
+
+    def _changed_by(self, events: Sequence[Event]) -> list[QueueSteps]:
+        """The queues that these events change."""
+        changed: list[QueueSteps] = [self] if self.dead is None else [self, self.dead]
+        changed += [
+            self.store.sessions[event.target.name]
+            for event in events
+            if isinstance(event, Redriven)
+        ]
+        return changed
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
@@ -153,8 +164,9 @@ class DurableQueueSession(QueueSession):
         entry = journal.sent_entry(self.number, key, body)
         if store.deferred:
             store.flush_deferred()
+        store.changed.add(self)
         if store.capture is not None:
-            store.capture.before_change(self)
+            store.capture.take(self)
         before = self._writer.next_index
         try:
             index, ticket = store.write_one(entry, urgent=False)
@@ -187,8 +199,9 @@ class DurableQueueSession(QueueSession):
         entry = journal.leased_entry(self.number, leases[0])
         if store.deferred:
             store.flush_deferred()
+        store.changed.add(self)
         if store.capture is not None:
-            store.capture.before_change(self)
+            store.capture.take(self)
         before = self._writer.next_index
         try:
             store.write_one(entry, urgent=True, lazy=True)
@@ -209,8 +222,9 @@ class DurableQueueSession(QueueSession):
         entry = journal.acknowledged_entry(self.number, lease)
         if store.deferred:
             store.flush_deferred()
+        store.changed.add(self)
         if store.capture is not None:
-            store.capture.before_change(self)
+            store.capture.take(self)
         before = self._writer.next_index
         try:
             _, ticket = store.write_one(entry, urgent=True)
@@ -226,12 +240,12 @@ class DurableQueueSession(QueueSession):
         return ticket, True
 
     def configure(self, **changes: Any) -> None:
-        self.store.before_change(self)
+        self.store.before_changes((self,))
         super().configure(**changes)
         self.store.declare(self)
 
     def note(self, notes: dict[str, Any]) -> None:
         entry = journal.entry_bytes(journal.NOTED, self.number, 0, details=notes)
         self.store.write([entry], lazy=True, urgent=True)
-        self.store.before_change(self)
+        self.store.before_changes((self,))
         super().note(notes)

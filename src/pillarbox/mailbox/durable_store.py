@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NoReturn, TypeVar
 
@@ -22,6 +22,7 @@ from pillarbox.core.errors import (
     MailboxError,
     MailboxFullError,
 )
+from pillarbox.core.events import Event
 from pillarbox.core.queue import NEVER, Queue, Record, Settings
 from pillarbox.log import (
     Disk,
@@ -79,6 +80,7 @@ class DurableStore(Store):
         self._recent_bytes = 0
         self.deferred: list[tuple[Sequence[bytes], bool]] = []
         self.last_number = -1  # of the queues, dropped ones too
+        self.changed: set[QueueSteps] = set()  # the queues, since they were last counted
         with translated(self.path):
             make_directory(self.disk, self.path)
             settings = read_store_settings(self.disk, self.path).but(segment_bytes, history)
@@ -314,9 +316,10 @@ class DurableStore(Store):
         entry = journal.entry_bytes(journal.DECLARED, session.number, 0, details=details)
         self.write([entry], lazy=True, urgent=True)
 
-    def before_change(self, session: QueueSteps) -> None:
+    def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event] = ()) -> None:
+        self.changed.update(sessions)
         if self.capture is not None:
-            self.capture.before_change(session)
+            self.capture.before_changes(sessions, events)
 
     def number_of(self, session: QueueSteps) -> int:
         """The number that stands for a queue in the log."""

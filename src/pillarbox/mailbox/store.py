@@ -11,7 +11,7 @@ import hmac
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.events import Event
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
@@ -116,7 +117,7 @@ class Store:
     ) -> None:
         """Let the dead letters of `source` go to `target`."""
         with self.lock:
-            self.before_change(source)
+            self.before_changes((source,))
             source.queue.send_dead_letters_to(target.queue)
             source.configure(max_deliveries=max_deliveries)
             source.dead = target
@@ -125,7 +126,7 @@ class Store:
     def keep_dead_letters(self, source: QueueSession) -> None:
         """Let the dead letters of `source` go nowhere any more."""
         with self.lock:
-            self.before_change(source)
+            self.before_changes((source,))
             source.queue.keep_dead_letters()
             source.dead = None
             source.configure(max_deliveries=0)
@@ -137,8 +138,8 @@ class Store:
                 session.configure(paused=paused)
                 session.serve(self.clock.now())
 
-    def before_change(self, session: QueueSteps) -> None:
-        """A queue is about to change, in memory with no more ado. Needs the lock."""
+    def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event] = ()) -> None:
+        """These queues are about to change, by these events among others. Needs the lock."""
 
     def note(self, session: QueueSession, notes: dict[str, Any]) -> None:
         """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
@@ -151,8 +152,8 @@ class Store:
             self._drop(self.sessions[name])
 
     def _drop(self, session: QueueSession) -> None:
-        for source in (session.queue, *session.queue.sources):
-            self.before_change(self.sessions[source.name])
+        queues = (session.queue, *session.queue.sources)
+        self.before_changes([self.sessions[queue.name] for queue in queues])
         session.queue.keep_dead_letters()
         for source in list(session.queue.sources):
             source.keep_dead_letters()
