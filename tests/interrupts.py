@@ -74,6 +74,28 @@ def interrupted(
     return False
 
 
+def handled(
+    work: Callable[[], object],
+    at: int,
+    handler: Callable[[], object],
+    where: str | tuple[str, ...] = "pillarbox.",
+) -> bool:
+    """Do the work and call a signal handler at this point of it; False if it has fewer points."""
+    left = at
+
+    def count(frame: FrameType, offset: int) -> None:
+        nonlocal left
+        left -= offset in _points(frame.f_code)
+        if left < 0:
+            left = sys.maxsize
+            LAST[:] = [frame.f_code.co_qualname, frame.f_lineno]
+            handler()
+
+    with _instructions(where, count):
+        work()
+    return left > at
+
+
 def _is_in(frame: FrameType, where: str | tuple[str, ...]) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(where)
 

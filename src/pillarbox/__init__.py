@@ -25,6 +25,7 @@ if typing.TYPE_CHECKING:
         MailboxStorageError,
         ReceiptHandleExpiredError,
         ReentrantCallError,
+        RequestRejectedError,
         SerializationError,
     )
     from pillarbox.log import Log, LogReader, Retention
@@ -91,6 +92,7 @@ __all__ = [
     "RedisMailbox",
     "ReentrantCallError",
     "RequestClient",
+    "RequestRejectedError",
     "Retention",
     "SQSMailbox",
     "SerializationError",
@@ -142,6 +144,7 @@ _HOMES = {
     "RedisMailbox": "pillarbox.mailbox.redis",
     "ReentrantCallError": "pillarbox.core.errors",
     "RequestClient": "pillarbox.mailbox.request",
+    "RequestRejectedError": "pillarbox.core.errors",
     "Retention": "pillarbox.log",
     "SQSMailbox": "pillarbox.mailbox.sqs",
     "SerializationError": "pillarbox.core.errors",

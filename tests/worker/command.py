@@ -58,9 +58,11 @@ class Command:
 
 
 @contextmanager
-def command(told: Path, handler: str, *words: str, cwd: Path = ROOT) -> Iterator[Command]:
+def command(
+    told: Path, handler: str, *words: str, cwd: Path = ROOT, **variables: str
+) -> Iterator[Command]:
     """`pillarbox worker handler words...`; killed at the end if it still runs."""
-    environment = os.environ | {"SHOP_TOLD": str(told), "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"SHOP_TOLD": str(told), "PYTHONPATH": str(ROOT)} | variables
     line = [sys.executable, "-m", "pillarbox.cli", "worker", handler, *words]
     process = subprocess.Popen(
         line, cwd=cwd, env=environment, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL

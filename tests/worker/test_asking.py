@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from pillarbox import RequestClient
-from pillarbox.worker import Worker
+from pillarbox import (
+    AsyncRequestClient,
+    DeadLetterPolicy,
+    RequestClient,
+    RequestRejectedError,
+    open_mailbox,
+)
+from pillarbox.worker import Reject, RetryPolicy, Worker
 from tests.unit.support import notices
 from tests.worker.conftest import Place, eventually
 
@@ -91,3 +98,58 @@ def test_R21_a_client_that_was_opened_closes_its_mailboxes(place: Place) -> None
         assert not client._replies.closed
     assert client._replies.closed
     assert client._requests.closed
+
+
+def refuse(number: int) -> int:
+    if number == 0:
+        raise Reject("zero has no inverse")
+    if number < 0:
+        raise ValueError("a negative number")
+    return number
+
+
+async def refuse_async(number: int) -> int:
+    return refuse(number)
+
+
+@pytest.mark.parametrize("handler", [refuse, refuse_async])
+def test_R21_a_client_gets_the_reason_of_a_rejection_at_once(
+    place: Place, running: Running, handler: Callable[[int], object]
+) -> None:
+    box = place.open("questions", int, dead_letters=DeadLetterPolicy(2))
+    running(Worker(box, handler, retry=RetryPolicy(1, backoff=0)))
+    with RequestClient.open(place.url_of("questions"), int, int) as client:
+        with pytest.raises(RequestRejectedError, match="zero has no inverse") as rejected:
+            client.ask(0, timeout=60)
+        assert rejected.value.reason == "zero has no inverse"
+        assert rejected.value.mailbox == box.name
+        with pytest.raises(RequestRejectedError, match=r"failed 2 times, .*: a negative number"):
+            client.ask(-1, timeout=60)
+        assert client.ask(1, timeout=60) == 1
+    assert box.dead_letters is not None
+    eventually(lambda: box.stats().dead == 2)
+
+
+def test_R21_an_asyncio_client_gets_the_reason_too(place: Place, running: Running) -> None:
+    box = place.open("questions", int, dead_letters=DeadLetterPolicy(2))
+    running(Worker(box, refuse))
+
+    async def ask() -> None:
+        async with AsyncRequestClient.open(place.url_of("questions"), int, str) as client:
+            with pytest.raises(RequestRejectedError, match="zero has no inverse"):
+                await client.ask(0, timeout=60)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("reply_type", [bytes, str, int])
+def test_R21_the_reason_arrives_whatever_the_type_of_the_answers(reply_type: type) -> None:
+    requests = open_mailbox("memory:typed-requests", int, dead_letters=DeadLetterPolicy(1))
+    replies = open_mailbox(f"memory:replies-of-{reply_type.__name__}", reply_type)
+    worker = Worker(requests, refuse)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    with pytest.raises(RequestRejectedError, match="zero"):
+        RequestClient(requests, replies).ask(0, timeout=60)
+    worker.stop()
+    thread.join(30)

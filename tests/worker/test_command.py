@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from pillarbox import DeadLetterPolicy, open_mailbox
 from tests.cli.support import on_a_terminal, pillarbox
@@ -182,13 +185,79 @@ def test_R103_health_tells_ready_and_draining(store: Store) -> None:
         running.started(1)
         eventually(lambda: ask(port, "/readyz")[0] == 200)
         _, figures = ask(port, "/readyz")
-        assert (figures["queue"], figures["processes"], figures["state"]) == ("orders", 1, "ready")
+        assert (figures["processes"], figures["state"]) == (1, "ready")
+        assert figures["workers"][f"{SHOP}:pack"]["queue"] == "orders"
         assert ask(port, "/nonsense")[0] == 404
-        eventually(lambda: 'pillarbox_worker_busy{queue="orders"} 1' in metrics(port))
+        labels = f'{{handler="{SHOP}:pack",queue="orders"}}'
+        eventually(lambda: f"pillarbox_worker_in_progress{labels} 1" in metrics(port))
         running.process.send_signal(signal.SIGTERM)
         eventually(lambda: ask(port, "/readyz")[0] == 503)
         assert ask(port, "/livez")[0] == 200
         assert running.process.wait(20) == 0
+
+
+def test_R103_a_module_is_one_command_for_all_its_workers(store: Store, tmp_path: Path) -> None:
+    root = f"file:{tmp_path}/store"
+    with open_mailbox(f"{root}/parcels", str, dead_letters=DeadLetterPolicy(2)) as parcels:
+        parcels.send_many(["good", "later", "bad", "refused"])
+    tasks = "tests.worker.tasks"
+    environment = {"SHOP_STORE": f"{tmp_path}/store"}
+    with command(store.told, tasks, "--health-port", "0", **environment) as running:
+        port = health_port(running)
+
+        def figures(name: str) -> dict[str, int]:
+            found: dict[str, int] = ask(port, "/readyz")[1]["workers"].get(f"{tasks}:{name}", {})
+            return {key: value for key, value in found.items() if type(value) is int}
+
+        done = {"succeeded": 2, "failed": 2, "retried": 2, "dead": 2, "released": 0}
+        eventually(lambda: figures("pack") == done | {"in_progress": 0})
+        # A handler that sends to another sends to where that one receives.
+        eventually(lambda: figures("post").get("succeeded") == 2)
+        text = metrics(port)
+        labels = f'handler="{tasks}:pack",queue="parcels"'
+        for name, value in done.items():
+            assert f"pillarbox_worker_{name}_total{{{labels}}} {value}" in text
+        assert f'pillarbox_worker_duration_seconds_bucket{{{labels},le="+Inf"}} 6' in text
+        assert f"pillarbox_worker_duration_seconds_count{{{labels}}} 6" in text
+        families = {family.name for family in text_string_to_metric_families(text)}
+        assert "pillarbox_worker_duration_seconds" in families
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.stderr is not None
+        said = running.process.stderr.read()
+        assert running.process.wait(20) == 0
+    assert re.search(rf"stopped: .*{tasks}:pack on parcels: .* 2 succeeded, 2 failed, 2 ret", said)
+    assert re.search(rf"stopped: .*{tasks}:post on letters: .* 2 succeeded, 0 failed", said)
+
+
+DECLARED = """
+from pillarbox.worker import worker
+from tests.worker.shop import tell
+
+@worker("memory:nowhere", retries=3)
+def pack(parcel: str, job) -> None:
+    tell("E", job)
+
+if __name__ == "__main__":
+    pack.send("tea")
+"""
+
+
+def test_R103_send_and_the_command_mean_the_same_mailbox(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "declared.py").write_text(DECLARED)
+    environment = {"PILLARBOX_MAILBOX": store.url}
+    subprocess.run(
+        [sys.executable, "declared.py"],
+        cwd=tmp_path,
+        env=os.environ | environment | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    with command(store.told, "declared", cwd=tmp_path, **environment) as running:
+        eventually(lambda: [line.body for line in running.told("E")] == ["tea"])
+        assert running.stop() == 0
+    with command(store.told, "declared", cwd=tmp_path) as running:
+        assert running.process.wait(60) == 2
+        assert running.process.stderr is not None
+        assert "memory: is private to each process" in running.process.stderr.read()
 
 
 BEFORE = """
@@ -231,14 +300,17 @@ def test_R103_watch_starts_again_with_the_new_code_and_waits_for_code_that_works
     ("words", "problem"),
     [
         ([f"{SHOP}:pack"], "--mailbox URL"),
-        ([f"{SHOP}:nobody", "--mailbox", "memory:x"], "has no 'nobody'"),
-        (["no_such_module:x", "--mailbox", "memory:x"], "No module named 'no_such_module'"),
-        (["tests.worker.shop", "--mailbox", "memory:x"], "package.module:function"),
-        ([f"{SHOP}:pack", "--mailbox", "memory:x", "--processes", "2"], r"a broker \(http"),
+        ([], "package.module"),
+        ([f"{SHOP}:nobody", "--mailbox", "file:./x/y"], "has no 'nobody'"),
+        (["no_such_module:x", "--mailbox", "file:./x/y"], "No module named 'no_such_module'"),
+        ([SHOP, "--mailbox", "file:./x/y"], f"write {SHOP}:function"),
+        (["tests.worker.tasks", "--mailbox", "file:./x/y"], "given for one handler"),
+        (["tests.worker.unworkable"], "the second argument is a Job"),
+        ([f"{SHOP}:pack", "--mailbox", "memory:x"], "memory: is private to each process"),
         ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "2"], r"Redis \(redis:"),
-        ([f"{SHOP}:pack", "--mailbox", "memory:x", "--processes", "0"], "from 1 to 1,000"),
+        ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "0"], "from 1 to 1,000"),
         ([f"{SHOP}:pack", "--mailbox", "nonsense"], "memory:name"),
-        ([f"{SHOP}:pack", "--mailbox", "memory:x", "--concurrency", "0"], "concurrency"),
+        ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--concurrency", "0"], "concurrency"),
     ],
 )
 def test_R103_what_cannot_work_is_told_in_one_line(words: list[str], problem: str) -> None:
@@ -264,7 +336,7 @@ def test_R103_a_terminal_shows_a_live_line(store: Store) -> None:
     (pid,) = {line.pid for line in told_in(store.told)}
     os.kill(parent_of(pid), signal.SIGTERM)
     thread.join(30)
-    assert re.search(rf"stopped: {SHOP}:pack.* 3 done, 0 failed", " ".join(shown[0].split()))
+    assert re.search(rf"stopped: .*{SHOP}:pack.* 3 succeeded, 0 failed", " ".join(shown[0].split()))
 
 
 def parent_of(pid: int) -> int:

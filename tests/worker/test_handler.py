@@ -14,7 +14,8 @@ import pytest
 
 from pillarbox import AsyncInMemoryMailbox, DeadLetterPolicy, InMemoryMailbox, InvalidParameterError
 from pillarbox.worker import Job, Worker, worker
-from pillarbox.worker.handler import Handler, load
+from pillarbox.worker.decorators import find_handlers
+from pillarbox.worker.handler import Handler
 from pillarbox.worker.signals import on_signals
 from tests.worker.conftest import eventually
 
@@ -89,6 +90,37 @@ def test_R103_what_a_handler_is_not(function: Any) -> None:
         Handler(function)
 
 
+def generator(order: Order) -> Any:
+    yield order
+
+
+def takes_a_number(order: Order, number: int) -> None: ...
+
+
+def takes_the_job_first(job: Job[Order], order: Order) -> None: ...
+
+
+def takes_a_thread(thread: threading.Thread) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (generator, "a generator function does nothing"),
+        (takes_a_number, "the second argument is a Job, but 'number' is annotated with"),
+        (takes_the_job_first, "the body comes first"),
+        (takes_a_thread, "body_type must be"),
+        (lambda: None, "with the parameters"),
+    ],
+    ids=["generator", "number", "job", "thread", "none"],
+)
+def test_R103_a_handler_that_can_not_work_is_refused_when_it_is_decorated(
+    function: Any, problem: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=problem):
+        worker("memory:orders")(function)
+
+
 def test_R103_work_that_was_never_awaited_is_not_acknowledged() -> None:
     box = InMemoryMailbox("box", str, dead_letters=DeadLetterPolicy(1))
     box.send("a")
@@ -103,11 +135,18 @@ def test_R103_a_mailbox_for_asyncio_is_refused() -> None:
         Worker(AsyncInMemoryMailbox("box", str), print)  # type: ignore[arg-type]
 
 
-def test_R103_a_handler_is_loaded_by_its_path() -> None:
-    assert load("tests.worker.test_handler:plain") is not None
-    assert load("tests.worker.shop:pack").__name__ == "pack"
+def test_R103_a_handler_is_found_by_its_path() -> None:
+    found = find_handlers(["tests.worker.test_handler:plain", "tests.worker.shop:pack"])
+    assert [each.__name__ for each in found.values()] == ["plain", "pack"]
     with pytest.raises(InvalidParameterError, match="has no 'nobody'"):
-        load("tests.worker.shop:nobody")
+        find_handlers(["tests.worker.shop:nobody"])
+
+
+def test_R103_a_module_stands_for_all_its_workers() -> None:
+    found = find_handlers(["tests.worker.tasks"])
+    assert list(found) == ["tests.worker.tasks:pack", "tests.worker.tasks:post"]
+    with pytest.raises(InvalidParameterError, match="with @worker functions"):
+        find_handlers(["tests.worker.shop"])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 10**9])
@@ -141,7 +180,38 @@ def test_R103_a_decorated_function_is_called_sent_and_run() -> None:
     thread.join(20)
     assert sorted(packed) == ["rice", "salt", "tea"]
     assert box.stats().dead == 1
-    assert (running.done, running.failed) == (4, 2)
+    stats = running.stats()
+    assert (stats.succeeded, stats.failed, stats.retried, stats.dead) == (2, 2, 1, 1)
+    assert (stats.in_progress, stats.handled, sum(stats.buckets)) == (0, 4, 4)
+
+
+def test_R103_the_environment_names_the_mailbox_of_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @worker("memory:declared")
+    def pack(parcel: str) -> None: ...
+
+    @worker()
+    def post(letter: str) -> None: ...
+
+    with pytest.raises(InvalidParameterError, match="PILLARBOX_MAILBOX"):
+        post.send("tea")
+    monkeypatch.setenv("PILLARBOX_MAILBOX", "memory:from-the-environment")
+    for function in (pack, post):
+        assert function.mailbox.name == "from-the-environment"
+        assert function.worker().mailbox.name == "from-the-environment"
+        assert function.worker(mailbox="memory:other").mailbox.name == "other"
+    box = InMemoryMailbox("own", str)
+    assert worker(box)(plain).mailbox is box
+
+
+def test_R103_one_variable_does_not_name_the_mailboxes_of_two_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PILLARBOX_MAILBOX", "memory:from-the-environment")
+    pack = find_handlers(["tests.worker.tasks:pack"])["tests.worker.tasks:pack"]
+    with pytest.raises(InvalidParameterError, match="whose workers have 2 mailboxes"):
+        pack.send("tea")
 
 
 def test_R103_one_that_was_stopped_before_it_ran_closes_what_it_opened() -> None:

@@ -131,9 +131,9 @@ def test_R102_metrics_count_what_became_of_each_message(running: Running) -> Non
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"pillarbox_worker_{name}", {"queue": "orders"} | labels)
 
-    assert value("tasks_total", outcome="acknowledged") == 2
+    assert value("tasks_total", outcome="succeeded") == 2
     assert value("tasks_total", outcome="retried") == 1
-    assert value("tasks_total", outcome="rejected") == 1
+    assert value("tasks_total", outcome="dead") == 1
     assert value("tasks_running") == 0
     assert value("task_duration_seconds_count") == 4
     assert value("task_wait_seconds_count") == 3

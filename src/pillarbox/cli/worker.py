@@ -1,11 +1,12 @@
-"""`pillarbox worker module:handler`: run a handler on the messages of a mailbox."""
+"""`pillarbox worker module`: run handlers on the messages of their mailboxes."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from pillarbox.cli.options import command
 from pillarbox.cli.output import OK, UsageError
+from pillarbox.worker.child import Options
 from pillarbox.worker.health import serve_health
 from pillarbox.worker.signals import on_signals
 from pillarbox.worker.supervisor import MisconfiguredError, Status, Supervisor
@@ -21,13 +23,12 @@ from pillarbox.worker.watch import on_changes
 
 app = command(
     "worker",
-    "Run a handler on the messages of a mailbox.\n\n"
+    "Run handlers on the messages of their mailboxes.\n\n"
     "A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C drains: "
     "running handlers finish, and messages not yet started are released without counting as a "
     "delivery. A second signal releases running messages too, and exits. A process that dies is "
     "restarted.",
-    "Example: pillarbox worker shop.tasks:pack --mailbox redis://localhost/orders "
-    "--concurrency 8 --processes 2",
+    "Example: pillarbox worker shop.tasks --concurrency 8 --processes 2",
 )
 
 PROCESSES_MAX = 1_000
@@ -37,12 +38,18 @@ _RATE_SECONDS = 2.0
 
 @app.default
 def worker(
-    handler: Annotated[str, Parameter(help="package.module:function, importable from here.")],
-    /,
-    *,
+    *handlers: Annotated[
+        str,
+        Parameter(
+            help="package.module (every @worker function in it) or package.module:function.",
+        ),
+    ],
     mailbox: Annotated[
         str | None,
-        Parameter(env_var="PILLARBOX_MAILBOX", help="URL of the mailbox (default: from @worker)."),
+        Parameter(
+            env_var="PILLARBOX_MAILBOX",
+            help="URL of the mailbox, for one handler (default: from @worker).",
+        ),
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -65,14 +72,16 @@ def worker(
         float, Parameter(help="Seconds to drain before releasing messages (default: 30).")
     ] = 30,
     health_port: Annotated[
-        int | None, Parameter(help="Serve /livez and /readyz on this port (0: any free port).")
+        int | None, Parameter(help="Serve /livez, /readyz and /metrics on this port (0: any).")
     ] = None,
     watch: Annotated[
         bool, Parameter(help="Restart when a Python file in this directory tree changes.")
     ] = False,
     verbose: Annotated[bool, Parameter(help="Log at level INFO.")] = False,
 ) -> int:
-    """Run a handler on the messages of a mailbox."""
+    """Run handlers on the messages of their mailboxes."""
+    if not handlers:
+        raise UsageError("give a module or a handler: pillarbox worker package.module[:function]")
     if not 1 <= processes <= PROCESSES_MAX:
         raise UsageError(f"--processes must be from 1 to {PROCESSES_MAX:,}; got {processes}.")
     given = {
@@ -82,27 +91,16 @@ def worker(
         "visibility_timeout": visibility_timeout,
         "time_limit": time_limit,
     }
-    options: dict[str, Any] = {
-        "handler": handler,
-        "given": {name: value for name, value in given.items() if value is not None},
-        "processes": processes,
-        "log_level": "INFO" if verbose else "WARNING",
-    }
-    return _supervise(options, grace=grace, health_port=health_port, watch=watch)
-
-
-def _supervise(
-    options: dict[str, Any], *, grace: float, health_port: int | None, watch: bool
-) -> int:
+    overrides = {name: value for name, value in given.items() if value is not None}
+    log_level = "INFO" if verbose else "WARNING"
+    options = Options(list(handlers), overrides, processes, log_level)
     with contextlib.ExitStack() as stack:
-        line = stack.enter_context(ProgressLine(options["handler"]))
-        supervisor = Supervisor(
-            options, options["processes"], grace=grace, patient=watch, changed=line.show
-        )
+        line = stack.enter_context(ProgressLine())
+        supervisor = Supervisor(options, grace=grace, patient=watch, changed=line.show)
         stack.enter_context(on_signals(lambda number: supervisor.ask_to_stop()))
         if health_port is not None:
             port = stack.enter_context(serve_health(health_port, supervisor.status))
-            line.say(f"health at http://localhost:{port}/readyz")
+            line.say(f"health at http://localhost:{port}/readyz, metrics at /metrics")
         if watch:
             stack.enter_context(on_changes(Path.cwd(), supervisor.ask_to_reload))
         try:
@@ -113,15 +111,14 @@ def _supervise(
 
 
 class ProgressLine:
-    """Progress on stderr: a live line on a terminal, else a line for each change of state."""
+    """Progress on stderr: live on a terminal, else a line per handler on each change of state."""
 
-    def __init__(self, handler: str) -> None:
-        self._handler = handler
+    def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._state = self._error = ""
         self._shown_at = 0.0
-        self._samples: list[tuple[float, int]] = []
+        self._samples: list[tuple[float, Counter[str]]] = []
 
     def __enter__(self) -> ProgressLine:
         if self._console.is_terminal:
@@ -133,26 +130,34 @@ class ProgressLine:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(f"pillarbox worker: {text}", soft_wrap=True)
+        self._console.print(f"pillarbox worker: {text}", soft_wrap=True, markup=False)
 
     def show(self, status: Status) -> None:
         """Show the current status."""
         now = time.monotonic()
         if (status.state, status.error) != (self._state, self._error):
             self._state, self._error = status.state, status.error
-            self.say(status.error or f"{status.state}: {self._figures(status, now)}")
+            for line in [status.error] if status.error else self._figures(status, now):
+                self.say(line)
         if self._console.is_terminal and now - self._shown_at >= _REFRESH_SECONDS:
             self._shown_at = now
-            self._live.update(Text(f"{status.state}: {self._figures(status, now)}"), refresh=True)
+            self._live.update(Text("\n".join(self._figures(status, now))), refresh=True)
 
-    def _figures(self, status: Status, now: float) -> str:
+    def _figures(self, status: Status, now: float) -> list[str]:
+        """A line with the figures of each handler."""
+        handled = Counter({name: stats.handled for name, stats in status.workers.items()})
         self._samples = [each for each in self._samples if now - each[0] <= _RATE_SECONDS]
-        self._samples.append((now, status.done))
+        self._samples.append((now, handled))
         began, first = self._samples[0]
-        elapsed = now - began
-        rate = (status.done - first) / elapsed if elapsed > 0 else 0.0
-        what = f"{self._handler} on {status.queue}" if status.queue else self._handler
-        return (
-            f"{what}, {status.ready} of {status.processes} processes, {status.busy} running, "
-            f"{status.done:,} done, {status.failed:,} failed, {rate:,.0f} per second"
-        )
+        processes = f"{status.state}: {status.ready} of {status.processes} processes"
+        lines = []
+        for name, stats in status.workers.items():
+            rate = (handled[name] - first[name]) / (now - began) if now > began else 0.0
+            mean_ms = 1_000 * stats.seconds / stats.handled if stats.handled else 0.0
+            lines.append(
+                f"{processes}, {name} on {stats.queue}: {stats.in_progress} in progress, "
+                f"{stats.succeeded:,} succeeded, {stats.failed:,} failed, "
+                f"{stats.retried:,} retried, {stats.dead:,} dead, {mean_ms:,.3g} ms on average, "
+                f"{rate:,.0f} per second"
+            )
+        return lines or [processes]

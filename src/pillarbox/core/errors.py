@@ -4,6 +4,7 @@ MailboxError
 ├── InvalidParameterError        the call itself is wrong; nothing was changed
 ├── SerializationError           a body can't be turned into bytes, or back
 ├── ReceiptHandleExpiredError    the lease behind a receipt handle is over
+├── RequestRejectedError         a worker dead-lettered the request that a client waits for
 ├── MailboxFullError             the mailbox holds as much as it may
 ├── MailboxClosedError           the mailbox was closed
 ├── ReentrantCallError           a signal handler interrupted the call that it needs
@@ -53,6 +54,21 @@ class ReceiptHandleExpiredError(MailboxError):
 
     sqs_code = "ReceiptHandleIsInvalid"
     http_status = 400
+
+
+class RequestRejectedError(MailboxError):
+    """The request of a `RequestClient` was dead-lettered; `reason` says why."""
+
+    http_status = 400
+
+    def __init__(self, request_id: str, mailbox: str, reason: str) -> None:
+        super().__init__(f"request {request_id} to mailbox {mailbox!r} was dead-lettered: {reason}")
+        self.request_id = request_id
+        self.mailbox = mailbox
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RequestRejectedError], tuple[str, str, str]]:
+        return type(self), (self.request_id, self.mailbox, self.reason)
 
 
 class MailboxFullError(MailboxError):

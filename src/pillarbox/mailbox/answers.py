@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core.errors import SerializationError
@@ -26,10 +28,30 @@ TEXT: Final = "text"  # the body is no JSON
 #: A client may wait for an answer for twelve hours. Whatever it has left for a day is not wanted.
 IDLE_SECONDS_MAX: Final = 86_400
 
+#: How the answer to a rejected request begins; the reason follows. No codec writes such bytes.
+_REJECTED: Final = b"\x00pillarbox.rejected\x00"
+
 _REPLY_QUEUE: Final = re.compile(r"[\w.-]+-replies-[0-9a-f]{16}", re.ASCII)
 _NAME_CHARS: Final = 40  # of the requests' name, in that of the answers' queue
 _TEXT_TYPE: Final = codec_for(str).content_type
 _JSON_TYPE: Final = codec_for(Any).content_type
+
+
+class Rejection(Struct, frozen=True):
+    """The answer to a request that was dead-lettered."""
+
+    reason: str
+
+
+def answer_codec(codec: Codec[Any]) -> Codec[Any]:
+    """A codec for the mailbox of a request client, which also decodes a `Rejection`."""
+
+    def decode(data: bytes) -> Any:
+        if data.startswith(_REJECTED):
+            return Rejection(data.removeprefix(_REJECTED).decode(errors="replace"))
+        return codec.decode(data)
+
+    return replace(codec, decode=decode, quick_decode=decode)
 
 
 def new_reply_queue(requests: str) -> str:
@@ -50,6 +72,8 @@ def dropped(name: str, in_reply_to: str) -> str:
 
 def encoded(body: Any) -> tuple[bytes, bool]:
     """An answer as bytes, and whether these are text."""
+    if isinstance(body, Rejection):
+        return _REJECTED + body.reason.encode(errors="replace"), False
     codec: Codec[Any] = codec_for(type(body))
     try:
         data = codec.encode(body)

@@ -121,6 +121,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
         """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
 
         `TimeoutError` if none came in time; the request is not taken back then.
+        `RequestRejectedError` if a worker dead-lettered it.
         """
         if self._leader == get_ident():  # a signal handler, in whose thread all answers come
             raise reentrant_call()
@@ -136,8 +137,8 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             raise self._no_answer(request_id, timeout)
         if not ask.acknowledged:
             run_blocking(self._acknowledge([ask]))
-        answer: Message[Rep] = ask.answer
-        return answer.body
+        answer: Rep = self._body_of(ask.answer)
+        return answer
 
     def _sent(self, ask: _Ask) -> None:
         if ask.answer is None and not self._leader:
@@ -258,6 +259,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
 
         `TimeoutError` if none came in time; the request is not taken back then.
+        `RequestRejectedError` if a worker dead-lettered it.
         """
         limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
         now = asyncio.get_running_loop().time()
@@ -281,7 +283,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
             if not self._matching.asks:
                 self._stop_receiving()
         assert ask.answer is not None
-        answer: Rep = ask.answer.body
+        answer: Rep = self._body_of(ask.answer)
         return answer
 
     async def _receive(self) -> None:

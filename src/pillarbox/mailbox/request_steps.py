@@ -13,9 +13,14 @@ from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pillarbox.core import limits
-from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
+from pillarbox.core.errors import (
+    MailboxConnectionError,
+    MailboxError,
+    RequestRejectedError,
+    UnknownOutcomeError,
+)
 from pillarbox.logger import logger
-from pillarbox.mailbox.answers import IDLE_SECONDS_MAX
+from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, Rejection, answer_codec
 from pillarbox.mailbox.protocol import AskOptions
 from pillarbox.mailbox.runner import Verb
 
@@ -140,6 +145,9 @@ class RequestSteps:
         self._requests = requests
         self._replies = replies
         self._reply_to = replies.name if reply_to is None else limits.text("reply_to", reply_to)
+        verbs = getattr(replies, "_verbs", None)
+        if verbs is not None:  # else it is a mailbox from elsewhere
+            verbs.use(answer_codec(verbs.codec))
         self._matching: Matching[Any] = Matching(shared=shared)
         self._lock = lock
         self._opened: tuple[Any, ...] = ()  # what `open` opened
@@ -203,6 +211,13 @@ class RequestSteps:
                 )
         for mailbox in self._opened:
             yield mailbox.close()
+
+    def _body_of(self, answer: Any) -> Any:
+        """The body of an answer; raises if the request was dead-lettered."""
+        if isinstance(answer.body, Rejection):
+            name = self._requests.name
+            raise RequestRejectedError(answer.in_reply_to or "", name, answer.body.reason)
+        return answer.body
 
     def _no_answer(self, request_id: str, seconds: float) -> TimeoutError:
         return TimeoutError(

@@ -19,6 +19,7 @@ from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.waiters import open_gate
 from pillarbox.worker.job import Job, Reject, Release, Retry, Verdict
 from pillarbox.worker.lease_keeper import LeaseKeeper
+from pillarbox.worker.stats import WorkerStats
 
 _PAUSE_NS = SECOND_NS // 20  # after a failed try, then doubled
 _PAUSE_NS_MAX = 2 * SECOND_NS
@@ -35,11 +36,13 @@ class Acknowledger:
         mailbox: Mailbox[Any],
         keeper: LeaseKeeper,
         clock: Clock,
+        stats: WorkerStats,
         late: Callable[[Job[Any]], object],
     ) -> None:
         self._mailbox = mailbox
         self._keeper = keeper
         self._clock = clock
+        self._stats = stats  # changed by one thread at a time: whoever settles
         self._late = late
         self._lock = threading.Lock()
         self._pending: list[Settled] = []
@@ -48,8 +51,6 @@ class Acknowledger:
         self._closing = False
         self._gate = threading.Lock()
         self._gate.acquire()
-        self.done = 0
-        self.failed = 0
         self._thread = threading.Thread(
             target=self._run, name="pillarbox-acknowledger", daemon=True
         )
@@ -137,9 +138,10 @@ class Acknowledger:
             self._keeper.drop(jobs)
             return []
         self._keeper.drop(jobs)
-        self.done += len(jobs)
-        if verdict is not None and verdict.__cause__ is not None:
-            self.failed += len(jobs)
+        outcome = "succeeded" if verdict is None else verdict.outcome
+        failed = verdict is not None and verdict.__cause__ is not None
+        for job in jobs:
+            self._stats.count(outcome, job.seconds, failed=failed)
         if not all(answers):
             for job, answer in zip(jobs, answers, strict=True):
                 if not answer:

@@ -1,4 +1,4 @@
-"""One process of `pillarbox worker`: runs a worker and reports to its supervisor.
+"""One process of `pillarbox worker`: runs workers and reports to its supervisor.
 
 python -m pillarbox.worker.child OPTIONS REPORTS
 
@@ -8,97 +8,130 @@ supervisor is gone, and the process drains as on SIGTERM.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import sys
 import threading
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
+from msgspec import Struct, field
 
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.worker.decorators import WorkerFunction, WorkerOptions, make_worker
+from pillarbox.mailbox.memory import InMemoryMailbox
+from pillarbox.worker.decorators import MAILBOX_VARIABLE, WorkerFunction, find_handlers, make_worker
 from pillarbox.worker.engine import Worker
-from pillarbox.worker.handler import load
 from pillarbox.worker.signals import run_until_signalled
+from pillarbox.worker.stats import WorkerStats
 
 REPORT_SECONDS = 0.25
 MISCONFIGURED = 3  # exit code: a restart would not help
-_SINGLE_PROCESS = ("memory:", "file:")
+_SHARED = "a broker (http://host:9324/name) or Redis (redis://host/name)"
 
 
-class Reports:
-    """Reports the state of the worker to the supervisor."""
+class Options(Struct):
+    """What the supervisor tells a process."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._ended = threading.Event()
+    handlers: list[str]
+    overrides: dict[str, Any] = {}  # of the options in the decorators
+    processes: int = 1
+    log_level: str = "WARNING"
 
-    def send(self, **facts: Any) -> None:
-        """Write one line, short enough for an atomic write."""
-        try:
-            os.write(self._handle, json.dumps(facts).encode() + b"\n")
-        except BrokenPipeError:
-            return  # the supervisor is gone
 
-    def follow(self, worker: Worker[Any]) -> threading.Thread:
-        """Report on this worker until `end`."""
-        thread = threading.Thread(target=self._follow, args=(worker,), daemon=True)
-        thread.start()
-        return thread
+class Report(Struct):
+    """What a process tells its supervisor: its figures by handler, or why it can't start."""
 
-    def end(self) -> None:
-        """Make one last report."""
-        self._ended.set()
-
-    def _follow(self, worker: Worker[Any]) -> None:
-        while True:
-            over = self._ended.wait(REPORT_SECONDS)
-            self.send(
-                queue=worker.mailbox.name,
-                done=worker.done,
-                failed=worker.failed,
-                busy=worker.busy,
-                connected=worker.connected,
-            )
-            if over:
-                return
+    workers: dict[str, WorkerStats] = field(default_factory=dict)
+    error: str = ""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the worker and return the exit code."""
-    options, reports = json.loads(arguments[0]), Reports(int(arguments[1]))
-    logging.basicConfig(level=options["log_level"], format="%(asctime)s %(levelname)s %(message)s")
+    """Run the workers and return the exit code."""
+    options = msgspec.json.decode(arguments[0], type=Options)
+    reports = int(arguments[1])
+    logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        worker = build(options["handler"], options["given"], options["processes"])
+        workers = build(options)
     except (MailboxError, ImportError, OSError) as error:
-        reports.send(error=" ".join(str(error).split()))
+        _send(reports, Report(error=" ".join(str(error).split())))
         return MISCONFIGURED
     threading.Thread(target=_drain_when_orphaned, daemon=True).start()
-    following = reports.follow(worker)
-    run_until_signalled(worker)
-    reports.end()
-    following.join()
+    ended = threading.Event()
+    reporting = threading.Thread(target=_report, args=(reports, workers, ended), daemon=True)
+    reporting.start()
+    try:
+        run_until_signalled(*workers.values())
+    finally:
+        ended.set()
+        reporting.join()
     return 0
 
 
-def build(path: str, given: dict[str, Any], processes: int) -> Worker[Any]:
-    """The worker of this handler; command-line options override those of its decorator."""
-    target = load(path)
-    options = target.options if isinstance(target, WorkerFunction) else WorkerOptions()
-    options = replace(options, **given)
-    mailbox = options.mailbox
-    here = isinstance(mailbox, LocalMailbox) or str(mailbox).startswith(_SINGLE_PROCESS)
-    if here and processes > 1:
+def build(options: Options) -> dict[str, Worker[Any]]:
+    """The workers of these handlers; command-line options override those of the decorators."""
+    handlers = find_handlers(options.handlers)
+    url = options.overrides.get("mailbox")
+    if url is not None and len(handlers) > 1:
+        raise InvalidParameterError(
+            "mailbox",
+            url,
+            f"given for one handler (--mailbox or {MAILBOX_VARIABLE}); these are "
+            f"{', '.join(handlers)}, which have mailboxes of their own",
+        )
+    return {name: _build(target, options) for name, target in handlers.items()}
+
+
+def _build(target: Any, options: Options) -> Worker[Any]:
+    overrides = dict(options.overrides)
+    url = overrides.pop("mailbox", None)
+    if isinstance(target, WorkerFunction):
+        if url is not None:
+            target.use_mailbox(url)
+        _check_mailbox(target.address, options.processes)
+        return target.worker(**overrides)
+    if url is None:
+        raise InvalidParameterError(
+            "mailbox", None, f"given, by --mailbox URL, {MAILBOX_VARIABLE} or @worker(mailbox)"
+        )
+    _check_mailbox(url, options.processes)
+    return make_worker(target, url, **overrides)
+
+
+def _check_mailbox(mailbox: Any, processes: int) -> None:
+    """Refuse a mailbox that nobody else can send to, or that so many processes can't open."""
+    if isinstance(mailbox, InMemoryMailbox) or str(mailbox).startswith("memory:"):
+        raise InvalidParameterError(
+            "mailbox",
+            mailbox,
+            "one that other processes can send to: `pillarbox worker` runs in processes of its "
+            "own, and memory: is private to each process; use a directory (file:./data/name), "
+            f"{_SHARED}, or call run() of the @worker function in your own program",
+        )
+    if processes > 1 and (isinstance(mailbox, LocalMailbox) or str(mailbox).startswith("file:")):
         raise InvalidParameterError(
             "processes",
             processes,
             f"1 for {mailbox}, which only one process can open; to share work between processes, "
-            "use a broker (http://host:9324/name) or Redis (redis://host/name)",
+            f"use {_SHARED}",
         )
-    return make_worker(target, options)
+
+
+def _report(handle: int, workers: Mapping[str, Worker[Any]], ended: threading.Event) -> None:
+    """Report the figures of the workers several times a second, and once more at the end."""
+    over = False
+    while not over:
+        over = ended.wait(REPORT_SECONDS)
+        _send(handle, Report({name: worker.stats() for name, worker in workers.items()}))
+
+
+def _send(handle: int, report: Report) -> None:
+    try:
+        os.write(handle, msgspec.json.encode(report) + b"\n")
+    except BrokenPipeError:
+        return  # the supervisor is gone
 
 
 def _drain_when_orphaned() -> None:

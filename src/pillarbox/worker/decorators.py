@@ -1,14 +1,20 @@
 """`@worker(mailbox, retries=5)`: turns a function into the worker of a mailbox.
 
 The function stays callable. `send` sends its argument to the mailbox, and `run` runs a worker in
-this process; `pillarbox worker module:function` runs workers in processes of their own.
+this process; `pillarbox worker module` runs the workers of a module in processes of their own.
+All of them use the same mailbox: the environment variable PILLARBOX_MAILBOX if it is set, else
+that of the decorator.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from pillarbox.core.errors import InvalidParameterError
@@ -23,31 +29,23 @@ from pillarbox.worker.signals import run_until_signalled
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """The options of a worker."""
-
-    mailbox: str | Mailbox[Any] | None = None
-    concurrency: int = 1
-    retries: int | None = None
-    backoff: float = 1.0
-    visibility_timeout: float = VISIBILITY_SECONDS_DEFAULT
-    time_limit: float | None = None
-    dispatcher: Dispatcher | None = None
-
-    @property
-    def retry(self) -> RetryPolicy:
-        return RetryPolicy(self.retries, self.backoff)
+MAILBOX_VARIABLE = "PILLARBOX_MAILBOX"
 
 
 class WorkerFunction(Generic[P, R]):
     """A handler with its mailbox, as `@worker` returns it."""
 
-    def __init__(self, function: Callable[P, R], options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        mailbox: str | Mailbox[Any] | None,
+        options: dict[str, Any],
+    ) -> None:
         self.function = function
+        self.declared = mailbox
         self.options = options
         self.handler = Handler(function)
+        self._address: str | None = None
         self._mailbox: Mailbox[Any] | None = None
         functools.update_wrapper(self, function)
 
@@ -56,10 +54,30 @@ class WorkerFunction(Generic[P, R]):
         return self.function(*arguments, **named)
 
     @property
+    def address(self) -> str | Mailbox[Any]:
+        """The URL of the mailbox, or the mailbox that was given to the decorator."""
+        if self._address is not None:
+            return self._address
+        url = os.environ.get(MAILBOX_VARIABLE)
+        if url and (self.declared is None or isinstance(self.declared, str)):
+            self._refuse_if_ambiguous(url)
+            return url
+        if self.declared is None:
+            raise InvalidParameterError(
+                "mailbox", None, f"given, by @worker(mailbox) or {MAILBOX_VARIABLE}"
+            )
+        return self.declared
+
+    def use_mailbox(self, url: str) -> None:
+        """Use this mailbox from now on, whatever the decorator and the environment say."""
+        self._address, self._mailbox = url, None
+
+    @property
     def mailbox(self) -> Mailbox[Any]:
         """The mailbox, opened on first use."""
         if self._mailbox is None:
-            self._mailbox = open_for(self.options.mailbox, self.handler, self.options.retry)
+            retry = RetryPolicy(self.options["retries"])
+            self._mailbox = open_for(self.address, self.handler, retry)
         return self._mailbox
 
     def send(self, body: Any, **options: Unpack[SendOptions]) -> str:
@@ -72,15 +90,29 @@ class WorkerFunction(Generic[P, R]):
 
     def worker(self, **changes: Any) -> Worker[Any]:
         """A worker for this function; `changes` override its options."""
-        return make_worker(self, replace(self.options, **changes))
+        return make_worker(
+            self.function, changes.pop("mailbox", None) or self.address, **self.options | changes
+        )
 
     def run(self, **changes: Any) -> None:
         """Run a worker until SIGTERM or Ctrl-C; a second signal releases messages and exits."""
         run_until_signalled(self.worker(**changes))
 
+    def _refuse_if_ambiguous(self, url: str) -> None:
+        """One variable can't replace the mailboxes of several workers."""
+        module = sys.modules.get(self.function.__module__)
+        declared = {str(each.declared) for each in workers_in(module).values()} if module else set()
+        if len(declared) > 1:
+            raise InvalidParameterError(
+                MAILBOX_VARIABLE,
+                url,
+                f"unset for {self.function.__module__}, whose workers have {len(declared)} "
+                f"mailboxes: {', '.join(sorted(declared))}",
+            )
+
 
 def worker(
-    mailbox: str | Mailbox[Any],
+    mailbox: str | Mailbox[Any] | None = None,
     *,
     retries: int | None = None,
     concurrency: int = 1,
@@ -89,7 +121,7 @@ def worker(
     time_limit: float | None = None,
     dispatcher: Dispatcher | None = None,
 ) -> Callable[[Callable[P, R]], WorkerFunction[P, R]]:
-    """Turn a function into the worker of a mailbox.
+    """Turn a function into the worker of a mailbox, by default that of PILLARBOX_MAILBOX.
 
     Examples:
         >>> @worker("memory:parcels", retries=5)
@@ -101,25 +133,84 @@ def worker(
         >>> pack.mailbox.approximate_count()
         1
     """
-    options = WorkerOptions(
-        mailbox, concurrency, retries, backoff, visibility_timeout, time_limit, dispatcher
-    )
-    return lambda function: WorkerFunction(function, options)
+    options = {
+        "retries": retries,
+        "concurrency": concurrency,
+        "backoff": backoff,
+        "visibility_timeout": visibility_timeout,
+        "time_limit": time_limit,
+        "dispatcher": dispatcher,
+    }
+    return lambda function: WorkerFunction(function, mailbox, options)
 
 
-def make_worker(target: Any, options: WorkerOptions) -> Worker[Any]:
-    """The worker for a function, with or without `@worker`."""
-    if options.mailbox is None:
+def make_worker(
+    function: Callable[..., Any],
+    mailbox: str | Mailbox[Any],
+    *,
+    retries: int | None = None,
+    backoff: float = 1.0,
+    **options: Any,
+) -> Worker[Any]:
+    """The worker for a function, with the options of `@worker`."""
+    return Worker(mailbox, function, retry=RetryPolicy(retries, backoff), **options)
+
+
+def find_handlers(paths: Sequence[str]) -> dict[str, Any]:
+    """Import `module` (all its `@worker` functions) and `module:name`, by their full names."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        module_name, colon, name = path.partition(":")
+        if not module_name or (colon and not name):
+            raise InvalidParameterError(
+                "handler", path, "of the form package.module or package.module:function"
+            )
+        module = _import(module_name, path)
+        if colon:
+            found[path] = _named(module, name, path)
+            continue
+        workers = workers_in(module)
+        if not workers:
+            raise InvalidParameterError(
+                "handler",
+                path,
+                f"a module with @worker functions; for another function, write {path}:function",
+            )
+        found |= {f"{path}:{name}": each for name, each in workers.items()}
+    return found
+
+
+def workers_in(module: ModuleType) -> dict[str, WorkerFunction[Any, Any]]:
+    """The `@worker` functions that a module defines, each by its first name."""
+    found: dict[str, WorkerFunction[Any, Any]] = {}
+    for name, value in vars(module).items():
+        own = isinstance(value, WorkerFunction) and value.__module__ == module.__name__
+        if own and not any(value is known for known in found.values()):
+            found[name] = value
+    return found
+
+
+def _import(name: str, path: str) -> ModuleType:
+    """Import a module, searching the current directory first."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise  # the module exists but fails to import another
         raise InvalidParameterError(
-            "mailbox", None, "given, by --mailbox URL or by @worker(mailbox)"
-        )
-    function = target.function if isinstance(target, WorkerFunction) else target
-    return Worker(
-        options.mailbox,
-        function,
-        concurrency=options.concurrency,
-        retry=options.retry,
-        visibility_timeout=options.visibility_timeout,
-        time_limit=options.time_limit,
-        dispatcher=options.dispatcher,
-    )
+            "handler", path, f"in a module that can be imported ({error}; searched {here} first)"
+        ) from error
+
+
+def _named(module: ModuleType, name: str, path: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidParameterError(
+                "handler", path, f"a name in {module.__name__}, which has no {part!r}"
+            )
+        found = getattr(found, part)
+    return found

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import queue
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from msgspec import structs
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
+from pillarbox.mailbox.answers import Rejection
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import MailboxOptions, open_mailbox
 from pillarbox.worker.acknowledger import Acknowledger
@@ -29,11 +33,12 @@ from pillarbox.worker.events import (
     WorkerStopped,
 )
 from pillarbox.worker.handler import Handler
-from pillarbox.worker.job import Job, Outcome, Release, Verdict
+from pillarbox.worker.job import Job, Outcome, Reject, Release, Verdict
 from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 from pillarbox.worker.pools import TaskPool, ThreadPool
 from pillarbox.worker.receiver import Receiver
 from pillarbox.worker.retry import RetryPolicy, describe, reply_not_sent
+from pillarbox.worker.stats import WorkerStats
 
 T = TypeVar("T")
 
@@ -87,47 +92,40 @@ class Worker(Generic[T]):
             wait=wait_time_seconds,
             failed=lambda error: self.dispatcher.publish(ReceiveFailed(self.mailbox.name, error)),
         )
+        # Wakes `run`. A signal handler may put here, even one that interrupted `run` itself.
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pool = (
-            TaskPool(concurrency, self._receiver, self._work_in_task)
+            TaskPool(concurrency, self._receiver, self._wake, self._work_in_task)
             if self.handler.is_async
-            else ThreadPool(concurrency, self._receiver, self._work)
+            else ThreadPool(concurrency, self._receiver, self._wake, self._work)
         )
+        self._stats = WorkerStats(self.mailbox.name)
         self._acknowledger: Acknowledger | None = None
 
-    @property
-    def connected(self) -> bool:
-        """Whether the last receive succeeded."""
-        return self._receiver.connected
-
-    @property
-    def busy(self) -> int:
-        """Number of handlers running now."""
-        return self._pool.busy
-
-    @property
-    def done(self) -> int:
-        """Number of messages handled, whatever the outcome."""
-        return 0 if self._acknowledger is None else self._acknowledger.done
-
-    @property
-    def failed(self) -> int:
-        """Number of messages whose handler or reply failed."""
-        return 0 if self._acknowledger is None else self._acknowledger.failed
+    def stats(self) -> WorkerStats:
+        """The figures of this worker so far."""
+        return structs.replace(
+            self._stats, connected=self._receiver.connected, in_progress=self._pool.busy
+        )
 
     def run(self, *, max_receives: int | None = None) -> None:
         """Work until `stop`, or for `max_receives` receives. A worker runs once."""
         if self._acknowledger is not None:
             raise RuntimeError("a worker can run only once; create another")
-        acknowledger = Acknowledger(self.mailbox, self._keeper, self._clock, self._late)
+        acknowledger = Acknowledger(
+            self.mailbox, self._keeper, self._clock, self._stats, self._late
+        )
         self._acknowledger = acknowledger
         self.dispatcher.publish(WorkerStarted(self.mailbox.name, self.concurrency))
         try:
-            if not self._receiver.stopping.is_set():
+            if not self._receiver.stopping:
                 self._pool.start(max_receives)
-                self._pool.drained.wait()
+                self._wakeups.get()
         finally:
-            self.stop()
-            self._pool.drained.wait()
+            self._receiver.stop()
+            self._pool.stop()
+            while not self._pool.drained:
+                self._wakeups.get()
             acknowledger.close()
             self._keeper.close()
             self._shut_down()
@@ -135,16 +133,23 @@ class Worker(Generic[T]):
             raise self._pool.error
 
     def stop(self) -> None:
-        """Receive nothing more; `run` returns when running handlers have finished. Thread-safe."""
+        """Receive nothing more; `run` returns when running handlers have finished.
+
+        Any thread may call it, and any signal handler.
+        """
         self._receiver.stop()
-        self._pool.stop()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._wakeups.put(None)
 
     def abort(self) -> int:
         """Release the messages of running handlers without waiting; returns their number.
 
         For a process that is about to exit: the handlers are not stopped.
         """
-        self.stop()
+        self._receiver.stop()
+        self._pool.stop()
         if self._acknowledger is not None:
             self._acknowledger.close(timeout=1)
         running = [held for held in self._keeper.held() if not held.settled]
@@ -160,48 +165,61 @@ class Worker(Generic[T]):
 
     def _work(self, job: Job[Any]) -> None:
         """Handle one message in a thread: call, reply, settle."""
-        dispatcher = self.dispatcher
-        if dispatcher.wants(TaskStarted):
-            dispatcher.publish(TaskStarted(job))
-        verdict: Verdict | None = None
+        self._start(job)
+        result, verdict = None, None
         try:
             result = self.handler.call(job)
-            try:
-                self._respond(job, result)
-            except Exception as error:  # noqa: BLE001 - as below
-                verdict = self._reply_failed(job, error)
         except BaseException as error:  # noqa: BLE001 - the retry policy decides
             verdict = self._failed(job, error)
-        self._end(job, verdict)
+        job.ended_at = self._clock.now()
+        self._end(job, self._reply(job, result, verdict))
 
     async def _work_in_task(self, job: Job[Any]) -> None:
         """The same in an asyncio task."""
-        if self.dispatcher.wants(TaskStarted):
-            self.dispatcher.publish(TaskStarted(job))
-        verdict: Verdict | None = None
+        self._start(job)
+        result, verdict = None, None
         try:
             result = await self.handler.call(job)
-            try:
-                # Sending a reply blocks, so it must not run in the event loop.
-                if self._respond is not _reply or job.message.reply_to is not None:
-                    await asyncio.to_thread(self._respond, job, result)
-            except Exception as error:  # noqa: BLE001 - as below
-                verdict = self._reply_failed(job, error)
-        except asyncio.CancelledError as error:
-            verdict = Release() if job.lost is not None else self._failed(job, error)
         except BaseException as error:  # noqa: BLE001 - the retry policy decides
             verdict = self._failed(job, error)
+        job.ended_at = self._clock.now()
+        if self._respond is not _reply or job.message.reply_to is not None:
+            try:  # sending a reply blocks, so it must not run in the event loop
+                verdict = await asyncio.to_thread(self._reply, job, result, verdict)
+            except asyncio.CancelledError:  # the lease was lost meanwhile
+                verdict = Release()
         self._end(job, verdict)
+
+    def _start(self, job: Job[Any]) -> None:
+        if self.dispatcher.wants(TaskStarted):
+            self.dispatcher.publish(TaskStarted(job))
+
+    def _reply(self, job: Job[Any], result: Any, verdict: Verdict | None) -> Verdict | None:
+        """Send the result, or the reason of a rejection, to a client that waits for it."""
+        try:
+            if verdict is None:
+                self._respond(job, result)
+            elif isinstance(verdict, Reject):
+                _reply(job, Rejection(verdict.reason))
+        except Exception as error:  # noqa: BLE001 - the retry policy decides
+            if verdict is None:
+                return self._reply_failed(job, error)
+            logger.warning(
+                "reason not sent to the client", message_id=job.id, error=describe(error)
+            )
+        return verdict
 
     def _end(self, job: Job[Any], verdict: Verdict | None) -> None:
         assert self._acknowledger is not None
         if self.dispatcher.wants(TaskEnded):
-            outcome: Outcome = "acknowledged" if verdict is None else verdict.outcome
+            outcome: Outcome = "succeeded" if verdict is None else verdict.outcome
             error = verdict.__cause__ if verdict is not None else None
-            self.dispatcher.publish(TaskEnded(job, outcome, error, job.seconds(self._clock.now())))
+            self.dispatcher.publish(TaskEnded(job, outcome, error, job.seconds))
         self._acknowledger.put(job, verdict, may_wait=not self.handler.is_async)
 
     def _failed(self, job: Job[Any], error: BaseException) -> Verdict:
+        if isinstance(error, asyncio.CancelledError) and job.lost is not None:
+            return Release()
         verdict = self.retry.verdict(error, job.message.delivery_count)
         if verdict is error:
             return verdict

@@ -3,20 +3,19 @@
     def handle(order: Order) -> None: ...
     async def handle(order: Order, job: Job[Order]) -> Receipt: ...
 
-The annotation of the first parameter is the type of the bodies.
+The annotation of the first parameter is the type of the bodies. A function that could not handle
+any message is refused here, so that `@worker` fails when its module is imported.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 import typing
 from collections.abc import Callable
-from pathlib import Path
 from types import CoroutineType
 from typing import Any
 
+from pillarbox.codec import codec_for
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.worker.job import Job
 
@@ -32,12 +31,17 @@ class Handler:
         self.function = function
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         called = function if inspect.isroutine(function) else type(function).__call__
-        self.is_async = any(
-            inspect.iscoroutinefunction(inspect.unwrap(each)) for each in (function, called)
-        )
+        code = [inspect.unwrap(each) for each in (function, called)]
+        if any(
+            inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in code
+        ):
+            raise InvalidParameterError(
+                "handler", function, f"{_FORM}; a generator function does nothing when it is called"
+            )
+        self.is_async = any(map(inspect.iscoroutinefunction, code))
         names = _parameters(function)
         self.wants_job = len(names) > 1
-        self.body_type = _annotation(function, called, names[0])
+        self.body_type = _body_type(function, called, names)
 
     def call(self, job: Job[Any]) -> Any:
         """Call the function; a coroutine function returns a coroutine."""
@@ -75,37 +79,36 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     return wanted or ["body"]
 
 
-def _annotation(function: Any, called: Any, name: str) -> Any:
+def _body_type(function: Any, called: Any, names: list[str]) -> Any:
+    """The annotation of the first parameter; `Any` if it has none."""
+    hints = _hints(function, called)
+    body_type = hints.get(names[0], Any)
+    if _is_job(body_type):
+        raise InvalidParameterError("handler", function, f"{_FORM}: the body comes first")
+    if len(names) > 1:
+        job_type = hints.get(names[1], Any)
+        if job_type is not Any and not _is_job(job_type):
+            raise InvalidParameterError(
+                "handler",
+                function,
+                f"{_FORM}: the second argument is a Job, but {names[1]!r} is annotated with "
+                f"{job_type}; give it a default if it is not for the worker",
+            )
+    codec_for(body_type)  # raises if no message can have this type
+    return body_type
+
+
+def _hints(function: Any, called: Any) -> dict[str, Any]:
     for candidate in (function, called):
         try:
             hints = typing.get_type_hints(inspect.unwrap(candidate))
         except (TypeError, NameError):  # not a function, or a name under TYPE_CHECKING
             continue
-        if name in hints:
-            return hints[name]
-    return Any
+        if hints:
+            return hints
+    return {}
 
 
-def load(path: str) -> Any:
-    """Import `package.module:name`, searching the current directory first."""
-    module_name, colon, name = path.partition(":")
-    if not module_name or not colon or not name:
-        raise InvalidParameterError("handler", path, "of the form package.module:function")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module exists but fails to import another
-        raise InvalidParameterError(
-            "handler", path, f"in a module that can be imported ({error}; searched {here} first)"
-        ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidParameterError(
-                "handler", path, f"a name in {module_name}, which has no {part!r}"
-            )
-        found = getattr(found, part)
-    return found
+def _is_job(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    return isinstance(kind, type) and issubclass(kind, Job)

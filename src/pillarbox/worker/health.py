@@ -1,40 +1,66 @@
 """Health checks of a worker over HTTP: `/livez`, `/readyz` and `/metrics`.
 
-Live: no process keeps crashing. Ready: every process has reached its mailbox, and the worker is
-not draining. The answer is 200 or 503, with the figures as JSON.
+Live: no process keeps crashing. Ready: every process has reached its mailboxes, and the workers
+are not draining. The answer is 200 or 503, with the figures as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
 
+import msgspec
+
+from pillarbox.worker.stats import DURATION_SECONDS, WorkerStats
 from pillarbox.worker.supervisor import Status
 
 DEATHS_MAX = 5  # in succession
 _JSON = "application/json"
-_METRICS = {
-    "done_total": ("counter", "Messages handled, whatever the outcome"),
-    "failed_total": ("counter", "Handlers that failed"),
-    "busy": ("gauge", "Handlers running now"),
-    "ready": ("gauge", "Processes that have reached their mailbox"),
-    "processes": ("gauge", "Processes configured"),
+_COUNTERS = {
+    "succeeded": "Messages whose handler returned",
+    "failed": "Handlers and replies that raised",
+    "retried": "Messages returned for another delivery",
+    "dead": "Messages dead-lettered by the worker",
+    "released": "Messages returned without counting a delivery",
 }
 
 
 def metrics(now: Status) -> str:
     """The figures in the Prometheus format; `pillarbox.telemetry` has more."""
-    lines = []
-    for name, (kind, what) in _METRICS.items():
+    lines: list[str] = []
+
+    def family(name: str, kind: str, help_text: str, values: Iterable[tuple[str, float]]) -> None:
         full = f"pillarbox_worker_{name}"
-        value = getattr(now, name.removesuffix("_total"))
-        lines += [f"# HELP {full} {what}", f"# TYPE {full} {kind}"]
-        lines.append(f'{full}{{queue="{now.queue}"}} {value}')
+        lines.extend((f"# HELP {full} {help_text}", f"# TYPE {full} {kind}"))
+        lines.extend(f"{full}{suffix} {value}" for suffix, value in values)
+
+    def each(name: str) -> list[tuple[str, float]]:
+        return [(_labels(*item), getattr(item[1], name)) for item in now.workers.items()]
+
+    for name, help_text in _COUNTERS.items():
+        family(f"{name}_total", "counter", help_text, each(name))
+    family("in_progress", "gauge", "Handlers running now", each("in_progress"))
+    durations = [sample for item in now.workers.items() for sample in _histogram(*item)]
+    family("duration_seconds", "histogram", "Duration of handlers", durations)
+    family("ready", "gauge", "Processes that have reached their mailboxes", [("", now.ready)])
+    family("processes", "gauge", "Processes configured", [("", now.processes)])
     return "\n".join(lines)
+
+
+def _labels(handler: str, stats: WorkerStats, more: str = "") -> str:
+    return f'{{handler="{handler}",queue="{stats.queue}"{more}}}'
+
+
+def _histogram(handler: str, stats: WorkerStats) -> Iterator[tuple[str, float]]:
+    counts = accumulate(stats.buckets)
+    for bound, count in zip((*DURATION_SECONDS, "+Inf"), counts, strict=True):
+        yield "_bucket" + _labels(handler, stats, f',le="{bound}"'), count
+    yield "_sum" + _labels(handler, stats), stats.seconds
+    yield "_count" + _labels(handler, stats), sum(stats.buckets)
 
 
 _CHECKS: dict[str, Callable[[Status], bool]] = {
@@ -53,7 +79,9 @@ class _Answer(BaseHTTPRequestHandler):
         if path == "/metrics":
             self._answer(200, "text/plain; version=0.0.4", metrics(now))
         elif path in _CHECKS:
-            self._answer(200 if _CHECKS[path](now) else 503, _JSON, json.dumps(asdict(now)))
+            self._answer(
+                200 if _CHECKS[path](now) else 503, _JSON, msgspec.json.encode(now).decode()
+            )
         else:
             known = ", ".join([*_CHECKS, "/metrics"])
             self._answer(404, _JSON, json.dumps({"error": f"no such path; try {known}"}))

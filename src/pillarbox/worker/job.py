@@ -6,10 +6,9 @@ Any other exception is a failure, for which the retry policy decides.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.mailbox.message import Message
@@ -17,7 +16,7 @@ from pillarbox.worker.lease_keeper import HeldMessage, LeaseKeeper, LeaseTerms
 
 T = TypeVar("T")
 
-Outcome = Literal["acknowledged", "retried", "rejected", "released"]
+Outcome = Literal["succeeded", "retried", "dead", "released"]
 
 
 class Verdict(Exception):
@@ -39,7 +38,7 @@ class Retry(Verdict):
 class Reject(Verdict):
     """Dead-letter the message with this reason, even if retries are left."""
 
-    outcome = "rejected"
+    outcome = "dead"
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -56,13 +55,19 @@ class LeaseLostError(Exception):
     """The lease is lost: another consumer may have the message by now."""
 
 
+class Stoppable(Protocol):
+    """Whoever received a message: a worker that may be stopping."""
+
+    stopping: bool
+
+
 class Job(HeldMessage[T], Generic[T]):
     """A message that is being handled: the second argument of a handler that takes two.
 
     `lost` is None, or the reason why the lease is lost; work after that may be done twice.
     """
 
-    __slots__ = ("_keeper", "_stopping")
+    __slots__ = ("_keeper", "_receiver", "ended_at")
 
     def __init__(
         self,
@@ -70,11 +75,12 @@ class Job(HeldMessage[T], Generic[T]):
         terms: LeaseTerms[T],
         now: int,
         keeper: LeaseKeeper,
-        stopping: threading.Event,
+        receiver: Stoppable,
     ) -> None:
         super().__init__(message, terms, now)
         self._keeper = keeper
-        self._stopping = stopping
+        self._receiver = receiver
+        self.ended_at = now
 
     @property
     def body(self) -> T:
@@ -109,7 +115,7 @@ class Job(HeldMessage[T], Generic[T]):
     @property
     def stopping(self) -> bool:
         """True once the worker is stopping; a long handler may then raise `Release`."""
-        return self._stopping.is_set()
+        return self._receiver.stopping
 
     def check(self) -> None:
         """Raise `LeaseLostError` if the lease is lost. Call it between the steps of a handler."""
@@ -126,6 +132,7 @@ class Job(HeldMessage[T], Generic[T]):
         """
         return self._keeper.extend(self, timeout)
 
-    def seconds(self, now: int) -> float:
-        """Seconds since the message was received."""
-        return (now - self.started_at) / SECOND_NS
+    @property
+    def seconds(self) -> float:
+        """How long it was handled: from its receipt to the end of the handler."""
+        return (self.ended_at - self.started_at) / SECOND_NS

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -87,7 +86,6 @@ class MainLoop(Generic[RequestT, OutputT]):
             "visibility_timeout": visibility_timeout,
             "wait_time_seconds": wait_time_seconds,
         }
-        self._lock = threading.Lock()
         self._worker: Worker[MainLoopRequest[RequestT]] | None = None
         self._stopped = False
 
@@ -100,25 +98,26 @@ class MainLoop(Generic[RequestT, OutputT]):
         handler: Callable[..., Any] = self._serve
         if inspect.iscoroutinefunction(self._adapter.evaluate):
             handler = self._serve_in_task
-        with self._lock:
-            if self._stopped:
-                return
-            self._worker = Worker(
-                self._requests,
-                handler,
-                respond=self._respond,
-                dispatcher=self._dispatcher,
-                clock=self._clock,
-                **self._options,
-            )
-        self._worker.run(max_receives=max_iterations)
+        worker = self._worker = Worker(
+            self._requests,
+            handler,
+            respond=self._respond,
+            dispatcher=self._dispatcher,
+            clock=self._clock,
+            **self._options,
+        )
+        if self._stopped:  # before `_worker` was set
+            worker.stop()
+        worker.run(max_receives=max_iterations)
 
     def shutdown(self) -> None:
-        """Receive no more requests; `run` returns when the current ones are answered."""
-        with self._lock:
-            self._stopped = True
-            if self._worker is not None:
-                self._worker.stop()
+        """Receive no more requests; `run` returns when the current ones are answered.
+
+        Any thread may call it, and any signal handler.
+        """
+        self._stopped = True
+        if self._worker is not None:
+            self._worker.stop()
 
     def _serve(self, request: MainLoopRequest[RequestT], job: Job[Any]) -> MainLoopResult[OutputT]:
         meter = self._meter(request, job)
@@ -183,9 +182,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         except (SerializationError, InvalidParameterError) as error:
             result = MainLoopResult(result.request_id, error=ErrorReport.of(error))
             self._send(job, result)
-        self._dispatcher.publish(
-            RequestAnswered(result.request_id, result.error, job.seconds(self._clock.now()))
-        )
+        self._dispatcher.publish(RequestAnswered(result.request_id, result.error, job.seconds))
 
     def _send(self, job: Job[Any], result: MainLoopResult[OutputT]) -> None:
         if job.message.reply_to is None:

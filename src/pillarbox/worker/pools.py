@@ -1,7 +1,7 @@
 """The pools that run handlers: threads for plain functions, asyncio tasks for coroutines.
 
-Both receive no more messages than they have free places for, and both drain: `drained` is set
-when nothing is received any more and the last handler has ended.
+Both receive no more messages than they have free places for, and both drain: `on_drained` is
+called once, when nothing is received any more and the last handler has ended.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from pillarbox.worker.receiver import Receiver
 class Pool(ABC):
     """Runs up to `size` handlers at once."""
 
-    def __init__(self, size: int, receiver: Receiver) -> None:
+    def __init__(self, size: int, receiver: Receiver, on_drained: Callable[[], object]) -> None:
         self._size = size
         self._receiver = receiver
+        self._on_drained = on_drained  # must not block: called with the lock
         self._lock = threading.Lock()
         self._busy = 0
         self._ending = False  # receive nothing more
         self._receives_left: int | None = None
         self._threads: list[threading.Thread] = []
-        self.drained = threading.Event()
+        self.drained = False
         self.error: BaseException | None = None
 
     @property
@@ -83,6 +84,11 @@ class Pool(ABC):
     def _end(self) -> None:
         """Receive nothing more. Needs the lock."""
 
+    def _tell_drained(self) -> None:
+        if not self.drained:
+            self.drained = True
+            self._on_drained()
+
 
 class ThreadPool(Pool):
     """Runs plain functions in threads, one of which receives for all that are free.
@@ -91,8 +97,14 @@ class ThreadPool(Pool):
     Threads are started when there is work for them. `work` must not raise.
     """
 
-    def __init__(self, size: int, receiver: Receiver, work: Callable[[Job[Any]], object]) -> None:
-        super().__init__(size, receiver)
+    def __init__(
+        self,
+        size: int,
+        receiver: Receiver,
+        on_drained: Callable[[], object],
+        work: Callable[[Job[Any]], object],
+    ) -> None:
+        super().__init__(size, receiver, on_drained)
         self._work = work
         self._received: deque[Job[Any]] = deque()  # not started yet
         self._parked: list[threading.Lock] = []  # the gates of idle threads
@@ -175,7 +187,7 @@ class ThreadPool(Pool):
     def _check_drained(self) -> None:
         if self._ending and not self._received and not self._busy:
             self._wake_all()
-            self.drained.set()
+            self._tell_drained()
 
     def _wake_all(self) -> None:
         for gate in self._parked:
@@ -190,9 +202,13 @@ class TaskPool(Pool):
     """
 
     def __init__(
-        self, size: int, receiver: Receiver, work: Callable[[Job[Any]], Coroutine[Any, Any, object]]
+        self,
+        size: int,
+        receiver: Receiver,
+        on_drained: Callable[[], object],
+        work: Callable[[Job[Any]], Coroutine[Any, Any, object]],
     ) -> None:
-        super().__init__(size, receiver)
+        super().__init__(size, receiver, on_drained)
         self._work = work
         self._full = False  # the receiving thread waits for a free place
         self._gate = threading.Lock()
@@ -264,4 +280,4 @@ class TaskPool(Pool):
 
     def _check_drained(self) -> None:
         if self._ending and not self._busy:
-            self.drained.set()
+            self._tell_drained()

@@ -37,7 +37,7 @@ class Receiver:
         wait: float,
         failed: Callable[[MailboxError], object],
     ) -> None:
-        self.stopping = threading.Event()
+        self.stopping = False
         self.connected = False  # the last receive succeeded
         self._terms = terms
         self._mailbox = terms.mailbox
@@ -56,8 +56,8 @@ class Receiver:
         self._gate.acquire()
 
     def stop(self) -> None:
-        """Receive nothing from now on."""
-        self.stopping.set()
+        """Receive nothing from now on. Takes no lock, so a signal handler may call it."""
+        self.stopping = True
         open_gate(self._gate)
 
     def receive(self, free: int) -> list[Job[Any]]:
@@ -79,8 +79,8 @@ class Receiver:
         if not messages:
             return []
         now = self._keeper.now()
-        jobs = [Job(each, self._terms, now, self._keeper, self.stopping) for each in messages]
-        if self.stopping.is_set():
+        jobs = [Job(each, self._terms, now, self._keeper, self) for each in messages]
+        if self.stopping:
             self.release(jobs)
             return []
         if self._confirms:
@@ -110,7 +110,7 @@ class Receiver:
 
     def _pause_after(self, error: MailboxError) -> None:
         self.connected = False
-        if self.stopping.is_set() and isinstance(error, MailboxClosedError):
+        if self.stopping and isinstance(error, MailboxClosedError):
             return  # closing the mailbox wakes a waiting receive
         if not error.retryable:
             raise error

@@ -7,12 +7,12 @@ wakeup file descriptor, to which the number of a signal is written at once.
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,41 +60,25 @@ def on_signals(handle: Callable[[int], object]) -> Iterator[None]:
         reading.close()
 
 
-class GracefulStop:
-    """Stops a worker on the first request, and exits on the second."""
+def run_until_signalled(*workers: Worker[Any]) -> None:
+    """Run workers until they end or a signal stops them; if one fails, stop the others."""
+    stopping = False
 
-    def __init__(self, worker: Worker[Any]) -> None:
-        self._worker = worker
-        self._requests: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="pillarbox-stops", daemon=True)
-        self._thread.start()
-
-    def request(self, number: int) -> None:
-        """Request a stop; the exit code is 128 + `number`, the signal."""
-        self._requests.put(number)
-
-    def close(self) -> None:
-        """The worker has ended."""
-        self._requests.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        if self._requests.get() is None:
+    def stop_or_exit(number: int) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            for worker in workers:
+                worker.stop()
             return
-        self._worker.stop()
-        number = self._requests.get()
-        if number is None:
-            return
-        released = self._worker.abort()
+        released = sum(worker.abort() for worker in workers)
         logger.warning("exit on a second signal", released=released)
         os._exit(128 + number)
 
-
-def run_until_signalled(worker: Worker[Any]) -> None:
-    """Run a worker until it ends or is stopped by a signal."""
-    stops = GracefulStop(worker)
-    try:
-        with on_signals(stops.request):
-            worker.run()
-    finally:
-        stops.close()
+    with on_signals(stop_or_exit), ThreadPoolExecutor(len(workers)) as threads:
+        runs = [threads.submit(worker.run) for worker in workers]
+        wait(runs, return_when=FIRST_EXCEPTION)
+        for worker in workers:
+            worker.stop()
+    for run in runs:
+        run.result()

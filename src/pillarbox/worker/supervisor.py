@@ -6,7 +6,6 @@ everything that happens (signals, reports, exits, changed files) from one queue.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import queue
@@ -19,7 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pillarbox.worker.child import MISCONFIGURED
+import msgspec
+from msgspec import Struct
+
+from pillarbox.worker.child import MISCONFIGURED, Options, Report
+from pillarbox.worker.stats import WorkerStats
 
 _RESTART_SECONDS = 0.1  # after the first crash, then doubled
 _RESTART_SECONDS_MAX = 10.0
@@ -43,9 +46,8 @@ class Child:
     deaths: int = 0
     restart_at: float | None = None
     reloading: bool = False
-    report: dict[str, Any] = field(default_factory=dict)
-    done_before: int = 0  # by earlier processes of this slot
-    failed_before: int = 0
+    report: dict[str, WorkerStats] = field(default_factory=dict)  # by handler
+    before: dict[str, WorkerStats] = field(default_factory=dict)  # of earlier processes
 
     @property
     def lived_long(self) -> bool:
@@ -55,22 +57,19 @@ class Child:
 
     @property
     def ready(self) -> bool:
-        return self.process is not None and bool(self.report.get("connected"))
+        connected = (stats.connected for stats in self.report.values())
+        return self.process is not None and bool(self.report) and all(connected)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The state of all processes, in figures."""
 
     state: State
-    queue: str
     processes: int
     ready: int
-    busy: int
-    done: int
-    failed: int
     deaths: int  # in succession
     error: str
+    workers: dict[str, WorkerStats]  # by handler, the sum of all processes
 
 
 class Supervisor:
@@ -78,8 +77,7 @@ class Supervisor:
 
     def __init__(
         self,
-        options: dict[str, Any],
-        count: int,
+        options: Options,
         *,
         grace: float = 30,
         patient: bool = False,
@@ -87,7 +85,7 @@ class Supervisor:
         program: tuple[str, ...] = ("-m", "pillarbox.worker.child"),
     ) -> None:
         self._options = options
-        self._children = [Child() for _ in range(count)]
+        self._children = [Child() for _ in range(options.processes)]
         self._grace = grace
         self._patient = patient  # keep a misconfigured process waiting for a reload
         self._changed = changed
@@ -127,17 +125,17 @@ class Supervisor:
         alive = any(child.process or child.restart_at for child in children)
         draining = "draining" if alive else "stopped"
         state: State = "ready" if ready == len(children) else "starting"
-        reports = [child.report for child in children]
+        workers: dict[str, WorkerStats] = {}
+        for child in children:
+            for reported in (child.before, child.report):
+                _add(workers, reported)
         return Status(
             state=draining if self._signals else state,  # type: ignore[arg-type]
-            queue=next((report["queue"] for report in reports if "queue" in report), ""),
             processes=len(children),
             ready=ready,
-            busy=sum(report.get("busy", 0) for report in reports),
-            done=sum(c.done_before + c.report.get("done", 0) for c in children),
-            failed=sum(c.failed_before + c.report.get("failed", 0) for c in children),
             deaths=sum(child.deaths for child in children if not child.lived_long),
             error=(self._error or "") if self._patient else "",
+            workers=workers,
         )
 
     def _step(self) -> None:
@@ -152,7 +150,7 @@ class Supervisor:
             self._on_time(time.monotonic())
             return
         if kind == "report" and what["process"] is child.process:
-            self._on_report(child, what["facts"])
+            self._on_report(child, what["report"])
         elif kind == "exit" and what is child.process:
             self._on_exit(child, what.wait())
         elif kind == "stop":
@@ -178,16 +176,15 @@ class Supervisor:
             if child.restart_at is not None and now >= child.restart_at:
                 self._start(child)
 
-    def _on_report(self, child: Child, facts: dict[str, Any]) -> None:
-        if "error" in facts:
-            self._error = facts["error"]
-        else:
-            child.report = facts
+    def _on_report(self, child: Child, report: Report) -> None:
+        self._error = report.error or self._error
+        child.report = report.workers
 
     def _on_exit(self, child: Child, code: int) -> None:
         child.process = None
-        child.done_before += child.report.get("done", 0)
-        child.failed_before += child.report.get("failed", 0)
+        for stats in child.report.values():
+            stats.in_progress = 0
+        _add(child.before, child.report)
         child.report = {}
         hopeless = code == MISCONFIGURED and self._error is not None
         if hopeless and not self._patient and not self._signals:
@@ -218,7 +215,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         reading, writing = os.pipe()
-        words = [*self._program, json.dumps(self._options), str(writing)]
+        words = [*self._program, msgspec.json.encode(self._options).decode(), str(writing)]
         process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, *words],
             stdin=subprocess.PIPE,  # never written to: it ends when we end
@@ -233,9 +230,14 @@ class Supervisor:
     def _listen(self, child: Child, process: subprocess.Popen[bytes], reading: int) -> None:
         with open(reading, "rb") as reports:
             for line in reports:
-                facts = {"process": process, "facts": json.loads(line)}
-                self._events.put(("report", child, facts))
+                report = msgspec.json.decode(line, type=Report)
+                self._events.put(("report", child, {"process": process, "report": report}))
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
         self._events.put(("exit", child, process))
+
+
+def _add(total: dict[str, WorkerStats], reported: dict[str, WorkerStats]) -> None:
+    for name, stats in reported.items():
+        total.setdefault(name, WorkerStats(stats.queue)).add(stats)
