@@ -110,7 +110,7 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
 
     broker = Broker(config)
     folders = [pipelines] if pipelines is not None else []
-    mount(broker, read_only=read_only, pipelines=Pipelines(folders))
+    dashboard = mount(broker, read_only=read_only, pipelines=Pipelines(folders))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,6 +123,7 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
         await broker.stop()
         output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
+    dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
     gc.freeze()  # exempt what was loaded at start-up from every collection
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
     collecting = asyncio.create_task(_collect_garbage())

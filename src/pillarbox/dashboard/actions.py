@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.errors import InvalidParameterError, MailboxError
+from pillarbox.dashboard.admin import QueueAdmin, QueueSettings
 from pillarbox.dashboard.browse import SEARCH_MAX, contains
 from pillarbox.dashboard.mailboxes import Mailboxes
 from pillarbox.mailbox.protocol import Mailbox
@@ -25,6 +26,7 @@ class Done(NamedTuple):
     dry: bool = False
     rest: Iterator[int] | None = None
     paced: bool = False  # one step per second
+    gone: bool = False  # the queue was deleted
 
 
 def send(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
@@ -44,9 +46,47 @@ def delete(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
 
 
 def purge(_: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
+    _check_typed_name(box, form)
+    return Done(f"Purged {_messages(box.purge())}.")
+
+
+def create(boxes: Mailboxes, form: Form) -> Done:
+    name = form.get("name", "").strip()
+    _admin(boxes).create(name)
+    return Done(f"Created queue {name}.")
+
+
+def change(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
+    wanted = QueueSettings(*(form.get(field, "").strip() for field in QueueSettings._fields))
+    _admin(boxes).change(box.name, wanted)
+    return Done("Saved the settings.")
+
+
+def pause(boxes: Mailboxes, box: Mailbox[bytes], _: Form) -> Done:
+    _admin(boxes).pause(box.name, paused=True)
+    return Done("Paused: the queue takes messages and delivers none.")
+
+
+def resume(boxes: Mailboxes, box: Mailbox[bytes], _: Form) -> Done:
+    _admin(boxes).pause(box.name, paused=False)
+    return Done("Resumed.")
+
+
+def drop(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
+    _check_typed_name(box, form)
+    _admin(boxes).delete(box.name)
+    return Done(f"Deleted queue {box.name}.", gone=True)
+
+
+def _admin(boxes: Mailboxes) -> QueueAdmin:
+    if boxes.admin is None:
+        raise MailboxError("queues can't be created or changed here; use 'pillarbox queue'")
+    return boxes.admin
+
+
+def _check_typed_name(box: Mailbox[bytes], form: Form) -> None:
     if form.get("name") != box.name:
         raise InvalidParameterError("name", form.get("name"), f"{box.name!r}, typed to confirm")
-    return Done(f"Purged {_messages(box.purge())}.")
 
 
 def redrive(boxes: Mailboxes, box: Mailbox[bytes], form: Form) -> Done:
@@ -116,6 +156,10 @@ VERBS: dict[str, Callable[[Mailboxes, Mailbox[bytes], Form], Done]] = {
     "delete": delete,
     "purge": purge,
     "redrive": redrive,
+    "change": change,
+    "pause": pause,
+    "resume": resume,
+    "drop": drop,
 }
 
 

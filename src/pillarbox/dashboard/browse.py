@@ -30,6 +30,7 @@ class MessageView(NamedTuple):
     dead_letter: DeadLetter | None
     state: str
     body: bytes
+    until: datetime | None = None  # when it is due, or its lease ends
 
     @property
     def views(self) -> dict[str, str]:
@@ -62,19 +63,22 @@ def browse(boxes: Mailboxes, name: str, state: State, offset: int, search: str) 
         return _search(boxes, name, state, offset, search)
     found = boxes.peek(name, state, PAGE_SIZE + 1, offset)
     more = offset + PAGE_SIZE if len(found) > PAGE_SIZE else None
-    return Page([show(m, state) for m in found[:PAGE_SIZE]], offset, more, None)
+    times = boxes.times(name, state, PAGE_SIZE, offset)
+    shown = [show(m, state, times.get(m.id)) for m in found[:PAGE_SIZE]]
+    return Page(shown, offset, more, None)
 
 
 def _search(boxes: Mailboxes, name: str, state: State, offset: int, search: str) -> Page:
     """Search until a page is full or the limit is reached; the next page continues there."""
     shown: list[MessageView] = []
     at, end = offset, offset + SEARCH_MAX
+    times = boxes.times(name, state, SEARCH_MAX, offset)
     while at < end:
         chunk = boxes.peek(name, state, SEARCH_MAX, at)
         for message in chunk:
             at += 1
             if contains(message, search):
-                shown.append(show(message, state))
+                shown.append(show(message, state, times.get(message.id)))
                 if len(shown) == PAGE_SIZE:
                     return Page(shown, offset, at, at - offset)
         if len(chunk) < SEARCH_MAX:
@@ -94,7 +98,7 @@ def body_bytes(message: Message[Any]) -> bytes:
     return body.data if isinstance(body, Undecodable) else cast("bytes", body)
 
 
-def show(message: Message[Any], state: str) -> MessageView:
+def show(message: Message[Any], state: str, until: datetime | None = None) -> MessageView:
     data = body_bytes(message)
     text = data[: _EXCERPT * 4].decode("utf-8", "replace")
     return MessageView(
@@ -109,4 +113,5 @@ def show(message: Message[Any], state: str) -> MessageView:
         message.dead_letter,
         state,
         data,
+        until,
     )

@@ -15,12 +15,14 @@ from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
 
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Request, Response, StreamingResponse
 from pillarbox.core.errors import MailboxError
 from pillarbox.dashboard import actions, browse, render
 from pillarbox.dashboard.mailboxes import STATES, BrokerMailboxes, Mailboxes
 from pillarbox.dashboard.pipelines import Pipelines
-from pillarbox.dashboard.samples import Samples
+from pillarbox.dashboard.rings import SPANS, Point
+from pillarbox.dashboard.samples import SHORT_SPAN, SORT_KEYS, Samples, Table
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
 
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 
 ROOT = "/dashboard"
 REFRESH_SECONDS = 1.0
-IDLE_SECONDS = 600  # stop sampling if there was no request for this long
+QUIET_SECONDS = 5.0  # between samples while nobody looks
+IDLE_SECONDS = 60  # nobody looks if there was no request for this long
+NOTICES_MAX = 100
+TABLE_ROWS_MAX = 20  # of the table beside a chart
 
 Fragments = dict[str, str]  # HTML fragments by event name
 
@@ -53,14 +58,19 @@ class Dashboard:
         self._sampler: asyncio.Task[None] | None = None
         self._used_at = 0.0
         self._tasks: set[asyncio.Future[None]] = set()
+        self._notices: dict[str, str] = {}  # what actions did, by the id in the page's address
 
     def handle(self, request: Request) -> Answer:
         """Answer a request below `/dashboard`, or for the root."""
+        self.start()
+        self._used_at = asyncio.get_running_loop().time()
+        return asyncio.to_thread(self._answer, request)
+
+    def start(self) -> None:
+        """Begin to take samples; the first request does so too."""
         self._loop = asyncio.get_running_loop()
-        self._used_at = self._loop.time()
         if self._sampler is None or self._sampler.done():
             self._sampler = self._loop.create_task(self._sample())
-        return asyncio.to_thread(self._answer, request)
 
     def _answer(self, request: Request) -> Response:
         path = unquote(request.path).removeprefix(ROOT).strip("/")
@@ -75,16 +85,18 @@ class Dashboard:
             return self._problem(404, str(error))
         except MailboxError as error:
             return self._problem(409, str(error))
+        except SqsError as error:
+            return self._problem(409, error.message)
 
     def _page(self, path: str, query: Mapping[str, str]) -> Response:
         head, _, rest = path.partition("/")
         if head == "static":
             found = render.asset(rest)
             if found is None:
-                raise NotFoundError(f"There is no file {rest!r}.")
+                raise NotFoundError("There is no such file.")
             return found
         if path == "stream":
-            return self._stream(lambda: self._tables(query.get("search", "")))
+            return self._stream(lambda: self._tables(query))
         if head == "pipelines" and rest:
             return self._pipeline(rest)
         if head == "queues" and rest:
@@ -92,8 +104,16 @@ class Dashboard:
         if path:
             raise NotFoundError("There is no such page.")
         self.samples.take()
-        table = self.samples.table(query.get("search", ""))
-        return self._render("home.html", table=table, pipelines=self.pipelines.summaries())
+        return self._render(
+            "home.html",
+            table=self._table(query),
+            pipelines=self.pipelines.summaries(),
+            done=self._notices.get(query.get("done", ""), ""),
+        )
+
+    def _table(self, query: Mapping[str, str]) -> Table:
+        sort = query.get("sort", "")
+        return self.samples.table(query.get("search", ""), sort if sort in SORT_KEYS else "")
 
     def _queue_page(self, path: str, query: Mapping[str, str]) -> Response:
         name, _, what = path.partition("/")
@@ -101,7 +121,7 @@ class Dashboard:
         if what == "stream":
             return self._stream(lambda: self._figures(name))
         if what == "series":
-            return self._series(name)
+            return self._series(name, _span(query))
         if what == "message":
             return self._message(box, query.get("id", ""))
         state = query.get("state", "ready")
@@ -112,16 +132,23 @@ class Dashboard:
         shown = browse.browse(self.mailboxes, name, state, offset, search)
         self.samples.keep_history(name)
         self.samples.take([name])
-        dead = box.dead_letters
+        row = self.samples.row(name)
+        if row is None:
+            raise NotFoundError("There is no such queue here.")
+        points, admin = self.samples.points(name, _span(query)), self.mailboxes.admin
         return self._render(
             "queue.html",
             name=name,
             state=state,
             search=search,
             shown=shown,
-            row=self.samples.row(name),
-            dead_name=dead.name if dead is not None else None,
-            done=query.get("done", ""),
+            row=row,
+            dead_name=row.dead_name,
+            settings=admin.settings(name) if admin is not None else None,
+            span=_span(query),
+            spans=list(SPANS),
+            points=points[:: -max(1, -(-len(points) // TABLE_ROWS_MAX))],
+            done=self._notices.get(query.get("done", ""), ""),
         )
 
     def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
@@ -129,7 +156,8 @@ class Dashboard:
         if found is None:
             raise NotFoundError("This message is gone, or too far back in the queue to be shown.")
         steps = self.mailboxes.history(box.name, message_id)
-        shown = browse.show(*found)
+        times = self.mailboxes.times(box.name, found.state, browse.SEARCH_MAX, 0)
+        shown = browse.show(*found, times.get(message_id))
         return self._render("message.html", name=box.name, message=shown, steps=steps)
 
     def _pipeline(self, name: str) -> Response:
@@ -140,37 +168,30 @@ class Dashboard:
         if found is not None and what == "stream":
             return self._stream(lambda: self._processors(name))
         if found is None or what:
-            raise NotFoundError(f"There is no pipeline {name!r} here.")
+            raise NotFoundError("There is no such pipeline here.")
         return self._render("pipeline.html", pipeline=found)
 
-    def _series(self, name: str) -> Response:
+    def _series(self, name: str, span: str) -> Response:
         """The data of the charts: one list per line."""
-        kept = self.samples.of(name)
-        last = kept[-1].at if kept else 0.0
-        series: list[list[float | None]] = [
-            [round(s.at - last, 1) for s in kept],
-            [s.stats.ready for s in kept],
-            [s.stats.in_flight for s in kept],
-            [s.stats.scheduled for s in kept],
-            [s.stats.oldest_age_seconds for s in kept],
-            [s.totals.sent if s.totals else None for s in kept],
-            [s.totals.done if s.totals else None for s in kept],
-        ]
+        points = self.samples.points(name, span)
+        lists = [list(each) for each in zip(*points, strict=True)] or [[] for _ in Point._fields]
+        lists[0] = [-(before or 0.0) for before in lists[0]]
         headers = {**render.HEADERS, "Content-Type": "application/json"}
-        return Response(200, msgspec.json.encode(series), headers)
+        return Response(200, msgspec.json.encode(lists), headers)
 
     def _box(self, name: str) -> Mailbox[bytes]:
         box = self.mailboxes.open(name)
         if box is None:
-            raise NotFoundError(f"There is no queue {name!r} here.")
+            raise NotFoundError("There is no such queue here.")
         return box
 
     async def _sample(self) -> None:
-        """Take samples until the dashboard has been idle for a while."""
+        """Take samples: often while somebody looks, else often enough for the history."""
         loop = asyncio.get_running_loop()
-        while loop.time() - self._used_at < IDLE_SECONDS:
+        while True:
             await asyncio.to_thread(self.samples.take)
-            await asyncio.sleep(REFRESH_SECONDS)
+            watched = loop.time() - self._used_at < IDLE_SECONDS
+            await asyncio.sleep(REFRESH_SECONDS if watched else QUIET_SECONDS)
 
     def _stream(self, fragments: Callable[[], Fragments]) -> StreamingResponse:
         headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
@@ -185,17 +206,20 @@ class Dashboard:
                 data = "".join(f"data: {line}\n" for line in text.splitlines())
                 yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
 
-    def _tables(self, search: str) -> Fragments:
-        values = {"table": self.samples.table(search), "pipelines": self.pipelines.summaries()}
-        return {
-            "rows": render.fragment("rows.html", **values, root=ROOT),
-            "pipelines": render.fragment("pipelines.html", **values, root=ROOT),
+    def _tables(self, query: Mapping[str, str]) -> Fragments:
+        values = {
+            "table": self._table(query),
+            "pipelines": self.pipelines.summaries(),
+            "root": ROOT,
+            "token": self._token,
+            "read_only": self.read_only,
         }
+        names = ("rows", "totals", "pipelines")
+        return {name: render.fragment(f"{name}.html", **values) for name in names}
 
     def _figures(self, name: str) -> Fragments:
-        if not self.samples.of(name):
-            return {}  # the queue is gone
-        return {"figures": render.fragment("figures.html", row=self.samples.row(name))}
+        row = self.samples.row(name)  # None: the queue is gone
+        return {} if row is None else {"figures": render.fragment("figures.html", row=row)}
 
     def _processors(self, name: str) -> Fragments:
         found = self.pipelines.find(name)
@@ -206,7 +230,7 @@ class Dashboard:
     def _change(self, request: Request, path: str) -> Response:
         head, _, rest = path.partition("/")
         name, _, verb = rest.partition("/")
-        if head != "queues" or verb not in actions.VERBS:
+        if head != "queues" or (verb not in actions.VERBS and rest):
             raise NotFoundError("There is no such action.")
         form = _values(request.body.decode("utf-8", "replace"))
         token = form.pop("token", "")
@@ -214,12 +238,24 @@ class Dashboard:
             return self._problem(403, "This form has expired: go back and reload the page.")
         if self.read_only:
             return self._problem(403, "This dashboard is read-only.")
-        answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
+        if rest:
+            answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
+        else:
+            answer, name = actions.create(self.mailboxes, form), form.get("name", "").strip()
         if answer.rest is not None:
             self._continue(answer.rest, REFRESH_SECONDS if answer.paced else 0)
         if answer.dry:
             return self._render("answer.html", text=answer.text)
-        return render.redirect(f"{ROOT}/queues/{quote(name)}?done={quote(answer.text)}")
+        page = ROOT + "/" if answer.gone else f"{ROOT}/queues/{quote(name)}"
+        return render.redirect(f"{page}?done={self._notice(answer.text)}")
+
+    def _notice(self, text: str) -> str:
+        """Keep what an action did for the next page: nothing is printed from an address."""
+        notice = secrets.token_urlsafe(9)
+        self._notices[notice] = text
+        while len(self._notices) > NOTICES_MAX:
+            del self._notices[next(iter(self._notices))]
+        return notice
 
     def _continue(self, rest: Iterator[int], pause_seconds: float) -> None:
         """Continue an action in the background; an error ends it and is logged."""
@@ -245,12 +281,17 @@ class Dashboard:
             root=ROOT,
             token=self._token,
             read_only=self.read_only,
+            can_change=self.mailboxes.admin is not None and not self.read_only,
         )
 
     def _problem(self, status: int, text: str) -> Response:
         return render.page(
             "problem.html", status, text=text, title=self.mailboxes.title, root=ROOT, code=status
         )
+
+
+def _span(query: Mapping[str, str]) -> str:
+    return span if (span := query.get("span", "")) in SPANS else SHORT_SPAN
 
 
 def _values(query: str) -> dict[str, str]:

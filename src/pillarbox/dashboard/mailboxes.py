@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from pillarbox.core import journal
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
+from pillarbox.dashboard.admin import QueueAdmin
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
@@ -56,6 +58,10 @@ class Mailboxes(Protocol):
 
     title: str
 
+    @property
+    def admin(self) -> QueueAdmin | None:
+        """None if queues can't be created and changed here."""
+
     def names(self) -> Sequence[str]: ...
     def open(self, name: str) -> Mailbox[bytes] | None:
         """The mailbox with this name; None if there is none."""
@@ -66,6 +72,10 @@ class Mailboxes(Protocol):
     def find(self, name: str, message_id: str) -> Found | None:
         """A message by id; None if it is gone or too far back."""
 
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+        """When messages are due, or their leases end, by message id; empty if that is unknown."""
+
+    def is_paused(self, name: str) -> bool: ...
     def totals(self, name: str) -> Totals | None:
         """None if the backend does not count."""
 
@@ -81,6 +91,15 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
         found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
         return [self._verbs.seen(record, number, self) for record, number in found]
 
+    def times_at(self, state: State, count: int, skip: int) -> dict[int, int]:
+        """When they are due, or their leases end, by key."""
+        queue, end = self._session.queue, min(skip + count, HEAP_MAX)
+        with self._session.store.lock:
+            if state == "scheduled":
+                return {key: at for at, key, _ in islice(queue.schedule.soonest(), skip, end)}
+            leases = islice(queue.leases.soonest(), skip, end)
+            return {lease.record.key: lease.deadline for lease in leases}
+
     def found(self, key: int) -> Found | None:
         known = self._session.find(key)
         if known is None:
@@ -95,6 +114,7 @@ class BrokerMailboxes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._store = broker.store
+        self.admin = QueueAdmin(broker)
         self.title = broker.config.data or "in memory"
 
     def names(self) -> Sequence[str]:
@@ -109,6 +129,19 @@ class BrokerMailboxes:
     def find(self, name: str, message_id: str) -> Found | None:
         key = self._store.key_of(message_id)
         return None if key is None else self._mailbox(name).found(key)
+
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+        if state == "ready" or skip >= HEAP_MAX:
+            return {}
+        found, epoch = self._mailbox(name).times_at(state, count, skip), self._store.clock.epoch_ns
+        return {
+            self._store.message_id(key): datetime.fromtimestamp((at + epoch) / SECOND_NS, UTC)
+            for key, at in found.items()
+        }
+
+    def is_paused(self, name: str) -> bool:
+        session = self._store.sessions.get(name)
+        return session is not None and session.queue.settings.paused
 
     def totals(self, name: str) -> Totals:
         totals = self._broker.metrics.of(name)
@@ -160,6 +193,8 @@ def _step(entry: journal.Entry, key: int) -> HistoryEntry:
 class UrlMailboxes:
     """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
 
+    admin = None
+
     def __init__(self, urls: Sequence[str]) -> None:
         self.title = ", ".join(urls)
         self._boxes: dict[str, Mailbox[bytes]] = {}
@@ -185,6 +220,12 @@ class UrlMailboxes:
                 if message.id == message_id:
                     return Found(message, state)
         return None
+
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+        return {}
+
+    def is_paused(self, name: str) -> bool:
+        return False
 
     def totals(self, name: str) -> Totals | None:
         return None

@@ -90,8 +90,8 @@ def _templates() -> Environment:
     return env
 
 
-def count(value: int | None) -> str:
-    return NOTHING if value is None else f"{value:,}"
+def count(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:

@@ -1,48 +1,69 @@
-"""Samples of every queue, one per second for five minutes, for rates and sparklines.
+"""Samples of every queue, for the table of queues, rates and charts.
 
 With very many queues, only the first in the table and those recently opened have a history.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pillarbox.core.errors import MailboxError
-from pillarbox.dashboard.mailboxes import Mailboxes, Totals
+from pillarbox.dashboard.mailboxes import Mailboxes
+from pillarbox.dashboard.rings import SPANS, History, Point
 from pillarbox.mailbox.protocol import Stats
 
-SECONDS_KEPT = 300
-RATE_SECONDS = 5
 OLD_SECONDS = 300.0
 ROWS_MAX = 50  # queues on one screen
 HISTORIES_MAX = 200
 OTHERS_MAX = 500  # queues without a history that are sampled per round
-_SPARK_POINTS = 60
-
-
-class Sample(NamedTuple):
-    """The statistics of a queue at one time."""
-
-    at: float
-    stats: Stats
-    totals: Totals | None
+SHORT_SPAN = next(iter(SPANS))
+_SPARK_POINTS = 60  # of 5 seconds each
 
 
 class Row(NamedTuple):
-    """A queue in the table."""
+    """A queue in the table, with its dead-letter queue."""
 
     name: str
     stats: Stats
-    sent_per_second: float | None
-    done_per_second: float | None
-    consumers: int | None
-    spark: tuple[int, ...]
-    warning: str  # a short warning, or empty
-    dead_queue: bool
+    dead_name: str | None
+    paused: bool
+    consumers: int | None = None
+    sent_per_second: float | None = None
+    done_per_second: float | None = None
+    spark: tuple[int, ...] = ()
+
+    @property
+    def is_dead_queue(self) -> bool:
+        return self.dead_name is None and self.name.removesuffix(".fifo").endswith("_dlq")
+
+    @property
+    def dead(self) -> int:
+        return self.stats.total if self.is_dead_queue else self.stats.dead
+
+    @property
+    def warning(self) -> str:
+        """A short warning, or empty."""
+        age = self.stats.oldest_age_seconds
+        if age is not None and age > OLD_SECONDS and not self.is_dead_queue:
+            return f"the oldest message is over {OLD_SECONDS / 60:.0f} minutes old"
+        return f"{self.dead:,} dead letter{'s' if self.dead > 1 else ''}" if self.dead else ""
+
+
+SORT_KEYS: dict[str, Callable[[Row], Any]] = {
+    "name": lambda row: row.name,
+    "ready": lambda row: -row.stats.ready,
+    "in flight": lambda row: -row.stats.in_flight,
+    "scheduled": lambda row: -row.stats.scheduled,
+    "dead": lambda row: -row.dead,
+    "oldest": lambda row: -(row.stats.oldest_age_seconds or 0),
+    "in/s": lambda row: -(row.sent_per_second or 0),
+    "out/s": lambda row: -(row.done_per_second or 0),
+    "consumers": lambda row: -(row.consumers or 0),
+    "": lambda row: (not row.warning, row.is_dead_queue),  # trouble first
+}
 
 
 class Table(NamedTuple):
@@ -51,15 +72,17 @@ class Table(NamedTuple):
     rows: list[Row]
     found: int  # number of matching queues
     search: str
+    sort: str
+    totals: dict[str, float | None]  # of all queues
 
 
 class Samples:
-    """Takes samples and keeps them."""
+    """Takes samples and keeps what is worth keeping of them."""
 
     def __init__(self, boxes: Mailboxes) -> None:
         self._boxes = boxes
-        self._kept: dict[str, deque[Sample]] = {}
-        self._order: list[str] = []  # those with a warning first
+        self._rows: dict[str, Row] = {}
+        self._histories: dict[str, History] = {}
         self._opened: dict[str, None] = {}  # recently opened queues, oldest first
         self._lock = Lock()
         self._next = 0  # position among the queues without a history
@@ -67,92 +90,87 @@ class Samples:
     def take(self, only: Sequence[str] | None = None) -> None:
         """Take a sample of the queues that are due, or of the given ones."""
         with self._lock:
-            self._take(only)
+            names = self._boxes.names()
+            for name in self._due(names) if only is None else only:
+                try:
+                    self._take(name)
+                except MailboxError:  # not reachable now: leaves a gap in the chart
+                    continue
+            for gone in self._rows.keys() - set(names):
+                del self._rows[gone]
+                self._histories.pop(gone, None)
 
-    def _take(self, only: Sequence[str] | None) -> None:
-        now = monotonic()
-        with_history = {*self._order[:HISTORIES_MAX], *self._opened}
-        names = self._boxes.names()
-        for name in self._due(names, with_history) if only is None else only:
-            box = self._boxes.open(name)
-            if box is None:
-                continue
-            try:
-                stats = box.stats()
-            except MailboxError:  # not reachable now: leaves a gap in the chart
-                continue
-            kept = self._kept.setdefault(name, deque(maxlen=SECONDS_KEPT))
-            if kept and name not in with_history:
-                kept.clear()
-            kept.append(Sample(now, stats, self._boxes.totals(name)))
-        for gone in self._kept.keys() - set(names):
-            del self._kept[gone]
-        self._order = sorted(self._kept, key=self._sort_key)
+    def _take(self, name: str) -> None:
+        box = self._boxes.open(name)
+        if box is None:
+            return
+        stats, dead, totals = box.stats(), box.dead_letters, self._boxes.totals(name)
+        row = Row(name, stats, dead.name if dead else None, self._boxes.is_paused(name))
+        if totals is not None:
+            row = row._replace(consumers=totals.consumers)
+        if name in self._histories or name in self._opened or len(self._rows) < HISTORIES_MAX:
+            history = self._histories.setdefault(name, History())
+            history.add(monotonic(), stats, None if totals is None else totals[:2])
+            sent, done = history.rates()
+            row = row._replace(sent_per_second=sent, done_per_second=done)
+        self._rows[name] = row
 
-    def _due(self, names: Sequence[str], with_history: set[str]) -> list[str]:
+    def _due(self, names: Sequence[str]) -> list[str]:
         """Queues with a history, new queues, and the next few of the others."""
-        known = [name for name in names if name in self._kept and name not in with_history]
+        known = [name for name in names if name in self._rows and name not in self._histories]
         start = self._next if self._next < len(known) else 0
         self._next = start + OTHERS_MAX
         others = set(known) - set(known[start : self._next])
         return [name for name in names if name not in others]
-
-    def _sort_key(self, name: str) -> tuple[bool, bool, str]:
-        dead_queue = is_dead_queue(name)
-        return not _warning(self._kept[name][-1].stats, dead_queue), dead_queue, name
 
     def keep_history(self, name: str) -> None:
         """Keep the history of a queue whose page was opened."""
         self._opened.pop(name, None)
         self._opened[name] = None
         if len(self._opened) > HISTORIES_MAX:
-            del self._opened[next(iter(self._opened))]
+            oldest = next(iter(self._opened))
+            del self._opened[oldest]
+            self._histories.pop(oldest, None)
 
-    def of(self, name: str) -> deque[Sample]:
-        return self._kept.get(name, deque())
+    def points(self, name: str, span: str) -> list[Point]:
+        with self._lock:
+            history = self._histories.get(name)
+            return history.points(span) if history is not None else []
 
-    def table(self, search: str = "") -> Table:
-        """Queues whose names contain `search`, those with a warning first."""
-        found = [name for name in self._order if search in name and name in self._kept]
-        rows = [self.row(name) for name in found[:ROWS_MAX]]
-        return Table(rows, len(found), search)
+    def row(self, name: str) -> Row | None:
+        return self._rows.get(name)
 
-    def row(self, name: str) -> Row:
-        kept = self._kept[name]
-        last = kept[-1]
-        sent, done = rates(kept)
-        dead_queue = is_dead_queue(name)
-        consumers = last.totals.consumers if last.totals is not None else None
-        spark = tuple(sample.stats.total for sample in kept)
-        step = max(1, -(-len(spark) // _SPARK_POINTS))
-        return Row(
-            name, last.stats, sent, done, consumers, spark[::-step][::-1],
-            _warning(last.stats, dead_queue), dead_queue,
-        )  # fmt: skip
+    def table(self, search: str = "", sort: str = "") -> Table:
+        """Queues whose names contain `search`. Dead-letter queues are part of their queue."""
+        rows = list(self._rows.values())
+        folded = {row.dead_name for row in rows}
+        found = [
+            row
+            for row in rows
+            if row.name not in folded and search in f"{row.name} {row.dead_name or ''}"
+        ]
+        found.sort(key=lambda row: (SORT_KEYS[sort](row), row.name))
+        shown = [row._replace(spark=self._spark(row.name)) for row in found[:ROWS_MAX]]
+        return Table(shown, len(found), search, sort, _totals(rows, folded))
 
-
-def rates(kept: deque[Sample]) -> tuple[float | None, float | None]:
-    """Recent messages per second: sent, and deleted."""
-    if len(kept) < 2 or kept[-1].totals is None:
-        return None, None
-    last = kept[-1]
-    before = next((s for s in reversed(kept) if last.at - s.at >= RATE_SECONDS), kept[0])
-    if before.totals is None or last.totals is None:
-        return None, None
-    seconds = max(last.at - before.at, 0.001)
-    return (
-        (last.totals.sent - before.totals.sent) / seconds,
-        (last.totals.done - before.totals.done) / seconds,
-    )
+    def _spark(self, name: str) -> tuple[int, ...]:
+        points = self.points(name, SHORT_SPAN)[-_SPARK_POINTS:]
+        return tuple(int(point.ready or 0) for point in points)
 
 
-def is_dead_queue(name: str) -> bool:
-    return name.removesuffix(".fifo").endswith("_dlq")
+def _totals(rows: Sequence[Row], folded: set[str | None]) -> dict[str, float | None]:
+    own = [row for row in rows if row.name not in folded]
+    return {
+        "queues": len(own),
+        "ready": sum(row.stats.ready for row in own if not row.is_dead_queue),
+        "in flight": sum(row.stats.in_flight for row in own),
+        "scheduled": sum(row.stats.scheduled for row in own),
+        "dead": sum(row.stats.total for row in rows if row.name in folded or row.is_dead_queue),
+        "in/s": _sum([row.sent_per_second for row in rows]),
+        "out/s": _sum([row.done_per_second for row in rows]),
+    }
 
 
-def _warning(stats: Stats, dead_queue: bool) -> str:
-    old = stats.oldest_age_seconds is not None and stats.oldest_age_seconds > OLD_SECONDS
-    if old and not dead_queue:
-        return f"the oldest message is over {OLD_SECONDS / 60:.0f} minutes old"
-    dead = stats.total if dead_queue else stats.dead
-    return f"{dead:,} dead letter{'s' if dead > 1 else ''}" if dead else ""
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -10,17 +10,32 @@
     const from = picture.getAttribute("src");
     setInterval(() => { picture.src = from + "?" + Date.now(); }, 2000);
   }
+  const all = document.querySelector("[data-select-all]");
+  if (all) {
+    all.addEventListener("change", () => {
+      for (const box of document.querySelectorAll("#selection input[name=id]")) box.checked = all.checked;
+    });
+  }
+  addEventListener("submit", (event) => {
+    const asking = event.submitter && event.submitter.closest("[data-confirm]");
+    if (asking && !confirm(asking.dataset.confirm)) event.preventDefault();
+  });
   const holder = document.querySelector("[data-series]");
   if (!holder || typeof uPlot === "undefined") return;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const axis = () => ({ stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, size: 48 });
-  const seconds = (u, values) => values.map((v) => (v === 0 ? "now" : v + " s"));
+  const axis = () => ({ stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, size: 56 });
+  const ago = (v) => (v === 0 ? "now" : v <= -3600 ? v / 3600 + " h" : v <= -60 ? v / 60 + " min" : v + " s");
+  const times = (u, values) => values.map((v) => (v > 0 ? "" : ago(v)));
+  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const counts = (u, values) => values.map((v) => compact.format(v));
+  const steps = [1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200];
   const line = (label, name) => ({ label, stroke: colour(name), width: 2, points: { show: false } });
   const make = (element, series) => new uPlot({
     width: element.clientWidth || 300, height: 160, legend: { show: true, live: false },
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false }, y: { range: (u, low, high) => [0, Math.max(high || 0, 1) * 1.1] } },
-    axes: [{ ...axis(), values: seconds, size: 30 }, axis()],
+    axes: [{ ...axis(), values: times, incrs: steps, space: 60, size: 30 }, { ...axis(), values: counts }],
+    padding: [8, 24, 0, 0],
     series: [{ label: "seconds" }, ...series],
   }, [[], ...series.map(() => [])], element);
   const depth = holder.querySelector("[data-chart=depth]");
@@ -29,16 +44,12 @@
     make(depth, [line("ready", "--blue"), line("in flight", "--green"), line("scheduled", "--amber")]),
     make(rates, [line("in", "--blue"), line("out", "--green")]),
   ];
-  const perSecond = (times, totals) => totals.map((value, i) => {
-    if (i === 0 || value === null || totals[i - 1] === null) return null;
-    return Math.max(0, (value - totals[i - 1]) / Math.max(times[i] - times[i - 1], 0.001));
-  });
   const draw = async () => {
     const answer = await fetch(holder.dataset.series);
     if (!answer.ok) return;
-    const [times, ready, inFlight, scheduled, , sent, done] = await answer.json();
-    charts[0].setData([times, ready, inFlight, scheduled]);
-    charts[1].setData([times, perSecond(times, sent), perSecond(times, done)]);
+    const [when, ready, inFlight, scheduled, sent, done] = await answer.json();
+    charts[0].setData([when, ready, inFlight, scheduled]);
+    charts[1].setData([when, sent, done]);
   };
   const resize = () => { charts[0].setSize({ width: depth.clientWidth, height: 160 }); charts[1].setSize({ width: rates.clientWidth, height: 160 }); };
   addEventListener("resize", resize);
