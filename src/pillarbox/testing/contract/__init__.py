@@ -8,7 +8,13 @@ A backend says what it can't do (`Backend.cannot`), each with a reason; the case
 then reported as skipped with that reason. Everything else must hold. Needs pytest.
 """
 
-from pillarbox.testing.contract.backend import Backend, Bounds, Capability, needs
+from pillarbox.testing.contract.backend import (
+    Backend,
+    Bounds,
+    Capability,
+    MailboxClassBackend,
+    needs,
+)
 from pillarbox.testing.contract.memory import AsyncMemoryBackend, MemoryBackend
 from pillarbox.testing.contract.suite import MailboxContract
 
@@ -17,6 +23,7 @@ __all__ = [
     "Backend",
     "Bounds",
     "Capability",
+    "MailboxClassBackend",
     "MailboxContract",
     "MemoryBackend",
     "needs",

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from enum import Enum
+from itertools import count
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from pillarbox.core import limits
-from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.abstract import AbstractAsyncMailbox
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
 
 F = TypeVar("F", bound=Callable[..., object])
+_numbers = count(1)
 
 
 class Capability(Enum):
@@ -79,15 +84,12 @@ class Backend(ABC):
 
     @abstractmethod
     def open(
-        self,
-        body_type: Any = Any,
-        *,
-        name: str | None = None,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
+        self, body_type: Any = Any, *, name: str | None = None, **options: Any
     ) -> Mailbox[Any]:
-        """A mailbox on a queue of this name; without a name, on a new and empty queue."""
+        """A mailbox on a queue of this name; without a name, on a new and empty queue.
+
+        The options are `dead_letters`, `redelivery` and `capacity`, as of every mailbox.
+        """
 
     @abstractmethod
     def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
@@ -116,6 +118,46 @@ class Backend(ABC):
     def refusal(self, capability: Capability) -> str:
         """What to report for a case about something that was declared impossible."""
         return f"declared: {self.name} can't {capability.value}: {self.cannot[capability]}"
+
+
+class MailboxClassBackend(Backend):
+    """A backend that opens mailboxes of one class: `Mailbox`es, or `AsyncMailbox`es on a loop."""
+
+    mailbox_class: Any
+    suffix = ""  # of the names of new queues
+
+    def __init__(self, loop: EventLoopThread | None = None, **where: Any) -> None:
+        """`where` are the options that say where the queues are."""
+        self._where = where
+        self._opened: list[Mailbox[Any]] = []
+        self._life = ExitStack()  # what ends with the case, the last first
+        if loop is None and issubclass(self.mailbox_class, AbstractAsyncMailbox):
+            loop = EventLoopThread()
+            self._life.callback(loop.close)
+        self.loop = loop
+
+    def open(
+        self, body_type: Any = Any, *, name: str | None = None, **options: Any
+    ) -> Mailbox[Any]:
+        own_name = f"box-{next(_numbers)}{self.suffix}" if name is None else name
+        return self._open(own_name, body_type, **{"dead_letters": None, **options})
+
+    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
+        return self._open(mailbox.name, body_type)
+
+    def close(self) -> None:
+        for mailbox in self._opened:
+            mailbox.close()
+        self._life.close()
+
+    def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
+        mailbox = self._face(self.mailbox_class(name, body_type, **options, **self._where))
+        self._opened.append(mailbox)
+        return mailbox
+
+    def _face(self, mailbox: Any) -> Mailbox[Any]:
+        face: Mailbox[Any] = mailbox if self.loop is None else SyncFace(mailbox, self.loop)
+        return face
 
 
 def needs(*capabilities: Capability) -> Callable[[F], F]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
-from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.testing.broker import running_broker
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
-from pillarbox.testing.contract.memory import MemoryBackend, WatchedClock
+from pillarbox.testing.contract.memory import MemoryBackend
 
 _QUICK = Path("/dev/shm")  # what is tested is not the disk's speed
 
@@ -26,10 +22,7 @@ class BrokerBackend(MemoryBackend):
     crowd_messages = 100  # each is a round trip
 
     def __init__(self) -> None:
-        self.clock = WatchedClock()
-        self._numbers = count(1)
-        self._opened: list[Any] = []
-        self._life = ExitStack()
+        super().__init__()
         url = self._life.enter_context(running_broker(clock=self.clock, **self._storage()))
         self.store = url.broker.store
         self._where = {"url": str(url)}
@@ -37,17 +30,6 @@ class BrokerBackend(MemoryBackend):
     def _storage(self) -> dict[str, Any]:
         """What to tell the broker of where its data is."""
         return {}
-
-    def close(self) -> None:
-        super().close()
-        for mailbox in self._opened:
-            mailbox.close()
-        self._life.close()
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        face = super()._face(mailbox)
-        self._opened.append(face)
-        return face
 
 
 class DurableBrokerBackend(BrokerBackend):
@@ -67,27 +49,8 @@ class AsyncBrokerBackend(BrokerBackend):
     name = "async broker"
     mailbox_class = AsyncBrokerMailbox
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = EventLoopThread()
-
-    def close(self) -> None:
-        super().close()
-        self.loop.close()
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        return super()._face(SyncFace(mailbox, self.loop))
-
 
 class AsyncDurableBrokerBackend(AsyncBrokerBackend, DurableBrokerBackend):
     """`AsyncBrokerMailbox`, on a broker whose queues survive the end of its process."""
 
     name = "async broker, durable (os)"
-
-
-__all__ = [
-    "AsyncBrokerBackend",
-    "AsyncDurableBrokerBackend",
-    "BrokerBackend",
-    "DurableBrokerBackend",
-]

@@ -10,9 +10,6 @@ from typing import Any
 from pillarbox.log import Durability
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox, DurableOptions
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
-from pillarbox.testing.contract.backend import Backend
 from pillarbox.testing.contract.memory import MemoryBackend
 
 _QUICK = Path("/dev/shm")  # what is tested is not the disk's speed
@@ -27,7 +24,9 @@ class DurableBackend(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = tempfile.mkdtemp(prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None)
+        self.path: str = tempfile.mkdtemp(
+            prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None
+        )
         where = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
         self._where = dict(where)
         self._keeper = DurableMailbox("keeper", str, **where)
@@ -46,17 +45,3 @@ class AsyncDurableBackend(DurableBackend):
 
     name = "async durable"
     mailbox_class = AsyncDurableMailbox
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = EventLoopThread()
-
-    def close(self) -> None:
-        super().close()
-        self.loop.close()
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        return SyncFace(mailbox, self.loop)
-
-
-__all__ = ["AsyncDurableBackend", "Backend", "DurableBackend"]

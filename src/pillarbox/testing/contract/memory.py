@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 from pillarbox.core.limits import WAIT_SECONDS_MAX
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox
-from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.store import Store
 from pillarbox.testing.clock import FakeClock
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
-from pillarbox.testing.contract.backend import Backend
+from pillarbox.testing.contract.backend import MailboxClassBackend
 
 
 class WatchedClock(FakeClock):
@@ -44,7 +42,7 @@ class WatchedClock(FakeClock):
             self._someone_waits.notify_all()
 
 
-class MemoryBackend(Backend):
+class MemoryBackend(MailboxClassBackend):
     """`InMemoryMailbox`: it can do everything."""
 
     name = "memory"
@@ -53,31 +51,7 @@ class MemoryBackend(Backend):
     def __init__(self) -> None:
         self.clock = WatchedClock()
         self.store = Store(self.clock)
-        self._where: dict[str, Any] = {"store": self.store}  # options that name the place
-        self._numbers = count(1)
-
-    def open(
-        self,
-        body_type: Any = Any,
-        *,
-        name: str | None = None,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
-    ) -> Mailbox[Any]:
-        return self._face(
-            self.mailbox_class(
-                name if name is not None else f"box-{next(self._numbers)}",
-                body_type,
-                dead_letters=dead_letters,
-                redelivery=redelivery,
-                capacity=capacity,
-                **self._where,
-            )
-        )
-
-    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        return self._face(self.mailbox_class(mailbox.name, body_type, **self._where))
+        super().__init__(store=self.store)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -89,10 +63,7 @@ class MemoryBackend(Backend):
 
     def close(self) -> None:
         self.clock.advance(2 * WAIT_SECONDS_MAX)  # nobody stays parked
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        face: Mailbox[Any] = mailbox
-        return face
+        super().close()
 
 
 class AsyncMemoryBackend(MemoryBackend):
@@ -100,14 +71,3 @@ class AsyncMemoryBackend(MemoryBackend):
 
     name = "async memory"
     mailbox_class = AsyncInMemoryMailbox
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = EventLoopThread()
-
-    def close(self) -> None:
-        super().close()
-        self.loop.close()
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        return SyncFace(mailbox, self.loop)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import time
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -17,9 +16,8 @@ from pillarbox.mailbox.postgres import AsyncPostgresMailbox, PostgresMailbox
 from pillarbox.mailbox.postgres.listener import listener_for
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.postgres.schema import initialise
-from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
-from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
-from pillarbox.testing.contract.backend import Backend, Capability
+from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.testing.contract.backend import Capability, MailboxClassBackend
 from pillarbox.testing.postgres import shared_server
 from pillarbox.testing.redis import until
 
@@ -30,7 +28,6 @@ INSERT INTO public.test_clock VALUES (0);
 CREATE OR REPLACE FUNCTION pillarbox.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
   'SELECT now FROM public.test_clock';
 """
-_numbers = count(1)
 
 
 @functools.cache
@@ -45,7 +42,7 @@ def _database(own_clock: bool) -> tuple[str, Any]:
     return url, connection
 
 
-class PostgresBackend(Backend):
+class PostgresBackend(MailboxClassBackend):
     """`PostgresMailbox` in one database, which is shared by the cases and emptied after each."""
 
     name = "postgres"
@@ -54,8 +51,8 @@ class PostgresBackend(Backend):
     own_clock = True
 
     def __init__(self) -> None:
-        self._opened: list[Any] = []
         self.url, self._connection = _database(self.own_clock)
+        super().__init__(url=self.url)
         self._listener = listener_for(parse_url(self.url)[0])
         self._now = _START
         self._set_clock()
@@ -63,32 +60,6 @@ class PostgresBackend(Backend):
     def _set_clock(self) -> None:
         if self.own_clock:
             self._connection.execute("UPDATE public.test_clock SET now = %s", (self._now,))
-
-    def open(
-        self,
-        body_type: Any = Any,
-        *,
-        name: str | None = None,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
-    ) -> Mailbox[Any]:
-        return self._open(
-            name if name is not None else f"box-{next(_numbers)}",
-            body_type,
-            dead_letters=dead_letters,
-            redelivery=redelivery,
-            capacity=capacity,
-        )
-
-    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        return self._open(mailbox.name, body_type)
-
-    def _open(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        mailbox = self.mailbox_class(name, body_type, url=self.url, **options)
-        face = self._face(mailbox)
-        self._opened.append(face)
-        return face
 
     def _ids(self, where: str = "true", *parameters: Any) -> list[int]:
         rows = self._connection.execute(
@@ -111,15 +82,10 @@ class PostgresBackend(Backend):
         until(are_parked, parked, self.patience_seconds)
 
     def close(self) -> None:
-        for face in self._opened:
-            face.close()
+        super().close()
         self._listener.release()
         for table in ("messages", "duplicates", "queues"):  # quicker than TRUNCATE
             self._connection.execute(f"DELETE FROM pillarbox.{table}")
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        face: Mailbox[Any] = mailbox
-        return face
 
 
 class AsyncPostgresBackend(PostgresBackend):
@@ -127,17 +93,6 @@ class AsyncPostgresBackend(PostgresBackend):
 
     name = "async postgres"
     mailbox_class = AsyncPostgresMailbox
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = EventLoopThread()
-
-    def close(self) -> None:
-        super().close()
-        self.loop.close()
-
-    def _face(self, mailbox: Any) -> Mailbox[Any]:
-        return SyncFace(mailbox, self.loop)
 
 
 class RealTimePostgresBackend(PostgresBackend):

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, Protocol
 
 from pillarbox.clock import Clock
 from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, WAIT_SECONDS_MAX
-from pillarbox.mailbox.protocol import DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.sqs import AsyncSQSMailbox, SQSMailbox
 from pillarbox.testing.contract.as_sync import EventLoopThread, SyncFace
-from pillarbox.testing.contract.backend import Backend, Bounds, Capability
+from pillarbox.testing.contract.backend import Bounds, Capability, MailboxClassBackend
 
 _LOOK_SECONDS = 0.005  # between two looks at how many are parked
 
@@ -84,7 +83,7 @@ class Server(Protocol):
         """How many receives wait at this queue."""
 
 
-class SQSBackend(Backend):
+class SQSBackend(MailboxClassBackend):
     """`SQSMailbox` on a server; all that SQS can do, and no more, is asked of it."""
 
     name = "SQS"
@@ -97,35 +96,15 @@ class SQSBackend(Backend):
     patience_seconds = 30
     crowd_messages = 25
     mailbox_class: Any = SQSMailbox
-    suffix = ""  # of the names of queues
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, loop: EventLoopThread | None = None) -> None:
+        super().__init__(loop, endpoint=server.endpoint, clock=server.clock)
         self.server = server
-        self._where: dict[str, Any] = {"endpoint": server.endpoint, "clock": server.clock}
-        self._numbers = count(1)
-        self._opened: list[Mailbox[Any]] = []
-        self._used = False
 
     def open(
-        self,
-        body_type: Any = Any,
-        *,
-        name: str | None = None,
-        dead_letters: DeadLetterPolicy | None = None,
-        redelivery: Redelivery = "tail",
-        capacity: int | None = None,
+        self, body_type: Any = Any, *, name: str | None = None, **options: Any
     ) -> Mailbox[Any]:
-        self._used = True
-        return self._face(
-            f"box-{next(self._numbers)}{self.suffix}" if name is None else name,
-            body_type,
-            create=True,
-            dead_letters=dead_letters,
-            redelivery=redelivery,
-        )
-
-    def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        return self._face(mailbox.name, body_type)
+        return super().open(body_type, name=name, create=True, **options)
 
     def pass_time(self, seconds: float) -> None:
         self.server.pass_time(seconds)
@@ -137,32 +116,16 @@ class SQSBackend(Backend):
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        for mailbox in self._opened:
-            mailbox.close()
-        if self._used:
+        super().close()
+        if self._opened:
             self.server.reset()
-
-    def _face(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        mailbox: Mailbox[Any] = self.mailbox_class(name, body_type, **options, **self._where)
-        self._opened.append(mailbox)
-        return mailbox
 
 
 class AsyncSQSBackend(SQSBackend):
     """`AsyncSQSMailbox`, driven from threads through an event loop."""
 
     name = "async SQS"
-
-    def __init__(self, server: Server, loop: EventLoopThread) -> None:
-        super().__init__(server)
-        self.loop = loop
-
-    def _face(self, name: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        mailbox: AsyncSQSMailbox[Any] = AsyncSQSMailbox(name, body_type, **options, **self._where)
-        face = SyncFace(mailbox, self.loop)
-        self._opened.append(face)
-        self.loop.call(mailbox.open())
-        return face
+    mailbox_class = AsyncSQSMailbox
 
 
 def hold_client(server: Server, loop: EventLoopThread) -> Mailbox[Any]:
