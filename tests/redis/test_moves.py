@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pillarbox import DeadLetterPolicy
 from pillarbox.mailbox.redis import RedisMailbox
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.runner import run_sync
 from pillarbox.testing.redis import shared_cluster, shared_server
 from tests.redis.world import new_name, open_box
 
@@ -41,8 +43,7 @@ class Died(Exception):
 
 def die_at(box: RedisMailbox[str], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the client of this mailbox ends when it would call this."""
-    connection = box._connection
-    real = connection.do
+    real = box._connection.do
 
     def call(wanted: Call) -> Any:
         name = wanted.script.name if wanted.script is not None else wanted.arguments[0]
@@ -50,7 +51,7 @@ def die_at(box: RedisMailbox[str], step: str, monkeypatch: pytest.MonkeyPatch) -
             raise Died
         return real(wanted)
 
-    monkeypatch.setattr(connection, "do", call)
+    monkeypatch.setattr(box, "_run", partial(run_sync, call))
 
 
 @pytest.mark.parametrize("step", ["tick", "accept", "HDEL"])
@@ -94,7 +95,7 @@ def test_R39_a_letter_that_is_delivered_twice_is_taken_in_once(pair: Pair) -> No
             letters.append(list(wanted.arguments))
         return real(wanted)
 
-    box._connection.do = call  # type: ignore[method-assign]
+    box._run = partial(run_sync, call)
     box.receive()[0].nack()
     (letter,) = dead.receive()
     letter.acknowledge()

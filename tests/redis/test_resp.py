@@ -43,7 +43,7 @@ def test_R32_a_script_is_called_with_its_keys_packed_before() -> None:
     head = resp.part((b"EVALSHA", b"sha"))
     for more, words in ((0, []), (0, [b"a", 1]), (2, [b"k3", b"k4", b"a"])):
         whole = (b"EVALSHA", b"sha", 2 + more, b"k1", b"k2", *words)
-        assert resp.script(head, keys, more, words) == resp.pack(whole)
+        assert keys.call(head, more, words) == resp.pack(whole)
 
 
 def test_R32_it_works_without_hiredis() -> None:

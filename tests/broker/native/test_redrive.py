@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pillarbox.mailbox.broker import BrokerMailbox
 from pillarbox.mailbox.broker import verbs as module
 from pillarbox.mailbox.broker.verbs import PART
 from pillarbox.mailbox.broker.wire import Moved
+from pillarbox.mailbox.runner import run_sync
 from pillarbox.testing.broker import RunningBroker, running_broker
 
 COUNT = 2 * PART + 1
@@ -77,7 +79,7 @@ def test_R39_a_redrive_moves_what_was_there_and_not_what_comes_meanwhile(
                 box.send_many([100, 101, 102])
             return answer
 
-        monkeypatch.setattr(box._connection, "do", do)
+        monkeypatch.setattr(box, "_run", partial(run_sync, do))
 
         assert box.redrive(to="busy-target") == 5
         assert moved == [2, 2, 1]

@@ -15,11 +15,11 @@ from redis import exceptions as e
 
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.retry import Attempts
-from pillarbox.mailbox.redis.round_trip import RoundTrip
 from pillarbox.mailbox.redis.servers import Address, Servers
 from pillarbox.mailbox.runner import Verb
 
 _WAKE_AGAIN_SECONDS = 0.001
+_PATIENCE_SECONDS = 5  # for an answer that the server may keep back for a while
 
 
 class PooledConnection:
@@ -52,33 +52,31 @@ class Pool:
         self._closed = False
 
     def _call(self, call: Call) -> Verb[Any]:
-        trip = RoundTrip(call)
-        try:
-            return (yield from self._once(trip))
-        except (e.RedisError, OSError) as first:
-            error: Exception = first
-        attempts = Attempts(call, self._retry_seconds)
+        attempts: Attempts | None = None
         while True:
-            pause = attempts.after(error, trip.sent)
+            call.sent = False
+            try:
+                return (yield from self._once(call))
+            except (e.RedisError, OSError) as failed:
+                error = failed
+            attempts = attempts or Attempts(call, self._retry_seconds)
+            pause = attempts.after(error, call.sent)
+            call.asking = None
             if isinstance(error, e.MovedError):
                 self._servers.moved(call.slot, (error.host, error.port))
+            elif isinstance(error, e.AskError):
+                call.asking = error.host, error.port
             elif attempts.lost:
                 self._servers.forget(call.slot)
             if pause:
                 yield self._sleep(pause)
-            trip = RoundTrip(call, error)
-            try:
-                return (yield from self._once(trip))
-            except (e.RedisError, OSError) as again:
-                error = again
 
-    def _once(self, trip: RoundTrip) -> Verb[Any]:
-        slot = trip.call.slot
-        address = trip.asking or self._servers.address(slot) or (yield self._find(slot))
+    def _once(self, call: Call) -> Verb[Any]:
+        address = call.asking or self._servers.address(call.slot) or (yield self._find(call.slot))
         wire = yield from self._take(address)
         try:
-            send = self._park if trip.call.block_seconds else self._exchange
-            answer = yield from send(wire, trip)
+            send = self._park if call.block_seconds else self._exchange
+            answer = yield from send(wire, call)
         except e.ResponseError:  # the server's word: the connection is sound
             yield from self._put_back(wire)
             raise
@@ -88,33 +86,43 @@ class Pool:
         yield from self._put_back(wire)
         return answer
 
-    def _exchange(self, wire: PooledConnection, trip: RoundTrip) -> Verb[Any]:
+    def _exchange(self, wire: PooledConnection, call: Call) -> Verb[Any]:
         connection = wire.connection
-        yield connection.send_packed_command(trip.packed(), check_health=False)
-        trip.sent = True
-        longer = {"timeout": trip.patience} if trip.call.replicas else {}
-        while trip.expects():
+        yield connection.send_packed_command(call.packed(), check_health=False)
+        call.sent = True
+        patience = call.replica_seconds + _PATIENCE_SECONDS
+        longer = {"timeout": patience} if call.replicas else {}
+        count = missing = 1 + (call.asking is not None) + (call.replicas > 0)
+        answers: list[Any] = []
+        refusal: Exception | None = None
+        while len(answers) < missing:
             try:
-                trip.answered((yield connection.read_response(disable_decoding=True, **longer)))
+                answers.append((yield connection.read_response(disable_decoding=True, **longer)))
             except e.NoScriptError:
-                yield connection.send_packed_command(trip.spelled_out(), check_health=False)
+                answers.append(None)
+                missing += count
+                yield connection.send_packed_command(call.packed(by_text=True), check_health=False)
             except e.ResponseError as error:
-                trip.refused(error)
-        return trip.answer()
+                refusal = refusal or error
+                answers.append(None)
+        if refusal is not None:
+            raise refusal
+        return call.confirmed(*answers[-2:]) if call.replicas else answers[-1]
 
-    def _park(self, wire: PooledConnection, trip: RoundTrip) -> Verb[Any]:
+    def _park(self, wire: PooledConnection, call: Call) -> Verb[Any]:
         """Sleep until the server has an answer, unless the mailbox is closed meanwhile."""
-        call, connection = trip.call, wire.connection
+        connection = wire.connection
         if wire.client_id is None:
             wire.client_id = int((yield from wire.ask("CLIENT", "ID")))
         self._parked[wire] = call.queue, get_ident()
+        patience = call.block_seconds + _PATIENCE_SECONDS
         try:
             if call.stop is not None and call.stop():
                 return None
-            yield connection.send_packed_command(trip.packed(), check_health=False)
-            if trip.asking is not None:
+            yield connection.send_packed_command(call.packed(), check_health=False)
+            if call.asking is not None:
                 yield connection.read_response()
-            return (yield connection.read_response(disable_decoding=True, timeout=trip.patience))
+            return (yield connection.read_response(disable_decoding=True, timeout=patience))
         finally:
             del self._parked[wire]
 

@@ -55,15 +55,16 @@ class RedisQueue:
         """Another queue of the same servers."""
         return RedisQueue(name, self._scripts, self._replicas, self._replica_seconds)
 
-    def call(self, script: str, *arguments: Any, keys: tuple[bytes, ...] = ()) -> Call:
+    def call(
+        self, script: str, *arguments: Any, keys: tuple[bytes, ...] = (), confirm: bool = False
+    ) -> Call:
+        """The call of a script; `confirm`: replicas must have it, if that was asked for."""
         words = [*keys, *self._names, *arguments]
-        return Call(
+        call = Call(
             self.name, self.keys.slot, self._scripts[script], words, self._packed_keys, len(keys)
         )
-
-    def confirmed(self, call: Call) -> Call:
-        """The same, and replicas must have it, if that was asked for."""
-        call.replicas, call.replica_seconds = self._replicas, self._replica_seconds
+        if confirm:
+            call.replicas, call.replica_seconds = self._replicas, self._replica_seconds
         return call
 
     def ask(self, call: Call) -> Verb[Any]:
@@ -154,15 +155,13 @@ class RedisQueue:
         for ticket, packed in letters:
             _, *message = _split_letter(packed)
             arguments += [ticket, *message]
-        yield from target.ask(target.confirmed(target.call("accept", *arguments)))
+        yield from target.ask(target.call("accept", *arguments, confirm=True))
         yield self.command("HDEL", self.keys.key("outbox"), *(ticket for ticket, _ in letters))
 
     def other_sources(self, sources: bytes | None) -> list[RedisQueue]:
         """The queues under other tags whose dead letters come here."""
         names = sources.decode().split(",") if sources else []
-        partner = (
-            partner_of(self.name) if self.paired else ""
-        )  # its dead letters come by themselves
+        partner = partner_of(self.name) if self.paired else ""  # its letters come by themselves
         return [self.beside(name) for name in names if name != partner]
 
     def on_the_way_from(self, source: RedisQueue) -> Verb[list[tuple[bytes, bytes, bytes, bytes]]]:

@@ -87,8 +87,8 @@ class Receiver(Sender[T], Generic[T]):
             number = 1 if state is None else wire.deliveries_in(state) + 1
             message_id = taken[2 * i]
             try:
-                if value[:1] == b"\0":
-                    head, body = b"\0", value[1:]
+                if value[:1] == wire.PLAIN:
+                    head, body = wire.PLAIN, value[1:]
                 else:
                     head, body = self._split(value)
                 delivery = wire.Delivery(message_id, token, number, head, taken[2 * i + 1], state)
@@ -133,7 +133,7 @@ class Receiver(Sender[T], Generic[T]):
     ) -> Any:
         """A message that is looked at, not held."""
         number = wire.deliveries_in(state) + extra
-        head = b"\0"
+        head = wire.PLAIN
         body: T | Undecodable
         try:
             head, data = self._split(value)

@@ -37,22 +37,18 @@ def part(items: Items) -> bytes:
 class Keys:
     """The keys that scripts of one queue are given, with how many they are before them."""
 
-    __slots__ = ("_keys", "_packed", "count")
+    __slots__ = ("_keys", "_packed")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        self.count = len(keys)
         self._keys = tuple(keys)
-        self._packed: dict[int, bytes] = {}
+        self._packed: dict[int, bytes] = {}  # by how many other keys follow
 
-    def before(self, more: int) -> bytes:
-        """Packed, where so many others follow."""
-        packed = self._packed.get(more)
-        if packed is None:
-            packed = self._packed[more] = part((self.count + more, *self._keys))
-        return packed
-
-
-def script(head: bytes, keys: Keys, more: int, words: list[Any]) -> bytes:
-    """The call of a script: `head` is its first two words, `words` begin with `more` keys."""
-    count = b"*%d\r\n" % (3 + keys.count + len(words))
-    return b"".join((count, head, keys.before(more), part(tuple(words))))
+    def call(self, script: bytes, own_keys: int, words: list[Any]) -> bytes:
+        """The call of a script: its first two words, these keys, and words: first its own keys."""
+        count = len(self._keys)
+        keys = self._packed.get(own_keys)
+        if keys is None:
+            keys = self._packed[own_keys] = part((count + own_keys, *self._keys))
+        rest = pack(tuple(words))
+        number = b"*%d\r\n" % (3 + count + len(words))
+        return b"".join((number, script, keys, rest[rest.index(b"\n") + 1 :]))

@@ -48,28 +48,27 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         group: str | None,
         deduplication_id: str | None,
     ) -> Verb[list[str]]:
-        keys: tuple[bytes, ...] = ()
-        if deduplication_id is not None:
-            keys = (self.queue.keys.key(f"twin:{deduplication_id}"),)
         if not bodies:
             return []
-        head = wire.head_of(attributes)
-        session = self._session()
+        try:
+            session = self._sessions.pop()
+        except IndexError:  # every other is in use by another thread
+            session = _Session(self.queue)
         session.count += 1
-        options = (session.count, self._ending, priority, wire.microseconds(delay), group or b"")
-        values = [head + body for body in bodies]
+        keys = [session.key]
+        if deduplication_id is not None:
+            keys.append(self.queue.keys.key(f"twin:{deduplication_id}"))
+        head = wire.head_of(attributes) if attributes else wire.PLAIN
         call = self.queue.call(
-            "send", *options, _DEDUPLICATION_US, *values, keys=(session.key, *keys)
+            "send",
+            *(session.count, self._ending, priority, wire.microseconds(delay), group or b""),
+            *(_DEDUPLICATION_US, *map(head.__add__, bodies)),
+            keys=tuple(keys),
+            confirm=True,
         )
-        answer = yield from self.queue.ask(self.queue.confirmed(call))
+        answer = yield from self.queue.ask(call)
         self._sessions.append(session)  # not after an error: its call may still be on its way
         return self._ids(answer, len(bodies))
-
-    def _session(self) -> _Session:
-        try:
-            return self._sessions.pop()
-        except IndexError:  # every other is in use by another thread
-            return _Session(self.queue)
 
     def _ids(self, answer: bytes | int, count: int) -> list[str]:
         if isinstance(answer, int):

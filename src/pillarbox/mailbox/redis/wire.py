@@ -23,6 +23,7 @@ from pillarbox.mailbox.verbs import user_attributes
 _STATE = Layout(">BIddd16s")
 _LENGTH = Layout(">I")
 _HEAD_BYTES = 5
+PLAIN = b"\0"  # the head of a message without attributes
 _SPAN = 1 << 45
 _US = 1_000
 
@@ -56,18 +57,16 @@ def microseconds(nanoseconds: int) -> int:
     return -(-nanoseconds // _US)
 
 
-def head_of(attributes: Mapping[str, str] | None) -> bytes:
-    """What stands before the body of a packed message."""
-    if not attributes:
-        return b"\0"
+def head_of(attributes: Mapping[str, str]) -> bytes:
+    """What stands before the body of a packed message with attributes."""
     packed = _pack(attributes)
     return b"\1" + _LENGTH.pack(len(packed)) + packed
 
 
 def split(value: bytes) -> tuple[bytes, bytes]:
     """The head and the body of a packed message; SerializationError if it is none."""
-    if value[:1] == b"\0":
-        return b"\0", value[1:]
+    if value[:1] == PLAIN:
+        return PLAIN, value[1:]
     if value[:1] == b"\1" and len(value) >= _HEAD_BYTES:
         end = _HEAD_BYTES + _LENGTH.unpack_from(value, 1)[0]
         try:

@@ -24,9 +24,7 @@ class DurableBackend(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path: str = tempfile.mkdtemp(
-            prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None
-        )
+        self.path = tempfile.mkdtemp(prefix="pillarbox-", dir=_QUICK if _QUICK.exists() else None)
         where = DurableOptions(path=self.path, durability=self.durability, clock=self.clock)
         self._where = dict(where)
         self._keeper = DurableMailbox("keeper", str, **where)
