@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -140,3 +140,41 @@ class AsyncConnection(ABC):
             )
         self._loop = loop
         return True
+
+
+class ShelteredCalls:
+    """Calls that a cancelled task does not tear off, for connections of an event loop.
+
+    Such a call goes on by itself to its end, and what it was given then is handed to its `undo`.
+    """
+
+    _run: Callable[[Any], Coroutine[Any, Any, Any]]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._orphans: set[asyncio.Task[Any]] = set()  # calls whose caller was cancelled
+
+    async def _sheltered(self, call: Any, *, cancel: bool = False) -> Any:
+        """Run a call that has an `undo`; with `cancel` it ends at once if its task is cancelled."""
+        task = asyncio.ensure_future(self._run(call))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if cancel:
+                task.cancel()
+            orphan = asyncio.ensure_future(self._make_good(task, call))
+            self._orphans.add(orphan)
+            orphan.add_done_callback(self._orphans.discard)
+            raise
+
+    async def _make_good(self, task: asyncio.Future[Any], call: Any) -> None:
+        reply: Any = (await asyncio.gather(task, return_exceptions=True))[0]
+        try:
+            undo = call.undo(None if isinstance(reply, BaseException) else reply)
+            await run_async(self._run, undo)
+        except MailboxError:  # its lease will run out
+            return
+
+    async def _orphans_end(self) -> None:
+        if self._orphans:
+            await asyncio.gather(*self._orphans, return_exceptions=True)

@@ -20,6 +20,8 @@ class Call(Struct, gc=False):
     undo: Callable[[Any], Verb[None]] | None = None  # for an answer that a cancelled task missed
     doubtful: bool = False  # set when it may have been done though no answer came
     connection: Any = None  # the caller's own, whose transaction this takes part in
+    enter: int | None = None  # no statement: register this process as one that waits at a queue
+    sent: bool = False  # set when the server may have seen this try of it
 
 
 class Initialise(Struct, gc=False):
@@ -28,19 +30,12 @@ class Initialise(Struct, gc=False):
     queue: str
 
 
-class Enter(Struct, gc=False):
-    """Register this process as one that waits at a queue; the answer is for `Wait`."""
-
-    queue: str
-    queue_id: int
-
-
 class Wait(Struct, gc=False):
     """Sleep until the queue may have something new, at most for some seconds."""
 
     queue: str
     queue_id: int
-    position: int | None  # what `Enter` answered: what came after it ends the wait at once
+    position: int | None  # what `Call.enter` answered: what came after it ends the wait at once
     seconds: float
     due_seconds: float | None  # in how many something is due by itself
     stop: Callable[[], bool]  # true if nobody should wait any more

@@ -1,153 +1,228 @@
-"""Connections for threads: one round trip for each call, and another try after an error.
+"""A pool of connections to one database, for threads and for asyncio.
 
-A thread takes a connection for the time of a call, so calls of many threads never wait for one
-another.
+The calls of psycopg's connections have the same names for both. Here each is yielded, and
+`run_blocking` or `run_awaiting` (see `runner`) runs what is written once. A connection is taken for
+the time of a call, so calls never wait for one another.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from pillarbox.mailbox.postgres.call import Call, Enter, Initialise, Wait
+from pillarbox.mailbox.postgres.call import Call, Initialise, Wait
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
 from pillarbox.mailbox.postgres.options import WHO_ANSWERS, Database
 from pillarbox.mailbox.postgres.retry import Attempts
 from pillarbox.mailbox.postgres.schema import initialise
-from pillarbox.mailbox.runner import Connection
+from pillarbox.mailbox.runner import (
+    AsyncConnection,
+    Connection,
+    ShelteredCalls,
+    Verb,
+    run_awaiting,
+    run_blocking,
+)
 
 
-class PostgresConnection(Connection):
-    """A pool of connections to one database."""
+class _Pool:
+    """The connections of one mailbox, and of those that share them with it."""
+
+    _sleep: Any  # of threads or of asyncio
+    _connect: Any  # of psycopg, likewise
+    _enter: Any  # registers this process at a queue; see `Listener.enter`
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._idle: list[Any] = []
-        self._pid = os.getpid()
         self._listener: Listener | None = None
+        self._pid = os.getpid()
         self._closed = False
 
-    def do(self, request: Any) -> Any:
-        if type(request) is Wait:
-            return self._wait(request)
-        if type(request) is Initialise:
-            return initialise(self._database.conninfo)
-        call = request if type(request) is Call else Call(request.queue, "")
+    def _call(self, call: Call) -> Verb[Any]:
         attempts: Attempts | None = None
         while True:
-            sent = [False]
+            call.sent = False
             try:
-                if type(request) is Enter:
-                    return self.listener().enter(request.queue_id)
-                return self._once(call, sent)
+                return (yield from self._once(call))
             except psycopg.Error as error:
                 attempts = attempts or Attempts(call, self._database.retry_seconds)
-                pause = attempts.after(error, sent[0])
-            time.sleep(pause)
+                pause = attempts.after(error)
+            yield self._sleep(pause)
 
-    def wake(self, verbs: Any) -> None:
-        if self._listener is not None and verbs.queue_id is not None:
-            self._listener.wake(verbs.queue_id, stopped=True)
+    def _once(self, call: Call) -> Verb[Any]:
+        if call.connection is not None:
+            return (yield from execute(call.connection, call))
+        if call.enter is not None:
+            return (yield self._enter(call.enter))
+        connection = yield from self._take()
+        try:
+            call.sent = True
+            rows = yield from execute(connection, call)
+        except BaseException:
+            broken = connection.closed or connection.pgconn.transaction_status != 0
+            yield from self._put_back(connection, broken)
+            raise
+        yield from self._put_back(connection)
+        return rows
 
-    def close(self) -> None:
-        self._closed = True
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.release()
+    def _take(self) -> Verb[Any]:
+        if self._pid != os.getpid():
+            self._forget()
         while self._idle:
-            self._idle.pop().close()
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            # What a server writes to an idle connection is a farewell.
+            if not connection.closed and not select.select([connection.fileno()], [], [], 0)[0]:
+                return connection
+            yield connection.close()
+        database = self._database
+        threshold = database.prepare_threshold
+        connection = yield self._connect(
+            database.conninfo, autocommit=True, prepare_threshold=threshold
+        )
+        try:
+            if database.needs_check(connection):
+                cursor = yield connection.execute(WHO_ANSWERS)
+                database.check(connection, (yield cursor.fetchone()))
+        except BaseException:
+            yield connection.close()
+            raise
+        return connection
 
-    def listener(self) -> Listener:
-        self._forget_if_forked()
+    def _put_back(self, connection: Any, broken: bool = False) -> Verb[None]:
+        if broken or self._closed:
+            yield connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _forget(self) -> None:
+        """After a fork: these are the parent's."""
+        self._pid = os.getpid()
+        self._idle = []
+        self._listener = None
+
+    def _listening(self) -> Listener:
+        if self._pid != os.getpid():
+            self._forget()
         if self._listener is None:
             self._listener = listener_for(self._database.conninfo, self._database.pooler)
         return self._listener
 
-    def _once(self, call: Call, sent: list[bool]) -> list[Any]:
-        if call.connection is not None:
-            return execute(call.connection, call)
-        connection = self._take()
-        try:
-            sent[0] = True
-            rows = execute(connection, call)
-        except BaseException:
-            if connection.closed or connection.pgconn.transaction_status != 0:
-                connection.close()
-            else:
-                self._put_back(connection)
-            raise
-        self._put_back(connection)
-        return rows
-
-    def _take(self) -> Any:
-        self._forget_if_forked()
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return self._connect()
-            if not connection.closed and not has_news(connection):
-                return connection
-            connection.close()
-
-    def _connect(self) -> Any:
-        connection = psycopg.connect(
-            self._database.conninfo,
-            autocommit=True,
-            prepare_threshold=self._database.prepare_threshold,
-        )
-        try:
-            if self._database.needs_check(connection):
-                self._database.check(connection, connection.execute(WHO_ANSWERS).fetchone())
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _put_back(self, connection: Any) -> None:
-        if self._closed:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
-    def _forget_if_forked(self) -> None:
-        if self._pid != os.getpid():  # those are the parent's
-            self._pid = os.getpid()
-            self._idle = []
-            self._listener = None
-
-    def _wait(self, wait: Wait) -> None:
-        event = threading.Event()
-        waiter = Waiter(event.set, wait.stop, wait.ticket)
+    def _wait(self, wait: Wait, wake: Callable[[], None], sleep: Any) -> Verb[None]:
+        """Wait in line; `sleep` ends after some seconds, or when `wake` is called."""
         if wait.position is None:
-            event.wait(min(wait.seconds, POLL_SECONDS, wait.due_seconds or POLL_SECONDS))
+            yield sleep(min(wait.seconds, POLL_SECONDS, wait.due_seconds or POLL_SECONDS))
             return
-        listener = self.listener()
+        listener, waiter = self._listening(), Waiter(wake, wait.stop, wait.ticket)
         if not listener.join(wait.queue_id, wait.position, waiter, wait.due_seconds):
             return
         heard = False
         try:
             if not wait.stop():
-                event.wait(wait.seconds)
+                yield sleep(wait.seconds)
             heard = not wait.stop()
         finally:
             listener.leave(wait.queue_id, waiter, heard=heard)
 
+    def _wake(self, queue_id: int | None) -> None:
+        if self._listener is not None and queue_id is not None:
+            self._listener.wake(queue_id, stopped=True)
 
-def execute(connection: Any, call: Call) -> list[Any]:
+    def _close(self) -> Verb[None]:
+        self._closed = True
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.release()
+        while self._idle:
+            yield self._idle.pop().close()
+
+
+class PostgresConnection(_Pool, Connection):
+    """A pool of connections for threads."""
+
+    _sleep = staticmethod(time.sleep)
+    _connect = staticmethod(psycopg.connect)
+
+    def do(self, request: Any) -> Any:
+        if type(request) is Call:
+            return run_blocking(self._call(request))
+        if type(request) is Initialise:
+            return initialise(self._database.conninfo)
+        event = threading.Event()
+        return run_blocking(self._wait(request, event.set, event.wait))
+
+    def _enter(self, queue_id: int) -> int | None:
+        return self._listening().enter(queue_id)
+
+    def wake(self, verbs: Any) -> None:
+        self._wake(verbs.queue_id)
+
+    def close(self) -> None:
+        run_blocking(self._close())
+
+
+class AsyncPostgresConnection(ShelteredCalls, _Pool, AsyncConnection):
+    """A pool of connections for one event loop."""
+
+    _sleep = staticmethod(asyncio.sleep)
+    _connect = staticmethod(psycopg.AsyncConnection.connect)
+
+    async def do(self, request: Any) -> Any:
+        if self._moved():
+            self._idle = []
+        if type(request) is Call:
+            return await (self._run(request) if request.undo is None else self._sheltered(request))
+        if type(request) is Initialise:
+            return await asyncio.to_thread(initialise, self._database.conninfo)
+        event, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        async def sleep(seconds: float) -> None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+        return await run_awaiting(self._wait(request, wake, sleep))
+
+    async def _run(self, call: Call) -> Any:
+        return await run_awaiting(self._call(call))
+
+    async def _enter(self, queue_id: int) -> int | None:
+        listener = self._listening()
+        position = listener.position(queue_id)
+        if position is None:  # it has to ask the server
+            position = await asyncio.to_thread(listener.enter, queue_id)
+        return position
+
+    async def wake(self, verbs: Any) -> None:
+        self._wake(verbs.queue_id)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._orphans_end()
+        await run_awaiting(self._close())
+
+
+def execute(connection: Any, call: Call) -> Verb[list[Any]]:
+    """The rows that a statement answers with."""
     # Not `connection.cursor()`: one of the caller's may make other cursors, and other rows.
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(call.statement, call.parameters, binary=True)
-        rows: list[Any] = cursor.fetchall()
-        return rows
-
-
-def has_news(connection: Any) -> bool:
-    """Whether the server wrote to an idle connection: it says goodbye, or is gone."""
-    return bool(select.select([connection.fileno()], [], [], 0)[0])
+    asynchronous = isinstance(connection, psycopg.AsyncConnection)
+    kind: Any = psycopg.AsyncCursor if asynchronous else psycopg.Cursor
+    cursor = kind(connection, row_factory=tuple_row)
+    yield cursor.execute(call.statement, call.parameters, binary=True)
+    rows: list[Any] = yield cursor.fetchall()
+    return rows

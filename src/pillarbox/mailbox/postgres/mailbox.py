@@ -9,8 +9,7 @@ from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.message import AsyncMessage, Message
-from pillarbox.mailbox.postgres.async_connection import AsyncPostgresConnection
-from pillarbox.mailbox.postgres.connection import PostgresConnection
+from pillarbox.mailbox.postgres.connection import AsyncPostgresConnection, PostgresConnection
 from pillarbox.mailbox.postgres.options import CheckedOptions, PostgresOptions
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs

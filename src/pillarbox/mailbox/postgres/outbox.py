@@ -19,14 +19,13 @@ import psycopg
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.postgres import wire
-from pillarbox.mailbox.postgres.async_connection import execute as execute_async
 from pillarbox.mailbox.postgres.call import Call
 from pillarbox.mailbox.postgres.connection import execute
 from pillarbox.mailbox.postgres.retry import Attempts
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.mailbox.protocol import BatchOptions, SendOptions
-from pillarbox.mailbox.runner import Verb, run_async, run_sync
+from pillarbox.mailbox.runner import Verb, run_async, run_awaiting, run_blocking, run_sync
 from pillarbox.mailbox.url import opener_of
 
 T = TypeVar("T")
@@ -49,7 +48,8 @@ class _OutboxVerbs(PostgresVerbs[T], Generic[T]):
         if not bodies:
             return []
         options = str(priority), wire.microseconds(delay), group, deduplication_id
-        parameters = self.name, bodies, wire.packed(attributes), *options
+        head = wire.packed(attributes) if attributes else None
+        parameters = self.name, bodies, head, *options
         rows = yield Call(self.name, _PUT, parameters, connection=self.connection)
         return [row[0] for row in rows]
 
@@ -91,17 +91,17 @@ class AsyncOutbox(Generic[T]):
         return await run_async(_do_async, self._verbs.send(list(bodies), **options))
 
 
-def _do(call: Call) -> list[Any]:
+def _put(call: Call) -> Verb[list[Any]]:
     try:
-        return execute(call.connection, call)
+        return (yield from execute(call.connection, call))
     except psycopg.Error as error:
-        Attempts(call, 0).after(error, sent=True)
+        Attempts(call, 0).after(error)
         raise
+
+
+def _do(call: Call) -> list[Any]:
+    return run_blocking(_put(call))
 
 
 async def _do_async(call: Call) -> list[Any]:
-    try:
-        return await execute_async(call.connection, call)
-    except psycopg.Error as error:
-        Attempts(call, 0).after(error, sent=True)
-        raise
+    return await run_awaiting(_put(call))

@@ -15,7 +15,7 @@ from pillarbox.core.errors import SerializationError
 from pillarbox.mailbox.answers import quoted
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.postgres import wire
-from pillarbox.mailbox.postgres.call import Enter, Wait
+from pillarbox.mailbox.postgres.call import Call, Wait
 from pillarbox.mailbox.postgres.sending import Sender
 from pillarbox.mailbox.runner import Verb
 
@@ -71,8 +71,7 @@ class Receiver(Sender[T], Generic[T]):
             if left <= 0 or self.closed:
                 return []
             if not entered:
-                assert self.queue_id is not None
-                position = yield Enter(self.name, self.queue_id)
+                position = yield Call(self.name, "", enter=self.queue_id)
                 entered = True
                 continue
             due = None if found.due is None else max(0.001, (found.due - found.now) / _SECOND_US)
@@ -83,8 +82,7 @@ class Receiver(Sender[T], Generic[T]):
                 seconds = min(left, self.low_water.seconds_to_whole() + 0.001)
             if (yield from self._closed_after(position, seconds, due, ticket)):
                 return []
-            assert self.queue_id is not None
-            position = yield Enter(self.name, self.queue_id)
+            position = yield Call(self.name, "", enter=self.queue_id)
 
     def _claim(
         self, count: int, lease: str, token: bytes, start: Any, parked: bool, waits: bool

@@ -28,7 +28,7 @@ class Attempts:
         self._until = time.monotonic() + seconds
         self._pause = _PAUSE_SECONDS
 
-    def after(self, error: psycopg.Error, sent: bool) -> float:
+    def after(self, error: psycopg.Error) -> float:
         """How long to wait before the next try; raises if there is none."""
         call = self._call
         if call.connection is not None:  # its owner must know, and roll back
@@ -41,10 +41,10 @@ class Attempts:
         if not isinstance(error, errors.NOT_YET):
             if not errors.is_lost(error):
                 raise errors.translated(call, error) from error
-            if not sent and errors.is_hopeless(error):
+            if not call.sent and errors.is_hopeless(error):
                 raise errors.refused_connection(call.queue, error) from error
-            call.doubtful |= sent
-            if sent and not call.repeatable:
+            call.doubtful |= call.sent
+            if call.sent and not call.repeatable:
                 self._give_up(error)
         if time.monotonic() >= self._until:
             self._give_up(error)

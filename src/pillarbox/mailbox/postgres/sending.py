@@ -52,6 +52,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         self.database = database  # what libpq is told of it
         self.wanted: Mapping[str, Any] = {}  # how the queue is to be opened
         self.settings: Settings | None = None
+        self.queue_id: int | None = None  # once it is open
         self.low_water = LowWater()
         self.connection: Any = None  # the caller's, whose transaction these verbs take part in
 
@@ -64,10 +65,6 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
     @property
     def identity(self) -> object:
         return self.database, self.name
-
-    @property
-    def queue_id(self) -> int | None:
-        return self.settings.queue_id if self.settings is not None else None
 
     def open(self) -> Verb[None]:
         try:
@@ -98,6 +95,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         if not rows:
             raise no_queue(self.name)
         self.settings = Settings(*rows[0])
+        self.queue_id = self.settings.queue_id
         return self.settings
 
     def call(self, statement: str, *parameters: Any) -> Call:
@@ -135,7 +133,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         call = self.call(
             _SEND,
             bodies,
-            wire.packed(attributes),
+            wire.packed(attributes) if attributes else None,
             str(priority),
             wire.microseconds(delay),
             group,

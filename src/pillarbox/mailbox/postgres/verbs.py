@@ -81,7 +81,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
     ) -> Verb[list[bool]]:
         if not deliveries:
             return []
-        ids = wire.array(each.id for each in deliveries)
+        ids = wire.array([each.id for each in deliveries])
         tokens = [each.token for each in deliveries]
         call = self.call(statement, *before, ids, tokens, *after)
         live = set((yield from self.ask(call))[0][0] or ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ ID, RANK, PLACE, ENQUEUED_AT, DELIVERIES, PRIORITY, GROUP, HEAD, BODY = range(9)
 ATTEMPTS, SOURCE, REASON, DIED_AT = range(9, 13)
 _US = 1_000
 
-_pack = msgspec.msgpack.encode
+packed = msgspec.msgpack.encode  # of attributes
 _unpack_attributes = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 Row = tuple[Any, ...]
@@ -63,10 +63,6 @@ def number_of(message_id: str) -> int | None:
     except ValueError:
         return None
     return number if len(message_id) == 16 and 0 < number < 1 << 63 else None
-
-
-def packed(attributes: Mapping[str, str] | None) -> bytes | None:
-    return _pack(attributes) if attributes else None
 
 
 def attributes_in(head: bytes | None) -> dict[str, str]:

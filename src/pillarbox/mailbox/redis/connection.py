@@ -1,11 +1,12 @@
-"""`RedisConnection`: a pool of connections for threads.
+"""`RedisConnection` and `AsyncRedisConnection`: the pool, for threads and for one event loop.
 
 A thread takes a connection for the time of a call, so calls of many threads never wait for
-one another.
+one another. A cancelled task tears off no call; only a receiver that is parked ends at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from threading import get_ident
@@ -14,7 +15,13 @@ from typing import Any
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.pool import Pool
 from pillarbox.mailbox.redis.servers import Address, Servers
-from pillarbox.mailbox.runner import Connection, run_blocking
+from pillarbox.mailbox.runner import (
+    AsyncConnection,
+    Connection,
+    ShelteredCalls,
+    run_awaiting,
+    run_blocking,
+)
 from pillarbox.mutex import reentrant_call
 
 
@@ -42,3 +49,36 @@ class RedisConnection(Pool, Connection):
 
     def close(self) -> None:
         run_blocking(self._close())
+
+
+class AsyncRedisConnection(ShelteredCalls, Pool, AsyncConnection):
+    """A pool of connections to some servers, for one event loop."""
+
+    _sleep = staticmethod(asyncio.sleep)
+
+    def __init__(self, servers: Servers, retry_seconds: float) -> None:
+        super().__init__(servers, retry_seconds)
+        self._asking = asyncio.Lock()
+
+    async def do(self, request: Call) -> Any:
+        if self._moved():
+            self._idle = {}
+        if request.undo is None:
+            return await self._run(request)
+        return await self._sheltered(request, cancel=request.block_seconds > 0)
+
+    async def _run(self, call: Call) -> Any:
+        return await run_awaiting(self._call(call))
+
+    async def _find(self, slot: int) -> Address:
+        async with self._asking:
+            known = self._servers.address(slot)
+            return known if known is not None else await run_awaiting(self._ask_seeds(slot))
+
+    async def wake(self, verbs: Any) -> None:
+        await run_awaiting(self._wake(verbs.name))
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._orphans_end()
+        await run_awaiting(self._close())

@@ -8,8 +8,7 @@ from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.protocol import SpecialForm
-from pillarbox.mailbox.redis.async_connection import AsyncRedisConnection
-from pillarbox.mailbox.redis.connection import RedisConnection
+from pillarbox.mailbox.redis.connection import AsyncRedisConnection, RedisConnection
 from pillarbox.mailbox.redis.options import CheckedOptions, RedisOptions
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.verbs import RedisVerbs
