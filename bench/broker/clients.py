@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection
 
 import boto3
 
-from bench.broker.crowd import BODY
-from bench.broker.servers import QUEUE, broker
+from bench.broker.load import BODY, QUEUE
+from bench.broker.servers import broker
 from bench.harness import Contender, Race, Run, Sized, UnavailableError, Versus
 
 BOTO = "boto3 send_message"

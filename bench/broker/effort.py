@@ -1,37 +1,48 @@
-"""What a request costs in CPU time: the server's and its client's, for the broker and Redis.
+"""What one operation costs a server in CPU time, all its threads together.
 
-Two cores that do nothing else are a fair machine for a race only while no client is the
-bottleneck. These figures say so: the slower side of each pair is what the race measures.
+Rates depend on what else the machine does, and on the client; CPU time hardly does.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.broker.crowd import Load
-from bench.broker.send import FEW, MANY, push
-from bench.broker.servers import QUEUE, broker, redis
+from bench.broker.load import LIFE, QUEUE, Key, Load
+from bench.broker.servers import broker, elasticmq
+from bench.broker.sqs import BATCH, CONNECTIONS, KEY
 from bench.durable.place import work_directory
-from bench.harness import Figure, Probe, Sized
+from bench.harness import Figure, Probe, Sized, UnavailableError
 
 ROUNDS = 3
-_PAIRS = (("in memory", "memory"), ("confirmed on disk", "disk"))
+_WHAT = {"send": "1", "batch": str(BATCH), "life": LIFE}
+_TEXTS = {
+    "send": "SendMessage",
+    "batch": f"SendMessageBatch of {BATCH}, each message",
+    "life": "send, receive and delete",
+}
+_SERVERS = {
+    "memory": "Pillarbox",
+    "checked": "Pillarbox, signatures checked",
+    "disk": "Pillarbox, confirmed on disk",
+    "elasticmq": "ElasticMQ",
+}
+_AT_MOST = {"memory_life": 100.0}
 
 
 def effort(sized: Sized) -> Probe:
     figures = [
-        Figure(f"{level}_{who}_{side}_us", f"{text}: the {side} of {who}", "us")
-        for text, level in _PAIRS
-        for who in ("broker", "redis")
-        for side in ("server", "client")
+        Figure(
+            f"{server}_{what}_us", f"{text}: {name}", "us", at_most=_AT_MOST.get(f"{server}_{what}")
+        )
+        for what, text in _TEXTS.items()
+        for server, name in _SERVERS.items()
     ]
     return Probe(
-        "CPU time of one send", "bench.broker.effort", (str(sized(50_000)),), tuple(figures)
+        "CPU time of a server", "bench.broker.effort", (str(sized(20_000)),), tuple(figures)
     )
 
 
@@ -41,53 +52,40 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
 
 
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _least(pid: int, client: Callable[[], float], requests: int) -> tuple[float, float]:
-    """Microseconds a request, of the server and the client: the best of a few rounds."""
-    rounds = []
-    for _ in range(ROUNDS):
-        before = cpu_seconds(pid)
-        used = client()
-        server = cpu_seconds(pid) - before
-        rounds.append((server / requests * 1e6, used / requests * 1e6))
-    return min(server for server, _ in rounds), min(used for _, used in rounds)
-
-
-def _measure(requests: int, synced: bool) -> dict[str, tuple[float, float]]:
-    connections = MANY if synced else FEW
+@contextmanager
+def _server(kind: str) -> Iterator[tuple[str, int, Key | None]]:
     with ExitStack() as stack:
-        path = stack.enter_context(work_directory())
-        url, broker_pid = stack.enter_context(broker(path if synced else None))
-        port, redis_pid = stack.enter_context(redis(path, synced=synced))
-        load = Load(url, QUEUE, connections)
-        stack.callback(load.close)
+        if kind == "elasticmq":
+            yield *stack.enter_context(elasticmq()), None
+            return
+        path = stack.enter_context(work_directory()) if kind == "disk" else None
+        key = KEY if kind == "checked" else None
+        yield *stack.enter_context(broker(path, key=key)), key
 
-        def of_broker() -> float:
-            load.run(requests)
-            return load.cpu_seconds
 
-        def of_redis() -> float:
-            before = _children_seconds()
-            push(port, connections, requests)
-            return _children_seconds() - before
-
-        return {
-            "broker": _least(broker_pid, of_broker, requests),
-            "redis": _least(redis_pid, of_redis, requests),
-        }
+def _least(kind: str, what: str, operations: int) -> float:
+    """Microseconds an operation: the best of a few rounds."""
+    with _server(kind) as (url, pid, key):
+        load = Load(url, QUEUE, CONNECTIONS, what, key or Key())
+        load.run(operations)  # a virtual machine has to get warm
+        rounds = []
+        for _ in range(ROUNDS):
+            before = cpu_seconds(pid)
+            load.run(operations)
+            rounds.append((cpu_seconds(pid) - before) / operations * 1e6)
+        load.close()
+    return min(rounds)
 
 
 def main() -> None:
-    requests = int(sys.argv[1])
-    found = {}
-    for _, level in _PAIRS:
-        for who, (server, client) in _measure(requests, synced=level == "disk").items():
-            found[f"{level}_{who}_server_us"] = server
-            found[f"{level}_{who}_client_us"] = client
+    operations = int(sys.argv[1])
+    found: dict[str, float] = {}
+    for server in _SERVERS:
+        for name, what in _WHAT.items():
+            try:
+                found[f"{server}_{name}_us"] = _least(server, what, operations)
+            except UnavailableError:
+                found[f"{server}_{name}_us"] = float("nan")
     print(json.dumps(found))
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import uvloop
 
 from bench.broker.effort import cpu_seconds
-from bench.broker.servers import QUEUE, broker
+from bench.broker.load import QUEUE
+from bench.broker.servers import broker
 from bench.harness import Figure, Probe, Sized
 
 POLLS = 5_000

@@ -1,36 +1,48 @@
-"""Servers of our own on free ports, each in its process: the broker, Redis, moto."""
+"""Servers on free ports, each in its own process: the broker, ElasticMQ, Redis, moto."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from bench.broker.load import QUEUE, Key, read_answer
+from bench.broker.sdk import Requests
 from bench.harness import UnavailableError
 
 START_SECONDS_MAX = 30
-QUEUE = "bench"
+ELASTICMQ_VERSION = "1.7.1"
 
 
 @contextmanager
-def broker(path: Path | None, durability: str = "fsync") -> Iterator[tuple[str, int]]:
-    """A broker with an empty queue; its URL and process. Without a path it is in memory only."""
+def broker(
+    path: Path | None, durability: str = "fsync", key: Key | None = None
+) -> Iterator[tuple[str, int]]:
+    """A broker with an empty queue; its URL and process. Without a path it is in memory only.
+
+    With a key, it checks signatures.
+    """
     data = "none" if path is None else str(path / "data")
     command = [sys.executable, "-m", "pillarbox.cli", "serve", "--port", "0", "--json"]
     command += ["--data", data, "--durability", durability]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = dict(os.environ)
+    if key is not None:
+        environment["PILLARBOX_KEY"] = f"{key.id}:{key.secret}"
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert server.stdout is not None
     try:
         url = json.loads(server.stdout.readline())["url"]
-        create(url)
+        create(url, key)
         yield url, server.pid
     finally:
         server.send_signal(signal.SIGKILL)
@@ -38,15 +50,58 @@ def broker(path: Path | None, durability: str = "fsync") -> Iterator[tuple[str, 
         server.stdout.close()
 
 
-def create(url: str, name: str = QUEUE) -> None:
-    headers = {
-        "X-Amz-Target": "AmazonSQS.CreateQueue",
-        "Content-Type": "application/x-amz-json-1.0",
+def create(url: str, key: Key | None = None) -> None:
+    address = url.removeprefix("http://")
+    requests = Requests(address, QUEUE, *(key or Key()))
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=START_SECONDS_MAX) as connection:
+        connection.sendall(requests.create(QUEUE))
+        read_answer(connection)
+
+
+@contextmanager
+def elasticmq() -> Iterator[tuple[str, int]]:
+    """ElasticMQ with the queue; its URL and process."""
+    classes = _elasticmq_jars()
+    port = free_port()
+    settings = {
+        "rest-sqs.bind-hostname": "127.0.0.1",
+        "rest-sqs.bind-port": port,
+        "rest-sqs.sqs-limits": "relaxed",
+        "rest-stats.enabled": "false",
     }
-    body = json.dumps({"QueueName": name}).encode()
-    request = urllib.request.Request(f"{url}/", body, headers)
-    with urllib.request.urlopen(request, timeout=START_SECONDS_MAX) as answer:
-        assert answer.status == 200
+    options = [f"-D{name}={value}" for name, value in settings.items()]
+    command = ["java", *options, "-cp", f"{classes}/*", "org.elasticmq.server.Main"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port)
+        url = f"http://127.0.0.1:{port}"
+        create(url)
+        yield url, server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _elasticmq_jars() -> Path:
+    """Where its classes are: fetched once from Maven Central, by the Ivy that PySpark brings."""
+    target = Path.home() / ".cache" / "pillarbox-bench" / f"elasticmq-{ELASTICMQ_VERSION}"
+    if target.exists():
+        return target
+    ivy = next(Path(sysconfig.get_path("purelib")).glob("pyspark/jars/ivy-*.jar"), None)
+    if shutil.which("java") is None or ivy is None:
+        raise UnavailableError("ElasticMQ needs Java and PySpark")
+    with tempfile.TemporaryDirectory() as work:
+        pattern = f"{work}/jars/[artifact]-[revision].[ext]"
+        artifact = ["org.elasticmq", "elasticmq-server_2.13", ELASTICMQ_VERSION]
+        command = ["java", "-jar", str(ivy), "-cache", f"{work}/cache", "-confs", "default"]
+        command += ["-dependency", *artifact, "-retrieve", pattern]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UnavailableError("ElasticMQ could not be fetched")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(f"{work}/jars", target)
+    return target
 
 
 @contextmanager

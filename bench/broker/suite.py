@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bench.broker import clients, effort, parked, queues, send
+from bench.broker import clients, effort, parked, queues, sqs
 from bench.harness import Benchmark, Sized
 
 
 def benchmarks(sized: Sized) -> list[Benchmark]:
     return [
-        send.not_durable(sized),
-        send.durable(sized),
+        sqs.sends(sized),
+        sqs.batches(sized),
+        sqs.lives(sized),
         clients.python(sized),
         parked.parked(sized),
         queues.queues(sized),

@@ -16,6 +16,7 @@ import pytest
 from pillarbox import open_mailbox
 from pillarbox.broker import Config, Key
 from pillarbox.broker.cross_origin import CrossOriginProtection
+from pillarbox.broker.http import Request
 from pillarbox.broker.limits import LimitError
 from pillarbox.broker.sqs import ACTIONS
 from pillarbox.core.errors import MailboxError
@@ -31,7 +32,7 @@ HERE = "127.0.0.1:9324"
 
 def _status(protection: CrossOriginProtection, method: str, fields: dict[str, str]) -> int:
     try:
-        protection.check(method, fields)
+        protection.check(Request(method, "/", headers=fields))
     except LimitError as error:
         return int(error.args[0])
     return 200

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pillarbox import MailboxError, open_mailbox
-from pillarbox.broker.http import Response
 from pillarbox.log import RealDisk
 from pillarbox.mailbox.broker import wire
 from pillarbox.testing import FakeClock
@@ -281,7 +280,7 @@ def test_R58_long_work_is_confirmed_when_it_is_over(
 
         def steps() -> Iterator[int]:
             yield orders.remove([record.key])
-            broker.confirmed(Response(200, b""))  # as for any other request
+            broker.confirmation()  # as any other request asks for it
             yield 0
 
         work = asyncio.run_coroutine_threadsafe(broker.in_slices(steps()), url.loop)

@@ -14,13 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-import httptools
-
 from pillarbox.broker import limits
 from pillarbox.broker.buffers import Unfinished
-from pillarbox.broker.exchange import Exchange
 from pillarbox.broker.http import Request, Response, StreamingResponse
-from pillarbox.broker.parsing import END, Head, Parser
+from pillarbox.broker.http_parser import RequestParser
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
@@ -32,19 +29,30 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 Callback = Callable[[], object]
 
 
+class PendingResponse:
+    """A request whose answer is not written yet."""
+
+    __slots__ = ("future", "is_ready", "keep_alive", "only_head", "response")
+
+    def __init__(self, keep_alive: bool, only_head: bool) -> None:
+        self.keep_alive = keep_alive
+        self.only_head = only_head
+        self.response: Response | None = None
+        self.is_ready = False  # whether it may be written, when those before it are
+        self.future: asyncio.Future[Response] | None = None
+
+
 class Connection(asyncio.Protocol):
     """A connection, from accept to close."""
 
-    __slots__ = ("_backlog", "_clogged", "_closing", "_exchanges", "_handle", "_heads", "_held", "_lingers", "_out", "_parser", "_peer", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
+    __slots__ = ("_backlog", "_clogged", "_closing", "_handle", "_held", "_lingers", "_out", "_parser", "_pending", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._handle = server.handle
-        self._heads = server.heads
-        self._parser = Parser(server.heads, server.check, self._take, server.loop.time)
         self._held = 0  # bytes of a request that is still arriving
-        self._exchanges: deque[Exchange] = deque()
-        self._backlog: deque[tuple[Head, bytes, bool]] = deque()  # requests that have not begun
+        self._pending: deque[PendingResponse] = deque()
+        self._backlog: deque[tuple[Request, bool]] = deque()  # requests that have not begun
         self._out: list[bytes] = []
         self._unflushed: list[Callback] = []  # of answers that are not out of this process yet
         self._unread: list[Callback] = []  # of answers that are, and no word since
@@ -60,15 +68,16 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._write = self._transport.write
-        peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else "local"
+        server, address = self._server, transport.get_extra_info("peername")
+        peer = str(address[0]) if isinstance(address, tuple) else "local"
         self._secure = transport.get_extra_info("sslcontext") is not None
+        self._parser = RequestParser(peer, self._secure, server.check, self._take, server.loop.time)
         if not self._secure:  # over TLS, uvloop pauses at such a limit and never resumes
             self._transport.set_write_buffer_limits(0)  # tell us of every byte that has to wait
-        if not self._server.admit(self):
+        if not server.admit(self):
             self.refuse(503, "ServiceUnavailable", "Too many connections.", linger=False)
             return
-        self.deadline = self._server.idle_until
+        self.deadline = server.idle_until
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever the client did not get goes back where it came from.
@@ -83,12 +92,12 @@ class Connection(asyncio.Protocol):
         if self._streaming is not None:
             self._streaming.cancel()
         unsent = self._unflushed + (self._unread if exc is not None else [])
-        while self._exchanges:
-            exchange = self._exchanges.popleft()
-            if exchange.pending is not None:
-                exchange.pending.cancel()
-            if exchange.response is not None and exchange.response.unsent is not None:
-                unsent.append(exchange.response.unsent)
+        while self._pending:
+            pending = self._pending.popleft()
+            if pending.future is not None:
+                pending.future.cancel()
+            if pending.response is not None and pending.response.unsent is not None:
+                unsent.append(pending.response.unsent)
         self._unflushed, self._unread = [], []
         for give_back in unsent:
             give_back()
@@ -101,136 +110,130 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._clogged = False
         self._flushed()
-        self._rest()
+        self._set_deadline()
         self.flush()
         self._read_on()
 
     def data_received(self, data: bytes) -> None:
         if self._unread:
             self._unread = []  # it goes on, so it has read what it waited for
-        end = data.find(END) + 4
-        head = self._heads.get(data[:end])
-        if head is None or len(data) - end != head.length or self._parser.began or self._closing:
-            self._parse(data)
-            return
-        # One whole request, and its head is known: so it goes mostly.
-        self._take(head, data[end:], True)
-        if self._out or (self._exchanges and self._exchanges[0].ready):  # a stream is ready at once
-            self._server.flush_soon(self)
-        if self._exchanges or self._clogged:
-            self._rest()
-            self._read_on()
-
-    def _parse(self, data: bytes) -> None:
         if self._closing:
             return
         parser = self._parser
         try:
             parser.feed(data)
-        except httptools.HttpParserUpgrade:
-            self._closing = True  # the request was answered as if nothing had been offered
-        except httptools.HttpParserError as error:
-            self.refuse(400, "MalformedHttpRequest", f"Bad HTTP request: {error}.")
-            return
         except limits.LimitError as error:
             self.refuse(*error.args)
             return
-        if parser.in_body and not parser.checked:
-            self._check_key()
+        if parser.began or self._held:
+            self._check_arriving()
+        if self._out or (self._pending and self._pending[0].is_ready):
+            self._server.flush_soon(self)
+        if self._pending or self._clogged or parser.began:
+            self._set_deadline()
+            self._read_on()
+
+    def _check_arriving(self) -> None:
+        """A request is here in part: count its memory, and ask for its key and its body."""
+        parser = self._parser
+        if parser.request is not None and not parser.checked:
+            parser.checked = True
+            self._check_key(parser.request)
         if parser.proceed:
             parser.proceed = False
             self._out.append(_CONTINUE)
         self._hold(parser.held_bytes)
-        self.flush()
-        if parser.began or self._exchanges or self._clogged:
-            self._rest()
-            self._read_on()
 
-    def _check_key(self) -> None:
+    def _check_key(self, request: Request) -> None:
         """Refuse a request that shows no key, where keys are needed, before its body is read."""
-        self._parser.checked = True
-        head = self._parser.head()
-        request = Request(*head[:4], b"", self._peer, self._secure)
-        if self._exchanges or self._server.shows_key(request):
+        if self._pending or self._server.shows_key(request):
             return  # a client that waits for another answer has shown one
         self._lingers = True
-        self._begin(head, b"", False)  # the handler refuses it, in the form of its protocol
+        self._begin(request, False)  # the handler refuses it, in the form of its protocol
         self._closing = True
         self._drop()
 
     # -- answering ---------------------------------------------------------------------------
 
-    def _take(self, head: Head, body: bytes, keep_alive: bool) -> None:
+    def _take(self, request: Request, keep_alive: bool) -> None:
         """A request is here: have it answered, now or after those before it."""
-        if self._is_full() or self._backlog:
-            self._backlog.append((head, body, keep_alive))
+        if self._backlog or self._is_full():
+            self._backlog.append((request, keep_alive))
         else:
-            self._begin(head, body, keep_alive)
+            self._begin(request, keep_alive)
 
     def _is_full(self) -> bool:
         """Whether the client has to wait for answers, or to read them, before it gets more."""
-        return self._clogged or len(self._exchanges) >= limits.PIPELINED_MAX
+        return self._clogged or len(self._pending) >= limits.PIPELINED_MAX
 
-    def _begin(self, head: Head, body: bytes, keep_alive: bool) -> None:
+    def _begin(self, request: Request, keep_alive: bool) -> None:
         if self._closing:
             return
         self._server.requests += 1
-        method, path, query, headers, _ = head
-        request = Request(method, path, query, headers, body, self._peer, self._secure)
         try:
             answer = self._handle(request)
         except Exception:  # noqa: BLE001 - a fault of ours must not end the server
             logger.exception("a request failed", path=request.path)
             answer = self._server.broken()
-        only_head = method == "HEAD"
+        only_head = request.method == "HEAD"
         if isinstance(answer, Response):
-            at_once = answer.after is None and not self._exchanges and not self._clogged
+            at_once = answer.confirmation is None and not self._pending and not self._clogged
             if at_once and not isinstance(answer, StreamingResponse):
                 self._put(answer, keep_alive, only_head)
                 if len(answer.body) > limits.FLUSH_BYTES:
                     self.flush()
                 return
-            exchange = Exchange(keep_alive, only_head)
-            self._exchanges.append(exchange)
-            self._answer(exchange, answer)
+        pending = PendingResponse(keep_alive, only_head)
+        self._pending.append(pending)
+        if isinstance(answer, Response):
+            self._answer(pending, answer)
         else:
-            exchange = Exchange(keep_alive, only_head)
-            self._exchanges.append(exchange)
-            self._await(exchange, answer)
+            self._await(pending, answer)
 
-    def _await(self, exchange: Exchange, answer: Awaitable[Response]) -> None:
-        future = exchange.pending = asyncio.ensure_future(answer)
+    def _await(self, pending: PendingResponse, answer: Awaitable[Response]) -> None:
+        pending.future = asyncio.ensure_future(answer)
 
         def arrived(done: asyncio.Future[Response]) -> None:
-            exchange.pending = None
+            pending.future = None
             if done.cancelled():
                 return
             error = done.exception()
             if error is not None:
                 logger.error("a request failed", exc_info=error)
             response = done.result() if error is None else self._server.broken()
-            if self._closing and exchange not in self._exchanges:  # it has hung up
+            if self._closing and pending not in self._pending:  # it has hung up
                 if response.unsent is not None:
                     response.unsent()
                 return
-            self._answer(exchange, response)
+            self._answer(pending, response)
             self.flush()
             self._read_on()
 
-        future.add_done_callback(arrived)
+        pending.future.add_done_callback(arrived)
 
-    def _answer(self, exchange: Exchange, response: Response) -> None:
-        """Write it once what it waits for is confirmed, and it is its turn."""
-        exchange.response = response
-        gate = response.after
-        if gate is None or gate.is_open:
-            exchange.confirm(self._server.broken)
+    def _answer(self, pending: PendingResponse, response: Response) -> None:
+        """Write it once all that it tells of is confirmed, and it is its turn."""
+        pending.response = response
+        confirmation = response.confirmation
+        if confirmation is None or confirmation.is_done:
+            self._confirm(pending)
         else:
-            gate.hold(partial(self._passed, exchange))
+            confirmation.add_done_callback(partial(self._confirmed, pending))
 
-    def _passed(self, exchange: Exchange) -> None:
-        """The gate that it waited at is open."""
-        exchange.confirm(self._server.broken)
+    def _confirm(self, pending: PendingResponse) -> None:
+        """It may leave, or another answer if what it waited for has failed."""
+        response = cast("Response", pending.response)
+        error = response.confirmation.error if response.confirmation is not None else None
+        if error is not None:
+            if response.if_unconfirmed is not None:
+                pending.response = response.if_unconfirmed(error)
+            else:
+                logger.error("a request could not be confirmed", error=str(error))
+                pending.response = self._server.broken()
+        pending.is_ready = True
+
+    def _confirmed(self, pending: PendingResponse) -> None:
+        self._confirm(pending)
         self.flush()
         if not self._reading:
             self._read_on()
@@ -249,8 +252,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write all answers whose turn it is."""
-        exchanges = self._exchanges
-        if exchanges:
+        if self._pending:
             self._put_ready()
         out = self._out
         if out:
@@ -263,20 +265,19 @@ class Connection(asyncio.Protocol):
             if self._unflushed and not self._clogged:
                 self._flushed()
         if self._closing:
-            if self._streaming is None and (not exchanges or not exchanges[0].ready):
+            if self._streaming is None and (not self._pending or not self._pending[0].is_ready):
                 self._end()
-        elif not exchanges and not self._parser.began and not self._clogged:
+        elif not self._pending and not self._parser.began and not self._clogged:
             self.deadline = self._server.idle_until
 
     def _put_ready(self) -> None:
-        exchanges = self._exchanges
-        while exchanges and exchanges[0].ready and not self._clogged:
-            exchange = exchanges.popleft()
-            response = cast("Response", exchange.response)
+        while self._pending and self._pending[0].is_ready and not self._clogged:
+            pending = self._pending.popleft()
+            response = cast("Response", pending.response)
             if isinstance(response, StreamingResponse):
                 self._streaming = self._server.loop.create_task(self._stream(response))
                 return
-            self._put(response, exchange.keep_alive, exchange.only_head)
+            self._put(response, pending.keep_alive, pending.only_head)
             if self._closing:
                 return
 
@@ -308,17 +309,17 @@ class Connection(asyncio.Protocol):
 
     # -- limits ------------------------------------------------------------------------------
 
-    def _rest(self) -> None:
+    def _set_deadline(self) -> None:
         """Set the deadline for what the client has to do next."""
         if self._clogged or self._lingers:
             return
-        if self._exchanges or self._streaming is not None:
+        if self._pending or self._streaming is not None:
             self.deadline = NEVER  # it waits for us
             return
         parser = self._parser
         if not parser.began:
             self.deadline = self._server.idle_until
-        elif parser.in_body:
+        elif parser.request is not None:
             grace = limits.BODY_SECONDS_GRACE + parser.body_bytes / limits.BODY_RATE_MIN
             stalled = self._server.loop.time() + limits.BODY_STALL_SECONDS_MAX
             self.deadline = min(parser.began + grace, stalled)
@@ -355,7 +356,7 @@ class Connection(asyncio.Protocol):
             return
         self.flush()
         self._closing = True
-        self._lingers = linger and not self._exchanges
+        self._lingers = linger and not self._pending
         response = self._server.refusal(status, code, message)
         head = response.head(self._server.date, False, len(response.body))
         if not self._transport.is_closing():
@@ -390,7 +391,7 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """The server ends: close now if nothing is under way, else after the last answer."""
-        if not self._exchanges and self._streaming is None:
+        if not self._pending and self._streaming is None:
             self.flush()
             self._transport.close()
         elif self._streaming is not None:

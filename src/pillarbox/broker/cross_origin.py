@@ -11,12 +11,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
 from pillarbox.broker.config import is_loopback
+from pillarbox.broker.http import Request
 from pillarbox.broker.limits import LimitError
 
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?\Z", re.ASCII)
@@ -37,8 +38,9 @@ class CrossOriginProtection:
         self._private = () if is_loopback(listens_at) else _PRIVATE
         self._is_allowed = lru_cache(256)(self._decide)
 
-    def check(self, method: str, headers: Mapping[str, str]) -> None:
+    def check(self, request: Request) -> None:
         """Raise LimitError if this request is refused."""
+        headers = request.headers
         host = headers.get("host", "").lower()
         if host and not self._is_allowed(host):
             raise LimitError(
@@ -51,7 +53,7 @@ class CrossOriginProtection:
         if site is None and origin is None:
             return  # no browser of today
         own = site in _OWN_SITE if site is not None else self._is_own(origin or "", host)
-        if not own and not _is_link(method, headers):
+        if not own and not _is_link(request):
             raise LimitError(
                 403,
                 "AccessDenied",
@@ -87,10 +89,10 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_link(method: str, headers: Mapping[str, str]) -> bool:
+def _is_link(request: Request) -> bool:
     """A link that the user follows to a page of ours: the other page can't see the answer."""
     return (
-        method in ("GET", "HEAD")
-        and headers.get("sec-fetch-mode") == "navigate"
-        and headers.get("sec-fetch-dest") == "document"
+        request.method in ("GET", "HEAD")
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest") == "document"
     )

@@ -1,8 +1,8 @@
-"""The seam between the wire and whoever answers: requests, responses, and the route table.
+"""Requests, responses, and the route table: what HTTP handlers see.
 
 A handler takes a `Request` and returns a `Response`, or an awaitable of one. It runs on the
-event loop and must never block. `Response.after` holds an answer back until something is
-confirmed; `Response.unsent` is called if the client hung up before it was written.
+event loop and must never block. An answer waits for its `confirmation`; `unsent` is called if
+the client hung up before the answer was written.
 """
 
 from __future__ import annotations
@@ -58,37 +58,37 @@ class Request(Struct, eq=False, gc=False):
         return f"{scheme}://{self.headers.get('host') or 'localhost'}"
 
 
-class Gate:
-    """What answers wait for together: closed until it is opened, once, for all of them."""
+class Confirmation:
+    """What answers wait for together: that all they tell of is on disk."""
 
-    __slots__ = ("_held", "error", "is_open")
+    __slots__ = ("_callbacks", "error", "is_done")
 
     def __init__(self) -> None:
-        self.is_open = False
-        self.error: Exception | None = None  # why what they wait for will never be
-        self._held: list[Callable[[], object]] = []
+        self.is_done = False
+        self.error: Exception | None = None  # why it will never be on disk
+        self._callbacks: list[Callable[[], object]] = []
 
-    def hold(self, pass_on: Callable[[], object]) -> None:
-        """Call this when the gate opens; it must not be open yet."""
-        self._held.append(pass_on)
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call this when it is done, which it must not be yet."""
+        self._callbacks.append(callback)
 
-    def open(self, error: Exception | None = None) -> int:
-        """Let all of them pass, in order; how many there were."""
-        self.error, self.is_open = error, True
-        held, self._held = self._held, []
-        for pass_on in held:
-            pass_on()
-        return len(held)
+    def finish(self, error: Exception | None = None) -> int:
+        """Let all answers leave, in order; how many there were."""
+        self.error, self.is_done = error, True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        return len(callbacks)
 
 
 class Response(Struct, eq=False, gc=False):
-    """An answer. `otherwise` makes the answer if what it waits for fails."""
+    """An answer. `if_unconfirmed` makes another one if what it waits for fails."""
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = _NO_HEADERS
-    after: Gate | None = None
-    otherwise: Callable[[Exception], Response] | None = None
+    confirmation: Confirmation | None = None
+    if_unconfirmed: Callable[[Exception], Response] | None = None
     unsent: Callable[[], object] | None = None
 
     def head(self, date: str, keep_alive: bool, length: int | None) -> bytes:
@@ -130,14 +130,12 @@ class Routes:
 
     def find(self, request: Request) -> Handler:
         path = request.path
-        if path == "/":
-            if self._home is not None and request.method in ("GET", "HEAD") and not request.query:
+        if path == "/":  # SQS, unless a browser asks for it
+            if request.method in ("GET", "HEAD") and self._home is not None and not request.query:
                 return self._home
             return self.everything
         segment = path[1:].partition("/")[0]
         return self._by_segment.get(segment, self.everything)
 
     def handle(self, request: Request) -> Answer:
-        if request.method == "POST" and request.path == "/":  # so SQS clients ask, mostly
-            return self.everything(request)
         return self.find(request)(request)

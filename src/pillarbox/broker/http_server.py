@@ -15,7 +15,6 @@ from pillarbox.broker.buffers import BYTES_MAX, RequestBuffers
 from pillarbox.broker.connection import Connection
 from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.http import Answer, Request, Response
-from pillarbox.broker.parsing import Heads
 
 _TICK_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 75.0
@@ -53,7 +52,6 @@ class HttpServer:
         self.connections: set[Connection] = set()
         self.stopping = False
         self.requests = 0  # how many have begun
-        self.heads = Heads()
         self._look_at_clock()
         self._unflushed: list[Connection] = []
         self._servers: list[asyncio.Server] = []

@@ -120,7 +120,6 @@ class Moves:
             task.status = "COMPLETED"
         if task.source in self._broker.store.sessions:
             self._note(task.source)
-            self._broker.written.clear()
 
     async def _step(self, task: MoveTask) -> bool:
         """Move a few; False if there is nothing left that can be moved."""

@@ -99,7 +99,7 @@ class Native:
             return self._execute(asked, name, principal)
         if asked.number < last.number:
             return Response(409, b"this request is older than the last one of its channel")
-        return Response(200, last.body, HEADERS, after=last.after, otherwise=self._unconfirmed)
+        return Response(200, last.body, HEADERS, last.confirmation, self._unconfirmed)
 
     def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
         first = asked.commands[0]
@@ -115,9 +115,11 @@ class Native:
         if any(map(_is_long, asked.commands)):
             return self._slowly(asked, name, principal)
         results = [self._outcome(command, name, principal) for command in asked.commands]
-        answer = self._broker.confirmed(response(results))
-        answer.otherwise = self._unconfirmed
-        self._recent_answers.keep(asked, answer.body, answer.after)
+        answer = response(results)
+        if not all(map(_only_looks, asked.commands)):
+            answer.confirmation = self._broker.confirmation()
+            answer.if_unconfirmed = self._unconfirmed
+        self._recent_answers.keep(asked, answer.body, answer.confirmation)
         return answer
 
     def _outcome(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
@@ -308,7 +310,6 @@ class Native:
         if policy is not None:
             store.set_dead_letters(session, store.session(policy.name), policy.max_deliveries)
         self.reply_queues.declared(name)
-        self._broker.flush()
         return self._declared(session)
 
     def _declared(self, session: QueueSession) -> wire.Result:
@@ -317,13 +318,11 @@ class Native:
 
     def _pause(self, command: wire.Pause, name: str) -> wire.Result:
         self._store.pause(self._session(name), paused=command.paused)
-        self._broker.flush()
         return wire.Done(1)
 
     def _drop(self, command: wire.Drop, name: str) -> wire.Result:
         self._session(name)
         self._broker.catalogue.drop(self._broker.catalogue.get(name))
-        self._broker.flush()
         return wire.Done(1)
 
     async def _survey(self, principal: Principal) -> wire.Result:
@@ -378,6 +377,11 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
 }
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
 _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
+
+
+def _only_looks(command: wire.Command) -> bool:
+    """Whether it writes nothing that its answer would have to wait for."""
+    return isinstance(command, wire.Tally | wire.Hello)
 
 
 def _is_long(command: wire.Command) -> bool:

@@ -5,12 +5,12 @@ What a client did not get because it hung up goes back to the front of the line,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Response
+from pillarbox.broker.parked_polls import give_back, poll, read_bodies
 from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.translation import group_of
@@ -18,7 +18,6 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.queue_session import QueueSession
-from pillarbox.mailbox.waiters import TaskWaiter
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -60,31 +59,14 @@ class NativeReceive:
     async def _wait(
         self, asked: wire.Request, command: wire.Receive, session: QueueSession
     ) -> Response:
+        count, timeout_ns = _at_once(command.count), command.timeout_us * MICROSECOND_NS
+        wait_ns = command.wait_us * MICROSECOND_NS
         try:
-            leases = await self._parked(command, session)
+            leases = await poll(self._broker, session, count, timeout_ns, wait_ns)
             answer = self._delivery(asked, command, session, leases)
             return answer if isinstance(answer, Response) else await answer
         except MailboxError as error:  # the disk failed: whoever waits must be told
             return response([self._failed(error)])
-
-    async def _parked(self, command: wire.Receive, session: QueueSession) -> list[Lease]:
-        """Wait until there is something; a client that hangs up cancels this."""
-        clock = session.store.clock
-        until = clock.now() + command.wait_us * MICROSECOND_NS
-        count = _at_once(command.count)
-        waiter = TaskWaiter(self._broker, count, command.timeout_us * MICROSECOND_NS)
-        cancel_alarm = clock.call_at(until, waiter.finish, asyncio.get_running_loop())
-        self._broker.metrics.parked += 1
-        try:
-            session.enter(waiter)
-            await waiter.done
-            return session.leave(waiter)
-        except BaseException:  # nobody will see what it was given
-            session.give_up(waiter)
-            raise
-        finally:
-            cancel_alarm()
-            self._broker.metrics.parked -= 1
 
     def _delivery(
         self, asked: wire.Request, command: wire.Receive, session: QueueSession, leases: list[Lease]
@@ -110,7 +92,7 @@ class NativeReceive:
         try:
             while some:
                 leases += some
-                bodies = await self._bodies(session, some)
+                bodies = await read_bodies(session, some)
                 told, room = self._render_some(session, some, bodies, room)
                 rendered += told
                 del leases[len(rendered) :]
@@ -126,13 +108,6 @@ class NativeReceive:
             raise
         return self._delivered(asked, session, leases, rendered)
 
-    async def _bodies(self, session: QueueSession, leases: list[Lease]) -> list[bytes | None]:
-        records = [lease.record for lease in leases]
-        try:
-            return session.bodies(records, wait=False)
-        except BlockingIOError:
-            return await asyncio.to_thread(session.bodies, records)
-
     def _render_some(
         self, session: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None], room: int
     ) -> tuple[list[wire.Delivery], int]:
@@ -144,7 +119,7 @@ class NativeReceive:
         for fit, (lease, body) in enumerate(zip(leases, bodies, strict=True)):
             size = len(body or b"")
             if size > room and (rendered or room < wire.ANSWER_BYTES_MAX):
-                session.release(leases[fit:][::-1], to_front=True)
+                give_back(session, leases[fit:])
                 break
             room -= size
             rendered.append(self.render(session, lease, body))
@@ -158,7 +133,6 @@ class NativeReceive:
         leases: list[Lease],
         rendered: list[wire.Delivery],
     ) -> Response:
-        self._broker.written.clear()  # a lease that is lost is given again: not worth a wait
         answer = response([wire.Delivered(rendered)])
         if leases:
             answer.unsent = lambda: self._unsent(asked, session, leases)
@@ -167,7 +141,7 @@ class NativeReceive:
 
     def _unsent(self, asked: wire.Request, session: QueueSession, leases: list[Lease]) -> None:
         self._recent_answers.forget(asked)
-        session.release(leases[::-1], to_front=True)
+        give_back(session, leases)
 
     def render(self, session: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
         """One message as clients of the private protocol get it."""

@@ -33,4 +33,6 @@ class Pauses:
 
     def _is_asked(self) -> bool:
         before, self._requests = self._requests, self._broker.http_server.requests
-        return before != self._requests or self._broker.confirmations.waiting > 0
+        confirmations = self._broker.confirmations
+        is_writing = confirmations is not None and confirmations.waiting > 0
+        return is_writing or before != self._requests

@@ -14,18 +14,25 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from pillarbox.broker import translation
 from pillarbox.broker.errors import SqsError, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
-from pillarbox.broker.md5 import md5_of
-from pillarbox.core.queue import Record
+from pillarbox.broker.sqs_message import Wanted, sqs_message
+from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
+    from pillarbox.broker.catalogue import BrokerQueue
     from pillarbox.broker.server import Broker
-    from pillarbox.mailbox.queue_session import QueueSession
 
 _PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
+_EVERYTHING: Final = Wanted(
+    frozenset(
+        ("SentTimestamp", "ApproximateReceiveCount", "MessageGroupId", "DeadLetterQueueSourceArn")
+    ),
+    frozenset(),
+    (),
+    everything=True,
+)
 _ENDING: Final = "/messages"
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _MESSAGES_MAX: Final = 1_000
@@ -52,16 +59,17 @@ class PeekHandler:
         try:
             principal = self._broker.access.known(request, time.time())
             self._broker.rights.check_native(principal, _PEEK, name)
-            session = self._broker.catalogue.get(name).session
+            queue = self._broker.catalogue.get(name)
             state, most = _wanted(dict(parse_qsl(request.query)))
         except SqsError as error:
             self._broker.metrics.errors[error.kind.code] += 1
-            told = {"__type": error.kind.shape, "message": error.message}
+            body = {"__type": error.kind.shape, "message": error.message}
             headers = _ASK if error.name == "MissingAuthenticationToken" else _JSON
-            return Response(error.kind.status, msgspec.json.encode(told), headers)
-        return asyncio.to_thread(self._show, session, state, most)  # bodies may be on disk
+            return Response(error.kind.status, msgspec.json.encode(body), headers)
+        return asyncio.to_thread(self._show, queue, state, most)  # bodies may be on disk
 
-    def _show(self, session: QueueSession, state: str, most: int) -> Response:
+    def _show(self, queue: BrokerQueue, state: str, most: int) -> Response:
+        session = queue.session
         seen = session.look(state, most)
         found: list[dict[str, Any]] = []
         room = _BYTES_MAX
@@ -70,27 +78,16 @@ class PeekHandler:
             if room < 0 and found:
                 break
             if body is not None:  # else it was lost to damage of the disk
-                found.append(self._told(record, count, body))
+                found.append(self._message(queue, record, count, body))
         return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
-    def _told(self, record: Record, count: int, body: bytes) -> dict[str, Any]:
-        broker, extra = self._broker, record.extra
-        text, attributes = translation.unpack(body, record.attributes, record.priority)
-        sent = (record.key << 1) + broker.store.clock.epoch_ns
-        system = {"SentTimestamp": str(sent // 1_000_000), "ApproximateReceiveCount": str(count)}
-        group = translation.group_of(extra.group if extra is not None else None, record.attributes)
-        if group is not None:
-            system["MessageGroupId"] = group
-        if extra is not None and extra.death is not None:
-            system["DeadLetterQueueSourceArn"] = broker.catalogue.arn(extra.death.source)
-        told = {
-            "MessageId": broker.store.message_id(record.key),
-            "Body": text,
-            "MD5OfBody": md5_of(text.encode()),
-            "Attributes": system,
-        }
-        noted = {name: translation.on_wire(attributes[name]) for name in sorted(attributes)}
-        return {**told, "MessageAttributes": noted} if noted else told
+    def _message(
+        self, queue: BrokerQueue, record: Record, count: int, body: bytes
+    ) -> dict[str, Any]:
+        looked_at = Lease(record, count, 0, 0, 0, record.extra)  # over before it began
+        message = sqs_message(self._broker, queue, looked_at, body, _EVERYTHING)
+        del message["ReceiptHandle"]
+        return message
 
 
 def _wanted(query: Mapping[str, str]) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from pillarbox.broker.http import Gate
+from pillarbox.broker.http import Confirmation
 from pillarbox.core.errors import UnknownOutcomeError
 from pillarbox.mailbox.broker import wire
 
@@ -23,7 +23,7 @@ class RecentAnswer(NamedTuple):
 
     number: int
     body: bytes
-    after: Gate | None
+    confirmation: Confirmation | None
     harmless: bool  # it may be done twice, so it may be forgotten
 
 
@@ -50,10 +50,12 @@ class RecentAnswers:
             "connection broke: look before you ask again, or send with a deduplication_id"
         )
 
-    def keep(self, asked: wire.Request, body: bytes, after: Gate | None = None) -> None:
+    def keep(
+        self, asked: wire.Request, body: bytes, confirmation: Confirmation | None = None
+    ) -> None:
         """This is the channel's last answer now."""
         self._drop(asked.channel)
-        self._last[asked.channel] = RecentAnswer(asked.number, body, after, _harmless(asked))
+        self._last[asked.channel] = RecentAnswer(asked.number, body, confirmation, _harmless(asked))
         self._bytes += len(body)
         while len(self._last) > _CHANNELS_MAX or self._bytes > _BYTES_MAX:
             oldest = next(iter(self._last))

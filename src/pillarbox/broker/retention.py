@@ -14,27 +14,37 @@ from pillarbox.core.events import Removed
 from pillarbox.core.lane import Lane
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.lines import find
-from pillarbox.core.queue import Queue, Record, oldest_key
+from pillarbox.core.queue import Lease, Queue, Record, oldest_key
 from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
     from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.server import Broker
 
 _AGAIN_NS: Final = 5 * SECOND_NS  # between two looks at a queue, at the least,
 _STRAYS_NS: Final = 60 * SECOND_NS  # if messages older than the heads of its lines may be there,
 _LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
 
 
-def expire(queue: BrokerQueue, upcoming: Sequence[Record]) -> None:
-    """Delete what is too old at the head of the line, if one of these messages is."""
-    while upcoming:
-        latest = queue.session.store.clock.now() - queue.retention_ns
-        old = [each.key for each in upcoming if born(each) <= latest]
-        if not old:
-            return
-        _delete(queue, old)
-        _delete_heads(queue)
-        upcoming, _ = queue.session.glance(len(upcoming))
+def lease_fresh(broker: Broker, queue: BrokerQueue, count: int, timeout_ns: int) -> Sequence[Lease]:
+    """Lease what is ready; what is too old is deleted instead."""
+    while leases := queue.session.receive(broker, count, timeout_ns, 0):
+        latest = leases[0].leased_at - queue.retention_ns
+        fresh = [lease for lease in leases if born(lease.record) > latest]
+        if len(fresh) < len(leases):
+            _delete_leased(queue, {lease.record.key for lease in leases if lease not in fresh})
+            _delete_heads(queue)
+        if fresh:
+            return fresh
+    return ()
+
+
+def _delete_leased(queue: BrokerQueue, keys: set[int]) -> None:
+    def happen(state: Queue, now: int) -> list[Removed]:
+        queue.session.totals.received -= len(keys)  # nobody gets them
+        return [Removed(sorted(keys), expired=True)]
+
+    queue.session.step(happen)
 
 
 def sweep(queue: BrokerQueue) -> Iterator[int]:

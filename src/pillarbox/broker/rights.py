@@ -22,8 +22,8 @@ from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
-    from pillarbox.broker.call import Call
     from pillarbox.broker.server import Broker
+    from pillarbox.broker.sqs_request import SqsRequest
 
 Needs = Iterator[tuple[str, str]]  # an action, and the queue that it is done to
 _END_OF_NAME: Final = re.compile(r"[/:]")
@@ -35,10 +35,10 @@ class Rights:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def check_sqs(self, call: Call, ask: Any) -> None:
+    def check_sqs(self, request: SqsRequest, params: Any) -> None:
         """Raise AccessDenied unless the key has every right that this action needs."""
-        if not call.principal.is_unlimited:
-            _check(call.principal, SQS[type(ask)](call, ask))
+        if not request.principal.is_unlimited:
+            _check(request.principal, SQS[type(params)](request, params))
 
     def check_native(self, principal: Principal, command: wire.Command, queue: str) -> None:
         """The same for a command of the private protocol."""
@@ -74,37 +74,37 @@ def _reply_to(value: str | None) -> Needs:
 # -- SQS -----------------------------------------------------------------------------------------
 
 
-def _of_queue(call: Call, ask: shapes.OfQueue) -> Needs:
-    url = call.url_in(ask.QueueUrl)
+def _of_queue(request: SqsRequest, params: shapes.OfQueue) -> Needs:
+    url = request.url_in(params.QueueUrl)
     if url:  # else the action says what is missing
-        yield call.action, name_in(url)
+        yield request.action, name_in(url)
 
 
-def _send(call: Call, ask: shapes.SendMessage) -> Needs:
-    yield from _of_queue(call, ask)
-    yield from _reply_of(ask)
+def _send(request: SqsRequest, params: shapes.SendMessage) -> Needs:
+    yield from _of_queue(request, params)
+    yield from _reply_of(params)
 
 
-def _send_batch(call: Call, ask: shapes.SendMessageBatch) -> Needs:
-    yield from _of_queue(call, ask)
-    for entry in ask.Entries or ():
+def _send_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> Needs:
+    yield from _of_queue(request, params)
+    for entry in params.Entries or ():
         yield from _reply_of(entry)
 
 
-def _reply_of(ask: shapes.SendMessage) -> Needs:
-    noted = (ask.MessageAttributes or {}).get(sqs_form.REPLY_TO)
+def _reply_of(params: shapes.SendMessage) -> Needs:
+    noted = (params.MessageAttributes or {}).get(sqs_form.REPLY_TO)
     yield from _reply_to(noted.StringValue if noted is not None else None)
 
 
-def _create_queue(call: Call, ask: shapes.CreateQueue) -> Needs:
-    if ask.QueueName:
-        yield call.action, ask.QueueName
-    yield from _dead_letter_target(ask.Attributes)
+def _create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Needs:
+    if params.QueueName:
+        yield request.action, params.QueueName
+    yield from _dead_letter_target(params.Attributes)
 
 
-def _set_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Needs:
-    yield from _of_queue(call, ask)
-    yield from _dead_letter_target(ask.Attributes)
+def _set_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> Needs:
+    yield from _of_queue(request, params)
+    yield from _dead_letter_target(params.Attributes)
 
 
 def _dead_letter_target(attributes: dict[str, str] | None) -> Needs:
@@ -116,27 +116,29 @@ def _dead_letter_target(attributes: dict[str, str] | None) -> Needs:
         yield "SetQueueAttributes", target
 
 
-def _get_queue_url(call: Call, ask: shapes.GetQueueUrl) -> Needs:
-    if ask.QueueName:
-        yield call.action, ask.QueueName
+def _get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Needs:
+    if params.QueueName:
+        yield request.action, params.QueueName
 
 
-def _start_move(call: Call, ask: shapes.StartMessageMoveTask) -> Needs:
+def _start_move(request: SqsRequest, params: shapes.StartMessageMoveTask) -> Needs:
     """Without a destination the task checks where each message goes: see `check_move`."""
-    yield from _of_source(call, ask)
-    if ask.DestinationArn:
-        yield "SendMessage", _name_in_arn(ask.DestinationArn)
+    yield from _of_source(request, params)
+    if params.DestinationArn:
+        yield "SendMessage", _name_in_arn(params.DestinationArn)
 
 
-def _of_source(call: Call, ask: shapes.StartMessageMoveTask | shapes.ListMessageMoveTasks) -> Needs:
-    if ask.SourceArn:
-        yield call.action, _name_in_arn(ask.SourceArn)
+def _of_source(
+    request: SqsRequest, params: shapes.StartMessageMoveTask | shapes.ListMessageMoveTasks
+) -> Needs:
+    if params.SourceArn:
+        yield request.action, _name_in_arn(params.SourceArn)
 
 
-def _cancel_move(call: Call, ask: shapes.CancelMessageMoveTask) -> Needs:
-    known = read_handle(ask.TaskHandle or "")
+def _cancel_move(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> Needs:
+    known = read_handle(params.TaskHandle or "")
     if known is not None:
-        yield call.action, known[1]
+        yield request.action, known[1]
 
 
 def _none(*_: object) -> Needs:
@@ -148,7 +150,7 @@ def _name_in_arn(arn: str) -> str:
     return arn.rpartition(":")[2]
 
 
-SQS: Final[dict[type[Any], Callable[[Call, Any], Needs]]] = {
+SQS: Final[dict[type[Any], Callable[[SqsRequest, Any], Needs]]] = {
     shapes.SendMessage: _send,
     shapes.SendMessageBatch: _send_batch,
     shapes.ReceiveMessage: _of_queue,

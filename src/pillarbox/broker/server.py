@@ -11,7 +11,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from itertools import product
 from threading import get_ident
 from typing import Final
@@ -23,7 +22,7 @@ from pillarbox.broker.confirmations import Confirmations
 from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
-from pillarbox.broker.http import Answer, Handler, Request, Response, Routes
+from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Routes
 from pillarbox.broker.http_server import HttpServer
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
@@ -38,7 +37,6 @@ from pillarbox.clock import Clock
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
@@ -72,7 +70,7 @@ class Broker:
         self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
-        self.written: list[Written] = []  # what the request in hand has to be confirmed
+        self.confirmations: Confirmations | None = None  # in memory there is nothing to wait for
         self.next_request_id: Callable[[], str] = map("".join, product(*_REQUEST_ID)).__next__
 
     @property
@@ -85,9 +83,10 @@ class Broker:
         """Listen; the URL. The caller's thread and loop are the broker's from now on."""
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
-        self._holding: AbstractContextManager[list[Written]] = self.store.holding()
-        self.written = self._holding.__enter__()
-        self.confirmations = Confirmations(self.loop, self.metrics)
+        self._holding = self.store.holding()  # verbs don't wait for the disk in this thread
+        self._holding.__enter__()
+        if isinstance(self.store, DurableStore) and self.store.log.durability != "memory":
+            self.confirmations = Confirmations(self.store, self.loop, self.metrics)
         self.http_server = HttpServer(
             self.routes.handle,
             refusal,
@@ -102,7 +101,6 @@ class Broker:
         self.catalogue.resume()
         self.catalogue.declare(self.config.queues, self.now_seconds())
         self.moves.resume()
-        self.written.clear()
         context = self.tls.context if self.tls is not None else None
         self.port = await self.http_server.listen(self.config.host, self.config.port, context)
         self.housekeeping.start()
@@ -128,26 +126,12 @@ class Broker:
 
     # -- confirmations -----------------------------------------------------------------------
 
-    def confirmed(self, response: Response) -> Response:
-        """Hold this answer back until all that was written for it can't be lost any more."""
-        if self.written:
-            # Confirmations come in the order of writing, so the last one is enough.
-            response.after = self.confirmations.gate(self.written[-1])
-            self.written.clear()
-        return response
-
-    def flush(self) -> None:
-        """What was written without haste (a queue's notes) has to be confirmed after all."""
-        if isinstance(self.store, DurableStore) and self.store.written is not None:
-            self.written.append(self.store.written)
+    def confirmation(self) -> Confirmation | None:
+        """What an answer waits for that tells of something written; None for nothing."""
+        return self.confirmations.pending() if self.confirmations is not None else None
 
     async def saved(self) -> None:
-        """Return once everything that was written so far is confirmed.
-
-        Other requests come and go while long work is done, and take from `written`, so that
-        does not say what the work has written.
-        """
-        self.written.clear()
+        """Return once everything that was written so far is confirmed."""
         if isinstance(self.store, DurableStore):
             await self.store.written
 

@@ -1,20 +1,21 @@
-"""The SQS face of the broker: tells the two protocols apart and answers in the one asked."""
+"""SQS's two protocols: finds the action of a request, runs it and answers in the same protocol."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from pillarbox.broker import shapes, sqs_json, sqs_query, sts
 from pillarbox.broker.actions import batches, messages, moves, permissions, queues, receive
-from pillarbox.broker.call import Call, Wire
-from pillarbox.broker.errors import SqsError, of_mailbox
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Request, Response
-from pillarbox.broker.sqs_json import JsonWire
-from pillarbox.broker.sqs_query import QueryWire
+from pillarbox.broker.sqs_json import JsonFormat
+from pillarbox.broker.sqs_query import QueryFormat
+from pillarbox.broker.sqs_request import ResponseFormat, Result, SqsRequest
 from pillarbox.core.errors import MailboxError
 
 if TYPE_CHECKING:
@@ -22,23 +23,28 @@ if TYPE_CHECKING:
 
 
 class Action(NamedTuple):
+    """What a client can ask for. `run` answers at once, or with a coroutine that does."""
+
     name: str
     shape: type[Any]
     decode: Callable[[bytes], Any]
-    run: Callable[[Call, Any], Any]  # a result, or the future of an answer
-    is_of_queue: bool  # whether it may be asked at the URL of a queue
+    run: Callable[[SqsRequest, Any], Result | Coroutine[Any, Any, Result]]
+    writes: bool  # whether its answer waits until all that was written is confirmed
+    is_of_queue: bool  # whether it may be sent to the URL of a queue
 
 
-def _action(shape: type[Any], run: Callable[[Call, Any], Any]) -> Action:
+def _action(
+    shape: type[Any], run: Callable[[SqsRequest, Any], Any], *, writes: bool = True
+) -> Action:
     decode = msgspec.json.Decoder(shape).decode
-    return Action(shape.__name__, shape, decode, run, issubclass(shape, shapes.OfQueue))
+    return Action(shape.__name__, shape, decode, run, writes, issubclass(shape, shapes.OfQueue))
 
 
 ACTIONS = {
     action.name: action
     for action in (
         _action(shapes.SendMessage, messages.send_message),
-        _action(shapes.ReceiveMessage, receive.receive_message),
+        _action(shapes.ReceiveMessage, receive.receive_message, writes=False),
         _action(shapes.DeleteMessage, messages.delete_message),
         _action(shapes.ChangeMessageVisibility, messages.change_message_visibility),
         _action(shapes.SendMessageBatch, batches.send_message_batch),
@@ -46,36 +52,28 @@ ACTIONS = {
         _action(shapes.ChangeMessageVisibilityBatch, batches.change_message_visibility_batch),
         _action(shapes.CreateQueue, queues.create_queue),
         _action(shapes.DeleteQueue, queues.delete_queue),
-        _action(shapes.ListQueues, queues.list_queues),
-        _action(shapes.GetQueueUrl, queues.get_queue_url),
-        _action(shapes.GetQueueAttributes, queues.get_queue_attributes),
+        _action(shapes.ListQueues, queues.list_queues, writes=False),
+        _action(shapes.GetQueueUrl, queues.get_queue_url, writes=False),
+        _action(shapes.GetQueueAttributes, queues.get_queue_attributes, writes=False),
         _action(shapes.SetQueueAttributes, queues.set_queue_attributes),
         _action(shapes.PurgeQueue, queues.purge_queue),
-        _action(shapes.ListDeadLetterSourceQueues, queues.list_dead_letter_source_queues),
+        _action(
+            shapes.ListDeadLetterSourceQueues, queues.list_dead_letter_source_queues, writes=False
+        ),
         _action(shapes.TagQueue, permissions.tag_queue),
         _action(shapes.UntagQueue, permissions.untag_queue),
-        _action(shapes.ListQueueTags, permissions.list_queue_tags),
+        _action(shapes.ListQueueTags, permissions.list_queue_tags, writes=False),
         _action(shapes.AddPermission, permissions.add_permission),
         _action(shapes.RemovePermission, permissions.remove_permission),
         _action(shapes.StartMessageMoveTask, moves.start_message_move_task),
         _action(shapes.CancelMessageMoveTask, moves.cancel_message_move_task),
-        _action(shapes.ListMessageMoveTasks, moves.list_message_move_tasks),
+        _action(shapes.ListMessageMoveTasks, moves.list_message_move_tasks, writes=False),
     )
 }
 _BY_TARGET = {sqs_json.TARGET_PREFIX + name: action for name, action in ACTIONS.items()}
-_LOOKS = frozenset(
-    (
-        "GetQueueAttributes",
-        "GetQueueUrl",
-        "ListDeadLetterSourceQueues",
-        "ListMessageMoveTasks",
-        "ListQueues",
-        "ListQueueTags",
-    )
-)
-_JSON = JsonWire()
-_QUERY = QueryWire()
-_QUERY_AS_JSON = QueryWire(as_json=True)
+_JSON = JsonFormat()
+_QUERY = QueryFormat()
+_QUERY_AS_JSON = QueryFormat(as_json=True)
 
 
 class Sqs:
@@ -94,18 +92,20 @@ class Sqs:
             if action is None or request.method != "POST":
                 raise SqsError("UnknownOperationException", f"There is no operation {target!r}.")
             principal = self._access.principal(request, time.time())
-            ask = action.decode(request.body or b"{}")
-            request.body = b""  # a poll that waits keeps none
+            params = action.decode(request.body or b"{}")
         except SqsError as error:
-            return self._refused(_JSON, error)
+            return self._refuse(_JSON, error)
         except sqs_json.UNREADABLE as error:
-            return self._refused(_JSON, sqs_json.unreadable(error))
-        return self._run(Call(self._broker, request, _JSON, action.name, principal), action, ask)
+            return self._refuse(_JSON, sqs_json.unreadable(error))
+        request.body = b""  # a poll that waits keeps none
+        return self._run(
+            SqsRequest(self._broker, request, _JSON, action.name, principal), action, params
+        )
 
     def _query(self, request: Request) -> Answer:
-        wire: Wire = _QUERY
+        format_: ResponseFormat = _QUERY
         if request.headers.get("accept", "").startswith("application/json"):
-            wire = _QUERY_AS_JSON
+            format_ = _QUERY_AS_JSON
         try:
             if request.method not in ("GET", "POST"):
                 raise SqsError("UnknownOperationException", "Use GET or POST.")
@@ -123,39 +123,62 @@ class Sqs:
                     "InvalidAction",
                     f"The action {form['Action'][:80]} is not valid for this endpoint.",
                 )
-            if request.method == "GET" and not self._may_get(action.name, request):
+            if request.method == "GET" and not self._may_get(action, request):
                 raise SqsError(
                     "AccessDenied", f"{action.name} changes something: use POST, or sign the GET."
                 )
-            ask = sqs_query.parameters(form, action.shape)
+            params = sqs_query.parameters(form, action.shape)
         except SqsError as error:
-            return self._refused(wire, error)
-        return self._run(Call(self._broker, request, wire, action.name, principal), action, ask)
+            return self._refuse(format_, error)
+        return self._run(
+            SqsRequest(self._broker, request, format_, action.name, principal), action, params
+        )
 
-    def _may_get(self, action: str, request: Request) -> bool:
+    def _may_get(self, action: Action, request: Request) -> bool:
         """Any web page can have a browser send a GET, as an image, but not a signed one.
 
         Without keys nobody checks signatures, so only one in the Authorization field counts: a
         page can put anything into a query, but can't set that field without asking us first.
         """
         signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 ")
-        return action in _LOOKS or signed or not self._access.open_to_all
+        looks = not action.writes and action.shape is not shapes.ReceiveMessage
+        return looks or signed or not self._access.open_to_all
 
-    def _run(self, call: Call, action: Action, ask: Any) -> Answer:
+    def _run(self, request: SqsRequest, action: Action, params: Any) -> Answer:
         self._broker.metrics.requests[action.name] += 1
         try:
-            self._broker.rights.check_sqs(call, ask)
-            result = action.run(call, ask)
-        except SqsError as error:
-            self._broker.written.clear()
-            return call.fail(error)
-        except MailboxError as error:
-            self._broker.written.clear()
-            return call.fail(of_mailbox(error))
-        if result is None or result.__class__ is dict:
-            return call.answer(result)
-        return cast("Answer", result)
+            if not request.principal.is_unlimited:
+                self._broker.rights.check_sqs(request, params)
+            result = action.run(request, params)
+        except (SqsError, MailboxError) as error:
+            return request.fail(error)
+        if result is None or isinstance(result, dict):
+            return request.succeed(result, writes=action.writes)
+        return self._run_on(request, action, result)
 
-    def _refused(self, wire: Wire, error: SqsError) -> Response:
+    def _run_on(
+        self, request: SqsRequest, action: Action, result: Coroutine[Any, Any, Result]
+    ) -> asyncio.Task[Response]:
+        """The action goes on as a task; a client that hangs up cancels it."""
+
+        async def answer() -> Response:
+            try:
+                return request.succeed(await result, writes=action.writes)
+            except (SqsError, MailboxError) as error:
+                if request.unsent is not None:
+                    request.unsent()
+                return request.fail(error)
+
+        def done(task: asyncio.Task[Response]) -> None:
+            if task.cancelled() or task.exception() is not None:
+                result.close()
+                if request.unsent is not None:
+                    request.unsent()
+
+        task = self._broker.loop.create_task(answer())
+        task.add_done_callback(done)
+        return task
+
+    def _refuse(self, format_: ResponseFormat, error: SqsError) -> Response:
         self._broker.metrics.errors[error.kind.code] += 1
-        return wire.error(error, self._broker.next_request_id())
+        return format_.error(error, self._broker.next_request_id())

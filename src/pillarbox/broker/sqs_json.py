@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from pillarbox.broker.call import Result
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Response
+from pillarbox.broker.sqs_request import Result
 
 TARGET_PREFIX: Final = "AmazonSQS."
 _TYPE: Final = "application/x-amz-json-1.0"
@@ -40,7 +40,7 @@ class JsonResponse(Response, eq=False, gc=False):
         ).encode("latin-1")
 
 
-class JsonWire:
+class JsonFormat:
     """Answers in JSON."""
 
     def result(self, action: str, result: Result, request_id: str) -> Response:

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from pillarbox.broker.call import Result
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
+from pillarbox.broker.sqs_request import Result
 
 _NAMESPACE: Final = "http://queue.amazonaws.com/doc/2012-11-05/"
 _FIELDS_MAX: Final = 1_000
@@ -131,7 +131,7 @@ def unknown_operation(request_id: str) -> Response:
     return Response(404, b"<UnknownOperationException/>\n", _headers(request_id, "xml"))
 
 
-class QueryWire:
+class QueryFormat:
     """Answers in XML, or in JSON for those who ask for that."""
 
     def __init__(self, *, as_json: bool = False) -> None:

@@ -35,7 +35,7 @@ _SKEW_SECONDS_MAX = 1.0
 _REDIS_MIN = 7
 _COLOURS = {"good": "green", "absent": "yellow", "bad": "bold red"}
 _EXTRAS = {
-    "broker": ("uvloop", "httptools", "jinja2", "prometheus-client"),
+    "broker": ("uvloop", "jinja2", "prometheus-client"),
     "redis": ("redis",),
     "sqs": ("boto3", "aiobotocore"),
     "spark": ("pyspark", "pyarrow"),

@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -46,7 +47,7 @@ class Store:
         self.clock: Clock = clock or SystemClock()
         self.lock = Turn()
         self.last_key = 0
-        self._promises: dict[int, list[Written]] = {}  # of the threads that are `holding`
+        self._promises: dict[int, deque[Written]] = {}  # of the threads that are `holding`
         self.sessions: dict[str, QueueSession] = {}
         self._reply_queues: set[str] = set()  # of clients in this process
         self._start()
@@ -171,9 +172,12 @@ class Store:
             held.append(written)
 
     @contextmanager
-    def holding(self) -> Iterator[list[Written]]:
-        """Within this, the thread's confirmations are listed and not waited for: for asyncio."""
-        me, held = get_ident(), list[Written]()
+    def holding(self) -> Iterator[deque[Written]]:
+        """Within this, the thread waits for no confirmation: for asyncio. It is given the last.
+
+        They come in the order of writing, so the last one is enough.
+        """
+        me, held = get_ident(), deque[Written](maxlen=1)
         outer = self._promises.get(me)
         self._promises[me] = held
         try:

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from pillarbox.broker import content, shapes
 from pillarbox.broker.actions import messages
-from pillarbox.broker.call import Call, Result
 from pillarbox.broker.errors import SqsError, invalid, missing
+from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.queue import Lease
 from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 
@@ -23,9 +23,9 @@ class Entry(Protocol):
 E = TypeVar("E", bound=Entry)
 
 
-def checked(call: Call, entries: Sequence[E] | None) -> Sequence[E]:
+def checked(request: SqsRequest, entries: Sequence[E] | None) -> Sequence[E]:
     """The entries, if the batch as such is in order."""
-    name = f"{call.action}RequestEntry"
+    name = f"{request.action}RequestEntry"
     if not entries:
         raise SqsError("EmptyBatchRequest", f"There should be at least one {name} in the request.")
     if len(entries) > BATCH_ENTRIES_MAX:
@@ -67,9 +67,9 @@ def failure(entry: Entry, error: SqsError) -> dict[str, Any]:
     }
 
 
-def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    entries = checked(call, ask.Entries)
+def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> Result:
+    queue = request.queue(params.QueueUrl)
+    entries = checked(request, params.Entries)
     if queue.fifo:
         for entry in entries:
             if not entry.MessageGroupId:
@@ -81,7 +81,7 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
     size = 0
     for entry in entries:
         try:
-            each = messages.draft(call, queue, entry)
+            each = messages.draft(request, queue, entry)
         except SqsError as error:
             failed.append(failure(entry, error))
             size += content.size_of(entry)
@@ -100,18 +100,18 @@ def send_message_batch(call: Call, ask: shapes.SendMessageBatch) -> Result:
         if isinstance(key, SqsError):
             failed.append(failure(entry, key))
         else:
-            successful.append(messages.sent(call, queue, each, key, entry.Id))
+            successful.append(messages.sent(request, queue, each, key, entry.Id))
     return outcome(successful, failed)
 
 
-def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
+def delete_message_batch(request: SqsRequest, params: shapes.DeleteMessageBatch) -> Result:
     """Those whose lease is good go in one step, then those with an old handle in another."""
-    queue = call.queue(ask.QueueUrl)
+    queue = request.queue(params.QueueUrl)
     found: list[tuple[shapes.DeleteEntry, int, Lease | None]] = []
     failed = []
-    for entry in checked(call, ask.Entries):
+    for entry in checked(request, params.Entries):
         try:
-            key, lease = messages.lease_of(call, queue, entry.ReceiptHandle)
+            key, lease = messages.lease_of(request, queue, entry.ReceiptHandle)
         except SqsError as error:
             failed.append(failure(entry, error))
         else:
@@ -130,14 +130,16 @@ def delete_message_batch(call: Call, ask: shapes.DeleteMessageBatch) -> Result:
     return outcome(done, failed)
 
 
-def change_message_visibility_batch(call: Call, ask: shapes.ChangeMessageVisibilityBatch) -> Result:
-    queue = call.queue(ask.QueueUrl)
+def change_message_visibility_batch(
+    request: SqsRequest, params: shapes.ChangeMessageVisibilityBatch
+) -> Result:
+    queue = request.queue(params.QueueUrl)
 
     def one(entry: shapes.ChangeEntry) -> None:
         seconds = messages.visibility(entry.VisibilityTimeout)
-        messages.change(call, queue, entry.ReceiptHandle, seconds)
+        messages.change(request, queue, entry.ReceiptHandle, seconds)
 
-    return _each(checked(call, ask.Entries), one)
+    return _each(checked(request, params.Entries), one)
 
 
 def _each(entries: Sequence[E], one: Callable[[E], None]) -> Result:

@@ -10,11 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from pillarbox.broker import content, shapes, translation
-from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing, of_mailbox
 from pillarbox.broker.md5 import md5_of, md5_of_attributes
 from pillarbox.broker.shapes import Attribute
+from pillarbox.broker.sqs_message import sequence_number
+from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core import decide
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.events import Event, Removed, Scheduled, Sent
@@ -39,9 +40,9 @@ class Draft(Struct, eq=False, gc=False):
     checksums: dict[str, str]
 
 
-def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
+def draft(request: SqsRequest, queue: BrokerQueue, params: shapes.SendMessage) -> Draft:
     """Check everything about a message; what is left is to put it in."""
-    text = ask.MessageBody
+    text = params.MessageBody
     if not text:
         raise missing("MessageBody")
     if not text.isascii() or not text.isprintable():  # mostly it is both
@@ -49,7 +50,7 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
     body = text.encode()
     stored = body
     checksums = {"MD5OfMessageBody": md5_of(body)}
-    attributes = ask.MessageAttributes or _NONE
+    attributes = params.MessageAttributes or _NONE
     size = len(body)
     kept: dict[str, str] | None = None
     priority = queue.priority
@@ -58,11 +59,13 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
         priority = content.priority_of(attributes, priority)
         stored, kept = translation.pack(text, body, attributes, priority)
         checksums["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
-    trace = call.request.headers.get("x-amzn-trace-id")
-    if ask.MessageSystemAttributes:
-        content.check_system_attributes(ask.MessageSystemAttributes)
-        trace = ask.MessageSystemAttributes[content.TRACE].StringValue or ""
-        checksums["MD5OfMessageSystemAttributes"] = md5_of_attributes(ask.MessageSystemAttributes)
+    trace = request.http.headers.get("x-amzn-trace-id")
+    if params.MessageSystemAttributes:
+        content.check_system_attributes(params.MessageSystemAttributes)
+        trace = params.MessageSystemAttributes[content.TRACE].StringValue or ""
+        checksums["MD5OfMessageSystemAttributes"] = md5_of_attributes(
+            params.MessageSystemAttributes
+        )
     if trace is not None:
         kept = {**(kept or {}), translation.TRACE_NOTE: trace}
     if size > queue.bytes_max:
@@ -70,18 +73,18 @@ def draft(call: Call, queue: BrokerQueue, ask: shapes.SendMessage) -> Draft:
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{queue.bytes_max} bytes."
         )
-    if call.principal.name:
-        kept = {**(kept or {}), translation.SENDER_NOTE: call.principal.name}
+    if request.principal.name:
+        kept = {**(kept or {}), translation.SENDER_NOTE: request.principal.name}
     extra = None
     if queue.fifo:
-        extra = _in_group(queue, ask, body)
-    elif ask.MessageGroupId is not None or ask.MessageDeduplicationId is not None:
-        tenant = _tenant(ask)
+        extra = _in_group(queue, params, body)
+    elif params.MessageGroupId is not None or params.MessageDeduplicationId is not None:
+        tenant = _tenant(params)
         if queue.session.queue.settings.fair:
             extra = Extra(tenant)
         else:  # a queue of a mailbox, whose groups would keep an order
             kept = {**(kept or {}), translation.GROUP_NOTE: tenant}
-    return Draft(stored, size, _delay(queue, ask.DelaySeconds), priority, kept, extra, checksums)
+    return Draft(stored, size, _delay(queue, params.DelaySeconds), priority, kept, extra, checksums)
 
 
 def _delay(queue: BrokerQueue, asked: int | None) -> int:
@@ -94,20 +97,20 @@ def _delay(queue: BrokerQueue, asked: int | None) -> int:
     return queue.delay_ns if queue.fifo else asked * SECOND_NS
 
 
-def check_order(queue: BrokerQueue, ask: shapes.SendMessage) -> None:
+def check_order(queue: BrokerQueue, params: shapes.SendMessage) -> None:
     """What a FIFO queue has to be told of every message; a batch that leaves it out fails whole."""
-    if not ask.MessageGroupId:
+    if not params.MessageGroupId:
         raise missing("MessageGroupId")
-    if ask.MessageDeduplicationId is None and not queue.content_based:
+    if params.MessageDeduplicationId is None and not queue.content_based:
         raise invalid(
             "The queue should either have ContentBasedDeduplication enabled or "
             "MessageDeduplicationId provided explicitly"
         )
 
 
-def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra:
-    check_order(queue, ask)
-    group, name = str(ask.MessageGroupId), ask.MessageDeduplicationId
+def _in_group(queue: BrokerQueue, params: shapes.SendMessage, body: bytes) -> Extra:
+    check_order(queue, params)
+    group, name = str(params.MessageGroupId), params.MessageDeduplicationId
     _check_token("MessageGroupId", group)
     if name is None:
         name = hashlib.sha256(body).hexdigest()
@@ -116,12 +119,12 @@ def _in_group(queue: BrokerQueue, ask: shapes.SendMessage, body: bytes) -> Extra
     return Extra(group, name)
 
 
-def _tenant(ask: shapes.SendMessage) -> str:
+def _tenant(params: shapes.SendMessage) -> str:
     """On a standard queue a group orders nothing: it is a tenant, who gets a fair share."""
-    if ask.MessageDeduplicationId is not None:
-        raise invalid_value("MessageDeduplicationId", ask.MessageDeduplicationId, _NOT_HERE)
-    _check_token("MessageGroupId", ask.MessageGroupId or "")
-    return ask.MessageGroupId or ""
+    if params.MessageDeduplicationId is not None:
+        raise invalid_value("MessageDeduplicationId", params.MessageDeduplicationId, _NOT_HERE)
+    _check_token("MessageGroupId", params.MessageGroupId or "")
+    return params.MessageGroupId or ""
 
 
 def _check_token(parameter: str, value: str) -> None:
@@ -188,24 +191,20 @@ def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
 
 
 def sent(
-    call: Call, queue: BrokerQueue, each: Draft, key: int, entry: str | None = None
+    request: SqsRequest, queue: BrokerQueue, each: Draft, key: int, entry: str | None = None
 ) -> dict[str, Any]:
     """What the sender of a message is told; for a batch with the id of its entry."""
     told: dict[str, Any] = {} if entry is None else {"Id": entry}
-    told["MessageId"] = call.broker.store.message_id(key)
+    told["MessageId"] = request.broker.store.message_id(key)
     told.update(each.checksums)
     if queue.fifo:
         told["SequenceNumber"] = sequence_number(key)
     return told
 
 
-def sequence_number(key: int) -> str:
-    return f"{key:020}"
-
-
-def send_message(call: Call, ask: shapes.SendMessage) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    each = draft(call, queue, ask)
+def send_message(request: SqsRequest, params: shapes.SendMessage) -> Result:
+    queue = request.queue(params.QueueUrl)
+    each = draft(request, queue, params)
     attributes, extra, session = each.attributes, each.extra, queue.session
     plain = attributes is None and extra is None and not each.priority and not each.delay
     if plain and session.queue.settings.capacity is None:
@@ -213,17 +212,19 @@ def send_message(call: Call, ask: shapes.SendMessage) -> Result:
     else:
         special = None if extra is None else lambda: extra
         (key,) = session.send((each.body,), each.priority, each.delay, attributes, special)
-    return sent(call, queue, each, key)
+    return sent(request, queue, each, key)
 
 
 # -- by receipt handle -------------------------------------------------------------------------
 
 
-def lease_of(call: Call, queue: BrokerQueue, handle: str | None) -> tuple[int, Lease | None]:
+def lease_of(
+    request: SqsRequest, queue: BrokerQueue, handle: str | None
+) -> tuple[int, Lease | None]:
     """The key of the message that a handle is for, and its lease if that is still good."""
     if not handle:
         raise missing("ReceiptHandle")
-    store = call.broker.store
+    store = request.broker.store
     state = queue.session.queue
     lease = store.lease_of(state, handle)
     if lease is not None and lease.deadline > store.clock.now():
@@ -258,20 +259,22 @@ def expired(handle: str | None) -> SqsError:
     return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
 
 
-def delete_message(call: Call, ask: shapes.DeleteMessage) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    key, lease = lease_of(call, queue, ask.ReceiptHandle)
+def delete_message(request: SqsRequest, params: shapes.DeleteMessage) -> Result:
+    queue = request.queue(params.QueueUrl)
+    key, lease = lease_of(request, queue, params.ReceiptHandle)
     stale = lease is None or queue.session.acknowledge((lease,)) != [True]
     if stale and delete_stale(queue, (key,)):
-        raise expired(ask.ReceiptHandle)
+        raise expired(params.ReceiptHandle)
     return None
 
 
-def change_message_visibility(call: Call, ask: shapes.ChangeMessageVisibility) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    if ask.ReceiptHandle is None:
+def change_message_visibility(
+    request: SqsRequest, params: shapes.ChangeMessageVisibility
+) -> Result:
+    queue = request.queue(params.QueueUrl)
+    if params.ReceiptHandle is None:
         raise missing("ReceiptHandle")
-    change(call, queue, ask.ReceiptHandle, visibility(ask.VisibilityTimeout))
+    change(request, queue, params.ReceiptHandle, visibility(params.VisibilityTimeout))
     return None
 
 
@@ -287,12 +290,12 @@ def visibility(seconds: int | None) -> int:
     return seconds
 
 
-def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
+def change(request: SqsRequest, queue: BrokerQueue, handle: str | None, seconds: int) -> None:
     """Let the lease end so many seconds from now; at once for 0.
 
     On a standard queue any handle that the message ever had will do while the message exists.
     """
-    key, lease = lease_of(call, queue, handle)
+    key, lease = lease_of(request, queue, handle)
     if lease is None and not queue.fifo and queue.session.find(key) is not None:
         timeout = seconds * SECOND_NS
         queue.session.step(lambda state, now: decide.change_visibility(state, key, timeout, now))
@@ -303,7 +306,7 @@ def change(call: Call, queue: BrokerQueue, handle: str | None, seconds: int) -> 
                 return
         else:
             limit = lease.leased_at + VISIBILITY_SECONDS_MAX * SECOND_NS
-            if call.broker.store.clock.now() + seconds * SECOND_NS > limit:
+            if request.broker.store.clock.now() + seconds * SECOND_NS > limit:
                 raise invalid_value(
                     "VisibilityTimeout",
                     seconds,

@@ -6,72 +6,71 @@ import secrets
 from typing import Any
 
 from pillarbox.broker import shapes
-from pillarbox.broker.call import Call, Result
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
 from pillarbox.broker.moves import MoveTask, read_handle, task_handle
+from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import MOVES_LISTED_MAX, MOVES_PER_SECOND_MAX
 
 
-def start_message_move_task(call: Call, ask: shapes.StartMessageMoveTask) -> Result:
-    source = _queue(call, "SourceArn", ask.SourceArn)
+def start_message_move_task(request: SqsRequest, params: shapes.StartMessageMoveTask) -> Result:
+    source = _queue(request, "SourceArn", params.SourceArn)
     target = None
-    if ask.DestinationArn is not None:
-        target = _queue(call, "DestinationArn", ask.DestinationArn)
+    if params.DestinationArn is not None:
+        target = _queue(request, "DestinationArn", params.DestinationArn)
         if target == source:
             raise invalid("Source queue arn and destination queue arn must not be the same.")
         if target.endswith(".fifo") != source.endswith(".fifo"):
             raise invalid("The source and the destination must be queues of the same type.")
-    rate = ask.MaxNumberOfMessagesPerSecond
+    rate = params.MaxNumberOfMessagesPerSecond
     if rate is not None and not 1 <= rate <= MOVES_PER_SECOND_MAX:
         reason = f"Must be between 1 and {MOVES_PER_SECOND_MAX}, if provided."
         raise invalid_value("MaxNumberOfMessagesPerSecond", rate, reason)
-    session = call.broker.store.sessions[source]
+    session = request.broker.store.sessions[source]
     if not session.queue.sources:
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
-    moves = call.broker.moves
+    moves = request.broker.moves
     if moves.running(source) is not None:
         raise invalid(
             "There is already a task running. Only one active task is allowed for a source queue "
             "arn at a given time."
         )
-    started = call.broker.now_seconds() * 1000
+    started = request.broker.now_seconds() * 1000
     waiting = session.counts()[0]
-    key = call.principal.name
+    key = request.principal.name
     task = MoveTask(secrets.token_hex(16), source, target, rate, waiting, started, key=key)
     moves.start(task)
-    call.broker.flush()
-    return {"TaskHandle": _handle(call, task)}
+    return {"TaskHandle": _handle(request, task)}
 
 
-def cancel_message_move_task(call: Call, ask: shapes.CancelMessageMoveTask) -> Result:
-    if not ask.TaskHandle:
+def cancel_message_move_task(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> Result:
+    if not params.TaskHandle:
         raise missing("TaskHandle")
-    known = read_handle(ask.TaskHandle)
+    known = read_handle(params.TaskHandle)
     if known is None:
         raise invalid("Value for parameter TaskHandle is invalid.")
     name, source = known
-    if source not in call.broker.store.sessions:
+    if source not in request.broker.store.sessions:
         raise _no_such("SourceArn")
-    task = call.broker.moves.running(source)
+    task = request.broker.moves.running(source)
     if task is None or task.id != name:
         raise SqsError("ResourceNotFoundException", "Task does not exist.")
-    call.broker.moves.cancel(task)
+    request.broker.moves.cancel(task)
     return {"ApproximateNumberOfMessagesMoved": task.moved}
 
 
-def list_message_move_tasks(call: Call, ask: shapes.ListMessageMoveTasks) -> Result:
-    source = _queue(call, "SourceArn", ask.SourceArn)
-    most = ask.MaxResults if ask.MaxResults is not None else 1
+def list_message_move_tasks(request: SqsRequest, params: shapes.ListMessageMoveTasks) -> Result:
+    source = _queue(request, "SourceArn", params.SourceArn)
+    most = params.MaxResults if params.MaxResults is not None else 1
     if not 1 <= most <= MOVES_LISTED_MAX:
         raise invalid_value("MaxResults", most, f"Must be between 1 and {MOVES_LISTED_MAX}.")
-    tasks = call.broker.moves.of(source)[:most]
-    return {"Results": [_told(call, task) for task in tasks]} if tasks else {}
+    tasks = request.broker.moves.of(source)[:most]
+    return {"Results": [_told(request, task) for task in tasks]} if tasks else {}
 
 
-def _queue(call: Call, parameter: str, arn: str | None) -> str:
+def _queue(request: SqsRequest, parameter: str, arn: str | None) -> str:
     if not arn:
         raise missing(parameter)
-    queue = call.broker.catalogue.by_arn(arn)
+    queue = request.broker.catalogue.by_arn(arn)
     if queue is None:
         raise _no_such(parameter)
     return queue.name
@@ -84,19 +83,19 @@ def _no_such(parameter: str) -> SqsError:
     )
 
 
-def _handle(call: Call, task: MoveTask) -> str:
-    return task_handle(task.id, call.broker.catalogue.arn(task.source))
+def _handle(request: SqsRequest, task: MoveTask) -> str:
+    return task_handle(task.id, request.broker.catalogue.arn(task.source))
 
 
-def _told(call: Call, task: MoveTask) -> dict[str, Any]:
+def _told(request: SqsRequest, task: MoveTask) -> dict[str, Any]:
     """A task's handle is told only while it can be cancelled."""
     told: dict[str, Any] = {}
     if task.status == "RUNNING":
-        told["TaskHandle"] = _handle(call, task)
+        told["TaskHandle"] = _handle(request, task)
     told["Status"] = task.status
-    told["SourceArn"] = call.broker.catalogue.arn(task.source)
+    told["SourceArn"] = request.broker.catalogue.arn(task.source)
     if task.target is not None:
-        told["DestinationArn"] = call.broker.catalogue.arn(task.target)
+        told["DestinationArn"] = request.broker.catalogue.arn(task.target)
     if task.rate is not None:
         told["MaxNumberOfMessagesPerSecond"] = task.rate
     told["ApproximateNumberOfMessagesMoved"] = task.moved

@@ -10,9 +10,9 @@ import msgspec
 
 from pillarbox.broker import shapes
 from pillarbox.broker.attributes import STATEMENTS_MAX
-from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import TAGS_MAX
 
 ACTIONS_MAX = 7
@@ -59,65 +59,65 @@ def check_tags(queue: str, tags: Mapping[str, str], already: Mapping[str, str]) 
         raise invalid(f"Too many tags added for queue {queue}.")
 
 
-def tag_queue(call: Call, ask: shapes.TagQueue) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    if not ask.Tags:
+def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
+    queue = request.queue(params.QueueUrl)
+    if not params.Tags:
         raise missing("Tags")
-    check_tags(queue.name, ask.Tags, queue.tags)
-    _change(call, queue, tags={**queue.tags, **ask.Tags})
+    check_tags(queue.name, params.Tags, queue.tags)
+    _change(request, queue, tags={**queue.tags, **params.Tags})
     return None
 
 
-def untag_queue(call: Call, ask: shapes.UntagQueue) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    if ask.TagKeys is None:
+def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
+    queue = request.queue(params.QueueUrl)
+    if params.TagKeys is None:
         raise missing("TagKeys")
-    if not ask.TagKeys or "" in ask.TagKeys:
+    if not params.TagKeys or "" in params.TagKeys:
         raise invalid(_BAD_TAG)
-    gone = set(ask.TagKeys)
+    gone = set(params.TagKeys)
     kept = {name: value for name, value in queue.tags.items() if name not in gone}
-    _change(call, queue, tags=kept)
+    _change(request, queue, tags=kept)
     return None
 
 
-def list_queue_tags(call: Call, ask: shapes.ListQueueTags) -> Result:
-    queue = call.queue(ask.QueueUrl)
+def list_queue_tags(request: SqsRequest, params: shapes.ListQueueTags) -> Result:
+    queue = request.queue(params.QueueUrl)
     return {"Tags": queue.tags} if queue.tags else {}
 
 
-def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    label = _label(ask.Label)
-    if ask.AWSAccountIds is None:
+def add_permission(request: SqsRequest, params: shapes.AddPermission) -> Result:
+    queue = request.queue(params.QueueUrl)
+    label = _label(params.Label)
+    if params.AWSAccountIds is None:
         raise missing("AWSAccountIds")
-    if not ask.Actions:
+    if not params.Actions:
         raise missing("Actions")
-    if not ask.AWSAccountIds:
+    if not params.AWSAccountIds:
         raise invalid_value("PrincipalId", "[]", "Unable to verify.")
-    if len(ask.Actions) > ACTIONS_MAX:
+    if len(params.Actions) > ACTIONS_MAX:
         raise SqsError(
             "OverLimit",
-            f"{len(ask.Actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.",
+            f"{len(params.Actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.",
         )
-    for account in ask.AWSAccountIds:
+    for account in params.AWSAccountIds:
         if not _ACCOUNT.match(account):
             raise invalid_value("PrincipalId", account, "Unable to verify.")
-    for action in ask.Actions:
+    for action in params.Actions:
         if action not in _GRANTABLE:
             reason = "Only the queue owner is allowed to invoke this action."
             if action not in _OWNERS:
                 reason = "Please refer to the appropriate WSDL for a list of valid actions."
             raise invalid_value("ActionName", f"SQS:{action}", reason)
-    principals = [f"arn:aws:iam::{account}:root" for account in ask.AWSAccountIds]
-    actions = [f"SQS:{action}" for action in ask.Actions]
+    principals = [f"arn:aws:iam::{account}:root" for account in params.AWSAccountIds]
+    actions = [f"SQS:{action}" for action in params.Actions]
     statement = {
         "Sid": label,
         "Effect": "Allow",
         "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
         "Action": actions if len(actions) > 1 else actions[0],
-        "Resource": call.broker.catalogue.arn(queue.name),
+        "Resource": request.broker.catalogue.arn(queue.name),
     }
-    policy = _policy(call, queue)
+    policy = _policy(request, queue)
     statements = policy["Statement"]
     if statement in statements:
         return None
@@ -128,19 +128,19 @@ def add_permission(call: Call, ask: shapes.AddPermission) -> Result:
         raise SqsError(
             "OverLimit", f"{found} Statements were found, maximum allowed is {STATEMENTS_MAX}."
         )
-    _keep_policy(call, queue, {**policy, "Statement": [*statements, statement]})
+    _keep_policy(request, queue, {**policy, "Statement": [*statements, statement]})
     return None
 
 
-def remove_permission(call: Call, ask: shapes.RemovePermission) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    label = _label(ask.Label)
-    policy = _policy(call, queue)
+def remove_permission(request: SqsRequest, params: shapes.RemovePermission) -> Result:
+    queue = request.queue(params.QueueUrl)
+    label = _label(params.Label)
+    policy = _policy(request, queue)
     kept = [each for each in policy["Statement"] if each.get("Sid") != label]
     if len(kept) == len(policy["Statement"]):
         where = " on existing policy" if kept else ""
         raise invalid_value("Label", label, f"can't find label{where}.")
-    _keep_policy(call, queue, {**policy, "Statement": kept} if kept else None)
+    _keep_policy(request, queue, {**policy, "Statement": kept} if kept else None)
     return None
 
 
@@ -157,23 +157,22 @@ def _label(label: str | None) -> str:
     return label
 
 
-def _policy(call: Call, queue: BrokerQueue) -> dict[str, Any]:
+def _policy(request: SqsRequest, queue: BrokerQueue) -> dict[str, Any]:
     value = queue.given.get("Policy")
     policy: dict[str, Any] = msgspec.json.decode(value) if value else {}
     policy.setdefault("Version", "2008-10-17")
-    policy.setdefault("Id", f"{call.broker.catalogue.arn(queue.name)}/SQSDefaultPolicy")
+    policy.setdefault("Id", f"{request.broker.catalogue.arn(queue.name)}/SQSDefaultPolicy")
     statements = policy.get("Statement", [])
     policy["Statement"] = statements if isinstance(statements, list) else [statements]
     return policy
 
 
-def _keep_policy(call: Call, queue: BrokerQueue, policy: dict[str, Any] | None) -> None:
+def _keep_policy(request: SqsRequest, queue: BrokerQueue, policy: dict[str, Any] | None) -> None:
     given = {name: value for name, value in queue.given.items() if name != "Policy"}
     if policy is not None:
         given["Policy"] = msgspec.json.encode(policy).decode()
-    _change(call, queue, attributes=given)
+    _change(request, queue, attributes=given)
 
 
-def _change(call: Call, queue: BrokerQueue, **changes: Any) -> None:
-    call.broker.catalogue.change(queue, call.broker.now_seconds(), **changes)
-    call.broker.flush()
+def _change(request: SqsRequest, queue: BrokerQueue, **changes: Any) -> None:
+    request.broker.catalogue.change(queue, request.broker.now_seconds(), **changes)

@@ -12,9 +12,9 @@ import msgspec
 from pillarbox.broker import attributes as names
 from pillarbox.broker import shapes
 from pillarbox.broker.actions.permissions import check_tags
-from pillarbox.broker.call import Call, Result
 from pillarbox.broker.catalogue import FIFO_SUFFIX, BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, missing
+from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
@@ -22,13 +22,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 
 
-def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
-    name = ask.QueueName
+def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
+    name = params.QueueName
     if name is None:
         raise missing("QueueName")
     if not name:
         raise invalid("Queue name cannot be empty")
-    given = ask.Attributes or {}
+    given = params.Attributes or {}
     fifo = "FifoQueue" in given
     given = names.checked(given, fifo=fifo or name.endswith(FIFO_SUFFIX))
     if fifo and not name.endswith(FIFO_SUFFIX):
@@ -38,24 +38,23 @@ def create_queue(call: Call, ask: shapes.CreateQueue) -> Result:
         raise invalid(_BAD_NAME)
     names.check_encryption(given)
     names.check_throughput(given)
-    tags = {**(ask.tags or {}), **(ask.Tags or {})}
+    tags = {**(params.tags or {}), **(params.Tags or {})}
     check_tags(name, tags, {})
-    catalogue = call.broker.catalogue
+    catalogue = request.broker.catalogue
     existing = catalogue.find(name)
     if existing is not None:
         _refuse_if_different(existing, given)
-        return {"QueueUrl": call.url_of(name)}
+        return {"QueueUrl": request.url_of(name)}
     if catalogue.dropped_recently(name):
-        seconds = call.broker.config.recreate_after_seconds
+        seconds = request.broker.config.recreate_after_seconds
         raise SqsError(
             "QueueDeletedRecently",
             f"You must wait {seconds} seconds after deleting a queue before you can create "
             "another with the same name.",
         )
     notes = {"attributes": given, "tags": tags}
-    catalogue.create(name, notes, call.broker.now_seconds())
-    call.broker.flush()
-    return {"QueueUrl": call.url_of(name)}
+    catalogue.create(name, notes, request.broker.now_seconds())
+    return {"QueueUrl": request.url_of(name)}
 
 
 def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
@@ -70,21 +69,21 @@ def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
             )
 
 
-def delete_queue(call: Call, ask: shapes.DeleteQueue) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    call.broker.catalogue.drop(queue)
+def delete_queue(request: SqsRequest, params: shapes.DeleteQueue) -> Result:
+    queue = request.queue(params.QueueUrl)
+    request.broker.catalogue.drop(queue)
     return None
 
 
-def list_queues(call: Call, ask: shapes.ListQueues) -> Result:
-    prefix = ask.QueueNamePrefix or ""
+def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
+    prefix = params.QueueNamePrefix or ""
     found = sorted(
         name
-        for name in call.broker.store.sessions
-        if name.startswith(prefix) and call.principal.may(call.action, name)
+        for name in request.broker.store.sessions
+        if name.startswith(prefix) and request.principal.may(request.action, name)
     )
-    shown, token = page(found, ask.MaxResults, ask.NextToken)
-    urls = [call.url_of(name) for name in shown]
+    shown, token = page(found, params.MaxResults, params.NextToken)
+    urls = [request.url_of(name) for name in shown]
     return {**({"QueueUrls": urls} if urls else {}), **token}
 
 
@@ -111,26 +110,26 @@ def page(
     return shown, {"NextToken": base64.b64encode(shown[-1].encode()).decode()}
 
 
-def get_queue_url(call: Call, ask: shapes.GetQueueUrl) -> Result:
-    if not ask.QueueName:
+def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Result:
+    if not params.QueueName:
         raise missing("QueueName")
-    owner = ask.QueueOwnerAWSAccountId
-    if owner and owner != call.broker.config.account:
+    owner = params.QueueOwnerAWSAccountId
+    if owner and owner != request.broker.config.account:
         raise SqsError("QueueDoesNotExist", "The specified queue does not exist.")
-    queue = call.broker.catalogue.get(ask.QueueName)
-    return {"QueueUrl": call.url_of(queue.name)}
+    queue = request.broker.catalogue.get(params.QueueName)
+    return {"QueueUrl": request.url_of(queue.name)}
 
 
-def get_queue_attributes(call: Call, ask: shapes.GetQueueAttributes) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    wanted = set(ask.AttributeNames or ())
+def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttributes) -> Result:
+    queue = request.queue(params.QueueUrl)
+    wanted = set(params.AttributeNames or ())
     for name in wanted - names.SETTABLE - set(names.COMPUTED) - {"All"}:
         raise names.unknown(name)
     if not wanted:
         return {}
-    known = {**_computed(call, queue), **queue.attributes()}
+    known = {**_computed(request, queue), **queue.attributes()}
     if queue.session.dead is not None and "RedrivePolicy" not in known:  # the broker's own
-        target = call.broker.catalogue.arn(queue.session.dead.queue.name)
+        target = request.broker.catalogue.arn(queue.session.dead.queue.name)
         most = queue.session.queue.settings.max_deliveries
         policy = {"deadLetterTargetArn": target, "maxReceiveCount": most}
         known["RedrivePolicy"] = msgspec.json.encode(policy).decode()
@@ -138,10 +137,10 @@ def get_queue_attributes(call: Call, ask: shapes.GetQueueAttributes) -> Result:
     return {"Attributes": found} if found else {}
 
 
-def _computed(call: Call, queue: BrokerQueue) -> dict[str, str]:
+def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
     ready, scheduled, in_flight, _, _ = queue.session.counts()
     values = (
-        call.broker.catalogue.arn(queue.name),
+        request.broker.catalogue.arn(queue.name),
         ready,
         in_flight,
         scheduled,
@@ -151,25 +150,24 @@ def _computed(call: Call, queue: BrokerQueue) -> dict[str, str]:
     return dict(zip(names.COMPUTED, map(str, values), strict=True))
 
 
-def set_queue_attributes(call: Call, ask: shapes.SetQueueAttributes) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    if not ask.Attributes:
+def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> Result:
+    queue = request.queue(params.QueueUrl)
+    if not params.Attributes:
         raise missing("Attribute.Name")
-    changes = dict(ask.Attributes)
+    changes = dict(params.Attributes)
     if queue.fifo and changes.pop("FifoQueue", "true").lower() != "true":
         raise names.bad_value("FifoQueue", "Modifying queue type is not supported.")
     kept = names.merged(queue.given, names.checked(changes, fifo=queue.fifo))
     ours = "RedrivePolicy" in changes
-    now = call.broker.now_seconds()
-    call.broker.catalogue.change(queue, now, take_over=ours, attributes=kept)
-    call.broker.flush()
+    now = request.broker.now_seconds()
+    request.broker.catalogue.change(queue, now, take_over=ours, attributes=kept)
     return None
 
 
-def purge_queue(call: Call, ask: shapes.PurgeQueue) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    now = call.broker.store.clock.now()
-    interval = call.broker.config.purge_interval_seconds
+def purge_queue(request: SqsRequest, params: shapes.PurgeQueue) -> Result:
+    queue = request.queue(params.QueueUrl)
+    now = request.broker.store.clock.now()
+    interval = request.broker.config.purge_interval_seconds
     if queue.purged_at is not None and now < queue.purged_at + interval * SECOND_NS:
         raise SqsError(
             "PurgeQueueInProgress",
@@ -180,9 +178,11 @@ def purge_queue(call: Call, ask: shapes.PurgeQueue) -> Result:
     return None
 
 
-def list_dead_letter_source_queues(call: Call, ask: shapes.ListDeadLetterSourceQueues) -> Result:
-    queue = call.queue(ask.QueueUrl)
-    sources = call.broker.catalogue.sources_of(queue)
-    found = [name for name in sources if call.principal.may("ListQueues", name)]
-    shown, token = page(found, ask.MaxResults, ask.NextToken)
-    return {"queueUrls": [call.url_of(name) for name in shown], **token}
+def list_dead_letter_source_queues(
+    request: SqsRequest, params: shapes.ListDeadLetterSourceQueues
+) -> Result:
+    queue = request.queue(params.QueueUrl)
+    sources = request.broker.catalogue.sources_of(queue)
+    found = [name for name in sources if request.principal.may("ListQueues", name)]
+    shown, token = page(found, params.MaxResults, params.NextToken)
+    return {"queueUrls": [request.url_of(name) for name in shown], **token}

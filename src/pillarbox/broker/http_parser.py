@@ -1,0 +1,264 @@
+"""HTTP/1.1 requests from bytes, strictly: what RFC 9112 leaves open is refused.
+
+Written for whole requests that arrive in one read, with a head that is new every time, as SDKs
+sign it; a parser that calls back for each field takes twice as long. Lines end in CRLF, a body
+has one Content-Length or is chunked, and no field is folded or has control characters, so no
+proxy can see other requests here than we do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from pillarbox.broker import limits
+from pillarbox.broker.http import Request
+from pillarbox.broker.limits import LimitError
+
+_REQUEST_LINE: Final = re.compile(
+    r"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH) "
+    r"(/[!-~]*|https?://[A-Za-z0-9.:\[\]-]+(?:[/?][!-~]*)?) HTTP/1\.([01])\Z"
+)
+_BEGINNING: Final = re.compile(rb"[A-Z]{1,7}(?: |\Z)")  # of a request, as far as it is here
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_NAME: Final = re.compile(_WORD + r"\Z")
+_CHUNK: Final = re.compile(rf"([0-9A-Fa-f]{{1,7}})(?:;{_WORD}(?:={_WORD})?)*\Z".encode())
+_TEXT: Final = bytes({*range(256)} - {*range(32), 127} | {9})  # all but control characters
+_FRAMING: Final = frozenset(("content-length", "transfer-encoding"))
+_END: Final = b"\r\n\r\n"
+_CHUNK_LINE_MAX: Final = 1_024
+_NAMES_MAX: Final = 1_000
+
+Taken = Callable[[Request, bool], None]  # a whole request, whether to keep the connection
+Check = Callable[[Request], None]  # of a head; LimitError refuses it
+
+
+class RequestParser:
+    """The requests of one connection."""
+
+    def __init__(
+        self, peer: str, secure: bool, check: Check, taken: Taken, time: Callable[[], float]
+    ) -> None:
+        self._peer = peer
+        self._secure = secure
+        self._check = check
+        self._taken = taken
+        self._time = time
+        self._rest = bytearray()  # what was read and is not parsed yet
+        self._chunks: bytearray | None = None  # the body so far, of one that comes in chunks
+        self._keep_alive = True
+        self.began = 0.0  # when the head, or the body, that is incomplete began; 0 if none is
+        self.request: Request | None = None  # the one whose body is still to come
+        self.length = limits.BODY_BYTES_MAX  # of that body, as far as is known
+        self.proceed = False  # whether the client waits for a word before it sends that body
+        self.checked = False  # whether whoever sends that body has shown a key
+
+    @property
+    def body_bytes(self) -> int:
+        """How much of a body is here."""
+        return len(self._rest) + len(self._chunks or b"")
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of an unfinished request is in memory."""
+        head = 0 if self.request is None else sum(map(len, self.request.headers.values()))
+        return head + self.body_bytes
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived; LimitError if it is no request, or breaks a limit."""
+        source: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            source = self._rest
+        at = 0
+        while self.request is not None or (at := _skip_blank_lines(source, at)) < len(source):
+            if self.request is None:
+                end = source.find(_END, at)
+                if end < 0:
+                    _check_beginning(source, at)
+                    break
+                self._read_head(bytes(source[at:end]))
+                at = end + 4
+            at, body = self._read_body(source, at)
+            if body is None:
+                break
+            self._finish(body)
+        if source is data:
+            if at < len(data):
+                self._rest = bytearray(data[at:])
+        else:
+            del self._rest[:at]
+        if not self.began and (self._rest or self.request is not None):
+            self.began = self._time()
+
+    def drop(self) -> None:
+        """Forget the request under way; no more is read."""
+        self._rest = bytearray()
+        self.began = 0.0
+        self.request = self._chunks = None
+        self.proceed = False
+
+    def close(self) -> None:
+        """Break the circles of references, so that memory does not wait to be collected."""
+        self.drop()
+        del self._check, self._taken
+
+    def _finish(self, body: bytes) -> None:
+        request = self.request
+        assert request is not None
+        request.body = body
+        self.began = 0.0
+        self.request = self._chunks = None
+        self.proceed = self.checked = False
+        self._taken(request, self._keep_alive)
+
+    def _read_head(self, head: bytes) -> None:
+        if len(head) > limits.HEAD_BYTES_MAX:
+            raise limits.head_too_large()
+        line, *fields = _lines(head)
+        if len(fields) > limits.FIELDS_MAX:
+            raise limits.head_too_large()
+        found = _REQUEST_LINE.match(line)
+        if found is None:
+            raise malformed("the request line is not valid")
+        method, path, version = found.groups()
+        query = ""
+        if "?" in path or path[0] != "/":
+            parts = urlsplit(path)
+            path, query = parts.path or "/", parts.query
+        headers = _fields(fields)
+        request = Request(method, path, query, headers, b"", self._peer, self._secure)
+        self._keep_alive = version == "1"
+        if "connection" in headers:
+            self._keep_alive = _keeps_alive(headers["connection"], version)
+        self.length = _length(headers)
+        if "transfer-encoding" in headers:
+            self.length, self._chunks = limits.BODY_BYTES_MAX, bytearray()
+        self._check(request)
+        if "expect" in headers:
+            self.proceed = headers["expect"].lower() == "100-continue"
+        self.began = 0.0
+        self.request = request
+
+    def _read_body(self, source: bytes | bytearray, at: int) -> tuple[int, bytes | None]:
+        """How far it was read, and the body if it is all here."""
+        if self._chunks is not None:
+            return self._read_chunks(source, at, self._chunks)
+        end = at + self.length
+        return (at, None) if end > len(source) else (end, bytes(source[at:end]))
+
+    def _read_chunks(
+        self, source: bytes | bytearray, at: int, chunks: bytearray
+    ) -> tuple[int, bytes | None]:
+        while (end := source.find(b"\r\n", at)) >= 0:
+            found = _CHUNK.match(source[at:end])
+            if found is None or end - at > _CHUNK_LINE_MAX:
+                raise malformed("the size of a chunk is not valid")
+            size = int(found[1], 16)
+            if not size:
+                after = _skip_trailers(source, at, end)
+                return (at, None) if after < 0 else (after, bytes(chunks))
+            start, stop = end + 2, end + 2 + size
+            if len(chunks) + size > limits.BODY_BYTES_MAX:
+                raise limits.body_too_large()
+            if stop + 2 > len(source):
+                return at, None
+            if source[stop : stop + 2] != b"\r\n":
+                raise malformed("a chunk is longer than its size")
+            chunks += source[start:stop]
+            at = stop + 2
+        if len(source) - at > _CHUNK_LINE_MAX:
+            raise malformed("the size of a chunk is not valid")
+        return at, None
+
+
+def _skip_trailers(source: bytes | bytearray, at: int, end: int) -> int:
+    """Where the request ends, after fields that change nothing; -1 if that is not here yet."""
+    stop = source.find(_END, end)
+    if (len(source) if stop < 0 else stop) - at > limits.HEAD_BYTES_MAX:
+        raise limits.head_too_large()
+    if stop < 0:
+        return -1
+    if not _FRAMING.isdisjoint(_fields(_lines(bytes(source[end:stop]))[1:])):
+        raise malformed("a trailer says how long the body is")
+    return stop + 4
+
+
+def malformed(why: str) -> LimitError:
+    return LimitError(400, "MalformedHttpRequest", f"Bad HTTP request: {why}.")
+
+
+def _skip_blank_lines(source: bytes | bytearray, at: int) -> int:
+    """Old clients end a body with a line break that is no part of it."""
+    while source.startswith(b"\r\n", at):
+        at += 2
+    return at
+
+
+def _check_beginning(source: bytes | bytearray, at: int) -> None:
+    """Refuse what can't become a request before it is all here."""
+    if len(source) - at > limits.HEAD_BYTES_MAX:
+        raise limits.head_too_large()
+    if at < len(source) and source[at:] != b"\r" and not _BEGINNING.match(source[at : at + 8]):
+        raise malformed("the request line is not valid")
+    if source.count(b"\n", at) != source.count(b"\r\n", at):
+        raise malformed("lines must end in CRLF")
+
+
+def _lines(text: bytes) -> list[str]:
+    """Lines that end in CRLF, without any other control character than tabs."""
+    lines = text.decode("latin-1").split("\r\n")
+    if text.translate(None, _TEXT) != b"\r\n" * (len(lines) - 1):
+        raise malformed("a control character is not allowed")
+    return lines
+
+
+_names: dict[str, str] = {}  # of fields as clients write them, and in lower case
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        written, colon, value = line.partition(":")
+        if not colon:
+            raise malformed("a field has no name")
+        name = _names.get(written) or _name(written)
+        value = value.strip(" \t")
+        if name in headers:
+            if name == "host":
+                raise malformed("more than one Host field")
+            value = f"{headers[name]},{value}"
+        headers[name] = value
+    return headers
+
+
+def _name(written: str) -> str:
+    if not _NAME.match(written):
+        raise malformed("the name of a field is not valid")
+    if len(_names) >= _NAMES_MAX:
+        _names.clear()
+    name = _names[written] = written.lower()
+    return name
+
+
+def _keeps_alive(connection: str, version: str) -> bool:
+    wishes = {each.strip().lower() for each in connection.split(",")}
+    return "close" not in wishes and (version == "1" or "keep-alive" in wishes)
+
+
+def _length(headers: dict[str, str]) -> int:
+    """That of the body by its Content-Length."""
+    text = headers.get("content-length")
+    coding = headers.get("transfer-encoding")
+    if coding is not None and (text is not None or coding.lower() != "chunked"):
+        raise malformed("a body is chunked, or has one Content-Length")
+    if text is None:
+        return 0
+    if not text.isdecimal() or not text.isascii():
+        raise malformed("the Content-Length is not a number")
+    length = int(text[:12])
+    if length > limits.BODY_BYTES_MAX:
+        raise limits.body_too_large()
+    return length

@@ -1,0 +1,52 @@
+"""Receives that wait until there is something: one parked poll for both protocols."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pillarbox.core.queue import Lease
+from pillarbox.mailbox.waiters import TaskWaiter
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+    from pillarbox.mailbox.queue_session import QueueSession
+
+
+async def poll(
+    broker: Broker, session: QueueSession, count: int, timeout_ns: int, wait_ns: int
+) -> list[Lease]:
+    """What becomes ready within `wait_ns`. A client that hangs up cancels this.
+
+    No task polls: whoever makes a message ready leases it for the poll that waits longest.
+    """
+    clock = session.store.clock
+    waiter = TaskWaiter(broker, count, timeout_ns)
+    cancel_alarm = clock.call_at(clock.now() + wait_ns, waiter.finish, broker.loop)
+    broker.metrics.parked += 1
+    try:
+        if count:
+            session.enter(waiter)
+        await waiter.done
+        return session.leave(waiter)
+    except BaseException:  # nobody will see what it was given
+        session.give_up(waiter)
+        raise
+    finally:
+        cancel_alarm()
+        broker.metrics.parked -= 1
+
+
+async def read_bodies(session: QueueSession, leases: Sequence[Lease]) -> list[bytes | None]:
+    """The bodies of these messages; if they are on disk, others go on meanwhile."""
+    records = [lease.record for lease in leases]
+    try:
+        return session.bodies(records, wait=False)
+    except BlockingIOError:
+        return await asyncio.to_thread(session.bodies, records)
+
+
+def give_back(session: QueueSession, leases: Sequence[Lease]) -> None:
+    """The client hung up before it could have read these: to the front again, uncounted."""
+    session.release(leases[::-1], to_front=True)

@@ -1,0 +1,103 @@
+"""A message as ReceiveMessage shows it, from its lease and its body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pillarbox.broker import translation
+from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.md5 import md5_of, md5_of_attributes
+from pillarbox.core.queue import Lease
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+SYSTEM_ATTRIBUTES = frozenset(
+    (
+        "All",
+        "SenderId",
+        "SentTimestamp",
+        "ApproximateReceiveCount",
+        "ApproximateFirstReceiveTimestamp",
+        "SequenceNumber",
+        "MessageDeduplicationId",
+        "MessageGroupId",
+        "AWSTraceHeader",
+        "DeadLetterQueueSourceArn",
+    )
+)
+
+
+class Wanted(NamedTuple):
+    """What is wanted beside the bodies."""
+
+    system: frozenset[str]
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+    everything: bool
+
+    def has(self, name: str) -> bool:
+        return self.everything or name in self.names or name.startswith(self.prefixes)
+
+
+NOTHING = Wanted(frozenset(), frozenset(), (), everything=False)
+
+
+def sqs_message(
+    broker: Broker, queue: BrokerQueue, lease: Lease, body: bytes, wanted: Wanted
+) -> dict[str, Any]:
+    store, record = broker.store, lease.record
+    text, attributes = translation.unpack(body, record.attributes, record.priority)
+    message: dict[str, Any] = {
+        "MessageId": store.message_id(record.key),
+        "ReceiptHandle": store.handle(queue.session.queue, lease),
+        "MD5OfBody": md5_of(text.encode()),
+        "Body": text,
+    }
+    if wanted is NOTHING:
+        return message
+    if wanted.system:
+        message["Attributes"] = _system_attributes(broker, queue, lease, wanted.system)
+    chosen = {name: attributes[name] for name in sorted(attributes) if wanted.has(name)}
+    if chosen:
+        message["MD5OfMessageAttributes"] = md5_of_attributes(chosen)
+        message["MessageAttributes"] = {n: translation.on_wire(chosen[n]) for n in chosen}
+    return message
+
+
+def _system_attributes(
+    broker: Broker, queue: BrokerQueue, lease: Lease, wanted: frozenset[str]
+) -> dict[str, str]:
+    record, extra = lease.record, lease.extra
+    epoch_ns = broker.store.clock.epoch_ns
+    first = extra.attempts[0].leased_at if extra and extra.attempts else lease.leased_at
+    noted = record.attributes or {}
+    known: dict[str, str | None] = {
+        "SenderId": noted.get(translation.SENDER_NOTE, broker.config.account),
+        "SentTimestamp": _milliseconds((record.key << 1) + epoch_ns),
+        "ApproximateReceiveCount": str(lease.number),
+        "ApproximateFirstReceiveTimestamp": _milliseconds(first + epoch_ns),
+        "AWSTraceHeader": noted.get(translation.TRACE_NOTE),
+        "MessageGroupId": noted.get(translation.GROUP_NOTE),
+    }
+    if extra is not None:
+        if extra.group is not None:
+            known["MessageGroupId"] = extra.group
+            if queue.fifo:
+                known["SequenceNumber"] = sequence_number(record.key)
+        known["MessageDeduplicationId"] = extra.deduplication
+        if extra.death is not None:
+            known["DeadLetterQueueSourceArn"] = broker.catalogue.arn(extra.death.source)
+    return {
+        name: value
+        for name, value in known.items()
+        if value is not None and ("All" in wanted or name in wanted)
+    }
+
+
+def sequence_number(key: int) -> str:
+    return f"{key:020}"
+
+
+def _milliseconds(nanoseconds: int) -> str:
+    return str(nanoseconds // 1_000_000)
