@@ -53,6 +53,7 @@ from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import checked_ids
+from pillarbox.tracing import accepting
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -242,7 +243,8 @@ class Native:
         plain = noted is None and extra is None and not command.priority and not delay
         if plain and len(bodies) == 1 and session.queue.settings.capacity is None:
             return (session.send_one(bodies[0]),)
-        return session.send(bodies, command.priority, delay, noted, extra)
+        with accepting(name, noted):
+            return session.send(bodies, command.priority, delay, noted, extra)
 
     def _settle(
         self, handles: list[str], name: str, verb: Callable[[QueueSession, list[Lease]], list[bool]]

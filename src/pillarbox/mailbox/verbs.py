@@ -10,9 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
+from sys import modules
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, cast
 
+from pillarbox import tracing
 from pillarbox.codec import QUICK_ERRORS, Codec
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
@@ -64,6 +66,8 @@ class Verbs(ABC, Generic[T, D]):
         if self.closed:
             self._refuse()
         data = self.encoded(bodies)
+        if tracing.API in modules:  # the program uses OpenTelemetry
+            attributes = tracing.with_context(attributes)
         noted = None
         if attributes is not None or reply_to is not None:
             noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))

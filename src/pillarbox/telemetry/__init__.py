@@ -4,6 +4,6 @@ Both subscribe to a dispatcher, so an error in them does not affect a worker.
 """
 
 from pillarbox.telemetry.metrics import measure
-from pillarbox.telemetry.tracing import sending, trace
+from pillarbox.worker.tracing import sending, trace
 
 __all__ = ["measure", "sending", "trace"]

@@ -9,11 +9,10 @@ from typing import Any
 from pillarbox.extras import extra
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import LeaseLost, ReceiveFailed, TaskEnded, TaskStarted
+from pillarbox.worker.stats import DURATION_SECONDS
 
 with extra("telemetry", "telemetry"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-
-_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800)
 
 
 def measure(dispatcher: Dispatcher, *, registry: Any = None) -> Callable[[], None]:
@@ -48,10 +47,10 @@ class _Metrics:
         self._lost = make(Counter, "leases_lost", "Leases lost while a handler ran")
         self._failed = make(Counter, "receive_failures", "Failed receives")
         self._duration = make(
-            Histogram, "task_duration_seconds", "Duration of handlers", buckets=_SECONDS
+            Histogram, "task_duration_seconds", "Duration of handlers", buckets=DURATION_SECONDS
         )
         self._wait = make(
-            Histogram, "task_wait_seconds", "Time from send to handler", buckets=_SECONDS
+            Histogram, "task_wait_seconds", "Time from send to handler", buckets=DURATION_SECONDS
         )
         self._all = (
             self._tasks,

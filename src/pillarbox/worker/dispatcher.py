@@ -34,6 +34,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._entries: tuple[tuple[type[Any], Subscriber[Any]], ...] = ()
         self._by_class: dict[type[Any], tuple[Subscriber[Any], ...]] = {}
+        self.traced = False  # OpenTelemetry subscribes once
 
     def subscribe(self, event_type: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
         """Call `subscriber` with each event of this class; returns a function to unsubscribe."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
+from pillarbox import tracing
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, SerializationError
@@ -116,6 +117,10 @@ class Worker(Generic[T]):
             self.mailbox, self._keeper, self._clock, self._stats, self._late
         )
         self._acknowledger = acknowledger
+        if tracing.active() and not self.dispatcher.traced:
+            from pillarbox.worker.tracing import trace  # noqa: PLC0415 - needs OpenTelemetry
+
+            trace(self.dispatcher)
         self.dispatcher.publish(WorkerStarted(self.mailbox.name, self.concurrency))
         try:
             if not self._receiver.stopping:

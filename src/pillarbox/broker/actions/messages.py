@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from pillarbox.core.events import Event, Removed, Scheduled, Sent
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Extra, Lease, Queue, Record
 from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, VISIBILITY_SECONDS_MAX
+from pillarbox.tracing import accepting
 
 _TOKEN = re.compile(r"[!-~]{1,128}\Z")
 _NOT_HERE = "The request include parameter that is not valid for this queue type."
@@ -183,7 +185,10 @@ def _send(queue: BrokerQueue, drafts: list[Draft], delay: int) -> list[int]:
             return []
         return [Scheduled(fresh, now + delay) if delay else Sent(fresh)]
 
-    queue.session.step(happen)
+    with ExitStack() as spans:
+        for each in drafts:
+            spans.enter_context(accepting(queue.name, each.attributes))
+        queue.session.step(happen)
     if not queue.fifo:
         return [record.key for record in records]
     now = store.clock.now()
@@ -211,7 +216,8 @@ def send_message(request: SqsRequest, params: shapes.SendMessage) -> Result:
         key = session.send_one(each.body)
     else:
         special = None if extra is None else lambda: extra
-        (key,) = session.send((each.body,), each.priority, each.delay, attributes, special)
+        with accepting(queue.name, attributes):
+            (key,) = session.send((each.body,), each.priority, each.delay, attributes, special)
     return sent(request, queue, each, key)
 
 

@@ -1,8 +1,8 @@
 """OpenTelemetry spans for messages, following the semantic conventions for messaging.
 
-`sending` starts a producer span and provides attributes with its W3C context. `trace` starts a
-consumer span for each message that a worker handles, linked to the span of its sender; it is the
-current span while the handler runs.
+`sending` starts a producer span; messages sent inside carry its context. `trace` starts a consumer
+span for each message that a worker handles, a child of the sender's; it is the current span while
+the handler runs. Workers call `trace` by themselves if the program uses OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pillarbox.extras import extra
+from pillarbox.tracing import SYSTEM, sender_context, span_attributes, with_context
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.events import LeaseLost, TaskEnded, TaskStarted
 from pillarbox.worker.job import Job
@@ -19,23 +20,6 @@ from pillarbox.worker.job import Job
 with extra("telemetry", "telemetry"):
     from opentelemetry import context as otel
     from opentelemetry import trace as api
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-SYSTEM = "pillarbox"
-_w3c = TraceContextTextMapPropagator()
-
-
-def _tracer(provider: Any) -> Any:
-    return api.get_tracer("pillarbox", tracer_provider=provider)
-
-
-def _attributes(operation: str, kind: str, queue: str) -> dict[str, Any]:
-    return {
-        "messaging.system": SYSTEM,
-        "messaging.operation.name": operation,
-        "messaging.operation.type": kind,
-        "messaging.destination.name": queue,
-    }
 
 
 @contextmanager
@@ -50,17 +34,21 @@ def sending(
         >>> with sending(orders.name, {"shop": "ada"}) as attributes:
         ...     _ = orders.send("tea", attributes=attributes)
     """
-    with _tracer(provider).start_as_current_span(
-        f"send {queue}", kind=api.SpanKind.PRODUCER, attributes=_attributes("send", "send", queue)
+    with api.get_tracer(SYSTEM, tracer_provider=provider).start_as_current_span(
+        f"send {queue}",
+        kind=api.SpanKind.PRODUCER,
+        attributes=span_attributes("send", "send", queue),
     ):
-        carried = dict(attributes or {})
-        _w3c.inject(carried)
-        yield carried
+        yield dict(with_context(attributes) or {})
 
 
 def trace(dispatcher: Dispatcher, *, provider: Any = None) -> Callable[[], None]:
-    """Start a span for each message that is handled; returns a function that stops this."""
-    spans = _Spans(_tracer(provider))
+    """Start a span for each message that is handled; returns a function that stops this.
+
+    Call it for another provider than the global one, before the worker runs.
+    """
+    dispatcher.traced = True
+    spans = _Spans(api.get_tracer(SYSTEM, tracer_provider=provider))
     unsubscribes = [
         dispatcher.subscribe(TaskStarted, spans.begin),
         dispatcher.subscribe(TaskEnded, spans.end),
@@ -83,13 +71,11 @@ class _Spans:
 
     def begin(self, event: TaskStarted) -> None:
         job: Job[Any] = event.job
-        sender = api.get_current_span(_w3c.extract(job.attributes)).get_span_context()
         span = self._tracer.start_span(
             f"process {job.queue}",
-            context=otel.Context(),  # a link instead of a parent, as the conventions say
+            context=sender_context(job.attributes),
             kind=api.SpanKind.CONSUMER,
-            links=[api.Link(sender)] if sender.is_valid else [],
-            attributes=_attributes("process", "process", job.queue)
+            attributes=span_attributes("process", "process", job.queue)
             | {
                 "messaging.message.id": job.id,
                 "messaging.pillarbox.delivery_count": job.delivery_count,
