@@ -221,6 +221,7 @@ NATIVE_NAMES_NO_QUEUE = {
     "Declare": "content_type redelivery capacity immortal create",
     "Pause": "paused",
     "Survey": "queue",  # see what a list shows, below
+    "Describe": "queue",  # it tells what the key may do with it, and no more
     "Hello": "queue",
     "Outline": "queue time_ns",  # see the history, below
     "Recall": "queue start stop kinds",

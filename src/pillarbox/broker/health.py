@@ -25,13 +25,16 @@ class Health:
         return Response(200, b"ok\n", _PLAIN)
 
     def readyz(self, request: Request) -> Response:
+        problem = self.problem()
+        return Response(503 if problem else 200, f"{problem or 'ok'}\n".encode(), _PLAIN)
+
+    def problem(self) -> str | None:
+        """Why the broker can't confirm what it is sent; None if it can."""
         if self._broker.closed:
-            return Response(503, b"stopping\n", _PLAIN)
+            return "stopping"
         store = self._broker.store
         if isinstance(store, DurableStore) and store.log.poisoned is not None:
-            return Response(503, b"the log failed; the broker is read-only\n", _PLAIN)
+            return "the log failed; the broker is read-only"
         if isinstance(store, DurableStore) and store.full:
-            return Response(
-                503, b"the disk is full; messages can be received and deleted\n", _PLAIN
-            )
-        return Response(200, b"ok\n", _PLAIN)
+            return "the disk is full; messages can be received and deleted"
+        return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pillarbox.broker.access import Principal
+from pillarbox.broker.description import describe
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
@@ -128,6 +129,8 @@ class Native:
             self._check(command, name, principal)
             if type(command) is wire.Hello:
                 return wire.Welcome(self._tokens.make(principal))
+            if type(command) is wire.Describe:
+                return describe(self._broker, principal, name)
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
             return self._failed(error)

@@ -236,6 +236,7 @@ NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
     wire.Pause: ("SetQueueAttributes", _on_queue),
     wire.Drop: ("DeleteQueue", _on_queue),
     wire.Survey: ("ListQueues", _none),
+    wire.Describe: ("ListQueues", _none),
     wire.Hello: ("GetSessionToken", _none),
     wire.Outline: ("ReceiveMessage", _history),
     wire.Recall: ("ReceiveMessage", _history),

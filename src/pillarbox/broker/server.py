@@ -62,9 +62,9 @@ class Broker:
         self.moves = Moves(self)
         self.sqs = Sqs(self)
         self.routes = Routes(self.sqs.handle)
-        health = Health(self)
-        self.routes.add("/livez", health.livez)
-        self.routes.add("/readyz", health.readyz)
+        self.health = Health(self)
+        self.routes.add("/livez", self.health.livez)
+        self.routes.add("/readyz", self.health.readyz)
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
         self.native = Native(self)
         self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.text import Text
 
 from pillarbox import __version__
 from pillarbox.cli import output
+from pillarbox.cli.backends import waiting_for
+from pillarbox.cli.checks import Finding, clock, free_space, sync_speed
+from pillarbox.cli.deployment import check_deployment
 from pillarbox.cli.options import Json, command
 from pillarbox.cli.output import FAILED, OK
 
 app = command(
     "doctor",
-    "Check Python, the extras, Java, Redis, the disk and the clock, and suggest fixes.",
-    "Example: pillarbox doctor --data ./data",
+    "Check this machine, or the deployment behind a URL, and suggest fixes.\n\n"
+    "Without a URL: Python, the extras, Java, Redis, the disk and the clock. With a URL: "
+    "durability, clock, versions, rights, disk space and replication.",
+    "Example: pillarbox doctor http://localhost:9324",
 )
 
-_SYNCS = 50
-_SLOW_SYNC_MS = 20.0
-_FREE_BYTES_MIN = 1 << 30
-_SKEW_SECONDS_MAX = 1.0
 _REDIS_MIN = 7
-_COLOURS = {"good": "green", "absent": "yellow", "bad": "bold red"}
+_COLOURS = {"good": "green", "absent": "yellow", "warning": "yellow", "bad": "bold red"}
 _EXTRAS = {
     "broker": ("uvloop", "jinja2", "prometheus-client"),
     "redis": ("redis",),
     "sqs": ("boto3", "aiobotocore"),
+    "postgres": ("psycopg",),
     "spark": ("pyspark", "pyarrow"),
     "delta": ("deltalake",),
     "mcp": ("mcp",),
@@ -45,17 +44,12 @@ _EXTRAS = {
 }
 
 
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    what: str
-    state: Literal["good", "absent", "bad"]
-    found: str
-    advice: str = ""
-
-
 @app.default
 def doctor(
+    url: Annotated[
+        str | None, Parameter(help="Check the deployment behind the URL of a queue instead.")
+    ] = None,
+    /,
     *,
     data: Annotated[
         str, Parameter(help="Directory on the disk to check (default: ./data).")
@@ -65,18 +59,23 @@ def doctor(
     ] = "127.0.0.1:6379",
     json: Json = False,
 ) -> int:
-    """Run all checks; the exit code is 1 if something is bad. Absent extras are fine."""
+    """Run all checks. The exit code is 1 if something is bad; absent extras are fine."""
     directory = _existing(Path(data).absolute())
     checks: list[Callable[[], Finding]] = [
         _python,
         *(partial(_extra, extra) for extra in _EXTRAS),
         _java,
         lambda: _redis(redis),
-        lambda: _sync_speed(directory),
-        lambda: _space(directory),
-        _clock,
+        lambda: sync_speed(directory),
+        lambda: free_space(shutil.disk_usage(directory).free, f"in {directory}"),
+        clock,
     ]
-    findings = [check() for check in checks]
+    if url is not None:
+        with waiting_for(url):
+            findings = check_deployment(url)
+    else:
+        with output.waiting("checking this machine"):
+            findings = [check() for check in checks]
     rows = [
         # As text, since rich would take [broker] for markup.
         (x.what, Text(x.state, style=_COLOURS[x.state]), Text(x.found), Text(x.advice))
@@ -136,43 +135,3 @@ def _redis(address: str) -> Finding:
     if major.isdecimal() and int(major) < _REDIS_MIN:
         return Finding("Redis", "bad", version, f"install Redis {_REDIS_MIN} or newer")
     return Finding("Redis", "good", f"{version} at {address}")
-
-
-def _sync_speed(directory: Path) -> Finding:
-    """The shortest time that a confirmed send waits for the disk."""
-    try:
-        with tempfile.TemporaryFile(dir=directory) as file:
-            handle = file.fileno()
-            os.pwrite(handle, b"\0" * 4096 * _SYNCS, 0)
-            os.fsync(handle)
-            times = []
-            for i in range(_SYNCS):
-                started = time.perf_counter()
-                os.pwrite(handle, b"\1" * 512, i * 4096)
-                os.fdatasync(handle)
-                times.append((time.perf_counter() - started) * 1_000)
-    except OSError as error:
-        return Finding("disk sync", "bad", str(error), f"make {directory} writable, or give --data")
-    median = sorted(times)[_SYNCS // 2]
-    found = f"{median:.2f} ms, about {1_000 / median:,.0f} single confirmed sends per second"
-    if median > _SLOW_SYNC_MS:
-        return Finding("disk sync", "bad", found, "use another disk, batches, or durability=os")
-    return Finding("disk sync", "good", found)
-
-
-def _space(directory: Path) -> Finding:
-    free = shutil.disk_usage(directory).free
-    found = f"{free / (1 << 30):,.1f} GiB free in {directory}"
-    if free < _FREE_BYTES_MIN:
-        return Finding("free space", "bad", found, "free some space: a store needs at least 1 GiB")
-    return Finding("free space", "good", found)
-
-
-def _clock() -> Finding:
-    """Compare the wall clock with the monotonic one: a jump shows that it is being set."""
-    wall, steady = time.time(), time.monotonic()
-    time.sleep(0.1)
-    drift = abs((time.time() - wall) - (time.monotonic() - steady))
-    if drift > _SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
-        return Finding("clock", "bad", time.ctime(), "set the clock, and keep it with NTP")
-    return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
 from pillarbox.mailbox.broker.channel import channels_to
-from pillarbox.mailbox.broker.wire import Drop, Pause, QueueLine, Survey
+from pillarbox.mailbox.broker.wire import Describe, Described, Drop, Pause, QueueLine, Survey
 
 
 def survey(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLine]:
@@ -12,6 +12,13 @@ def survey(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLi
     address, _ = address_of(url, patience_seconds=patience_seconds)
     lines: list[QueueLine] = channels_to(address).ask("", (Survey(),))[0].value
     return lines
+
+
+def describe(url: str, patience_seconds: float = PATIENCE_SECONDS) -> Described:
+    """What a broker is, and what the key in the URL may do with the queue that it names."""
+    address, name = address_of(url, patience_seconds=patience_seconds)
+    answer: Described = channels_to(address).ask(name, (Describe(),))[0].value
+    return answer
 
 
 def delete_queue(url: str) -> None:

@@ -149,6 +149,10 @@ class Hello(Struct, array_like=True, tag="hello", frozen=True):
     """Whoever signed this request asks for a token to show from now on."""
 
 
+class Describe(Struct, array_like=True, tag="describe", frozen=True):
+    """Ask what this broker is, and what the key may do with the queue in the path."""
+
+
 class Survey(Struct, array_like=True, tag="survey", frozen=True):
     """Tell of every queue that the client may see; asked without a queue in the path."""
 
@@ -184,11 +188,12 @@ Command = (
     | Pause
     | Drop
     | Survey
+    | Describe
     | Hello
     | Outline
     | Recall
 )
-_REPEATABLE = (Receive, Tally, Peek, Declare, Pause, Survey, Hello, Outline, Recall)
+_REPEATABLE = (Receive, Tally, Peek, Declare, Pause, Survey, Describe, Hello, Outline, Recall)
 
 
 def repeatable(command: Command) -> bool:
@@ -309,6 +314,22 @@ class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
     value: str
 
 
+class Described(Struct, array_like=True, tag="described", frozen=True):
+    """`durability` is none for a broker in memory; `free_bytes` is for keys with every right."""
+
+    version: str
+    time_ns: int
+    durability: str
+    has_keys: bool
+    may: list[str]  # actions of SQS
+    problem: str | None
+    free_bytes: int | None
+
+    @property
+    def value(self) -> Described:
+        return self
+
+
 class Surveyed(Struct, array_like=True, tag="surveyed", frozen=True):
     value: list[QueueLine]
 
@@ -365,6 +386,7 @@ Result = (
     | Tallied
     | Declared
     | Surveyed
+    | Described
     | Welcome
     | Outlined
     | Recalled

@@ -1,0 +1,210 @@
+"""`pillarbox doctor URL`: is what runs behind a URL fit for production?"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pillarbox import __version__
+from pillarbox.cli.backends import name_in
+from pillarbox.cli.checks import Finding, clock, clock_of, free_space, sync_speed
+from pillarbox.cli.paths import find_log
+from pillarbox.cli.segments import durability_of, list_segments
+from pillarbox.log import LogReader, RealDisk
+from pillarbox.mailbox.broker import admin
+from pillarbox.mailbox.url import opener_of
+
+_PATIENCE_SECONDS = 2.0
+_FULL = 0.8  # of the memory that a Redis server may use
+_REDIS_MIN = 7
+_LEVELS = {
+    "fsync": Finding("durability", "good", "fsync: what is confirmed is on disk"),
+    "os": Finding(
+        "durability", "warning", "os: a power failure loses messages", "use --durability fsync"
+    ),
+    "memory": Finding(
+        "durability", "warning", "memory: a crash loses messages", "use --durability fsync"
+    ),
+    "none": Finding(
+        "durability", "bad", "in memory: everything ends with the broker", "start it with --data"
+    ),
+}
+
+
+def check_deployment(url: str) -> list[Finding]:
+    """All that can be checked from here; MailboxError if nothing answers at the URL."""
+    opener_of(url)  # raises if it is not the URL of a mailbox
+    scheme = url.partition(":")[0]
+    if scheme == "file":
+        return list(_store(url))
+    if scheme in ("http", "https"):
+        return list(_broker(url))
+    if scheme.startswith("redis"):
+        return list(_redis(url))
+    if scheme.startswith("postgres"):
+        return list(_postgres(url))
+    queues = opener_of(url).list_queues(url)
+    return [Finding("connection", "good", f"answered; {len(queues)} queues can be seen")]
+
+
+def _broker(url: str) -> Iterator[Finding]:
+    asked = time.time_ns()
+    about = admin.describe(url, _PATIENCE_SECONDS)
+    answered = time.time_ns()
+    host = urlsplit(url).hostname or ""
+    yield Finding("connection", "good", f"answered in {(answered - asked) / 1e6:.1f} ms")
+    yield _same_version(about.version)
+    problem = about.problem
+    if problem is not None:
+        yield Finding("health", "bad", problem, "see the broker's log; make room on its disk")
+    yield _LEVELS[about.durability]
+    yield clock_of(host, (about.time_ns - (asked + answered) // 2) / 1e9)
+    if about.free_bytes is not None:
+        yield free_space(about.free_bytes, "at the broker")
+    yield from _who_may(url, about.may, host, has_keys=about.has_keys)
+    if about.durability != "none":
+        yield Finding(
+            "replication",
+            "warning",
+            "one copy, on the disk of the broker",
+            "keep --data on replicated storage, or back it up",
+        )
+
+
+def _same_version(version: str) -> Finding:
+    if version == __version__:
+        return Finding("version", "good", f"{version}, as here")
+    return Finding("version", "warning", f"{version}; here {__version__}", "upgrade the older one")
+
+
+def _who_may(url: str, may: list[str], host: str, *, has_keys: bool) -> Iterator[Finding]:
+    """What this key may do, and whether others can do as much."""
+    queue = name_in(url) or "any queue"
+    if not may:
+        advice = "give this key rights, or put another key into the URL"
+        yield Finding("rights", "bad", f"this key may do nothing with {queue}", advice)
+    else:
+        yield Finding("rights", "good", f"{queue}: {', '.join(may)}")
+    if _is_this_machine(host):
+        return
+    if not has_keys:
+        advice = "configure keys: see the guide on access"
+        yield Finding("access", "bad", "anyone who can connect may do everything", advice)
+    if not url.startswith("https:"):
+        advice = "use TLS, in the broker (--tls-certificate) or in front of it"
+        yield Finding("encryption", "warning", "messages travel unencrypted", advice)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _store(url: str) -> Iterator[Finding]:
+    place = find_log(url)
+    directory, pid = Path(place.store or place.log), place.writer()
+    yield Finding("in use", "good", f"by process {pid}" if pid is not None else "by nobody")
+    with LogReader(place.log, RealDisk()) as reader:
+        segments = list_segments(place.log, place.segment_files())
+        known = durability_of(reader, segments[-1] if segments else None)
+        damaged = [each.name for each in segments if each.state == "damaged"]
+    if damaged:
+        advice = f"pillarbox log repair {directory} --dry-run"
+        yield Finding("log", "bad", f"damaged: {', '.join(damaged)}", advice)
+    weak = known.startswith("os")
+    advice = "open the store with durability=fsync" if weak else ""
+    yield Finding("durability", "warning" if weak else "good", known, advice)
+    if os.access(directory, os.W_OK):
+        yield Finding("rights", "good", f"this user may write to {directory}")
+        yield sync_speed(directory)
+    else:
+        advice = "run as the user that owns it"
+        yield Finding("rights", "bad", f"this user may not write to {directory}", advice)
+    yield free_space(shutil.disk_usage(directory).free, f"in {directory}")
+    yield clock()
+    advice = "keep it on replicated storage, or back it up"
+    yield Finding("replication", "warning", "one copy, on this disk", advice)
+
+
+def _redis(url: str) -> Iterator[Finding]:
+    from pillarbox.mailbox.redis.facts import server_facts  # noqa: PLC0415 - behind an extra
+
+    for facts in server_facts(url):
+        version = facts.get("redis_version", "?")
+        old = version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < _REDIS_MIN
+        advice = f"install Redis {_REDIS_MIN} or newer" if old else ""
+        yield Finding("version", "bad" if old else "good", f"Redis {version}", advice)
+        yield _redis_durability(facts)
+        yield _redis_memory(facts)
+        yield clock_of("Redis", (int(facts["time_ns"]) - time.time_ns()) / 1e9)
+        replicas, needed = int(facts.get("connected_slaves", 0)), facts.get("min-replicas-to-write")
+        found = f"{replicas} replicas, {needed or 'unknown'} needed for a write"
+        if facts.get("role") != "master":
+            yield Finding("replication", "bad", "this is a replica", "give the URL of the primary")
+        elif not replicas:
+            yield Finding("replication", "warning", found, "add a replica")
+        elif needed in (None, "0"):
+            advice = "open mailboxes with durability=replicated, or set min-replicas-to-write"
+            yield Finding("replication", "warning", found, advice)
+        else:
+            yield Finding("replication", "good", found)
+
+
+def _redis_durability(facts: dict[str, str]) -> Finding:
+    if facts.get("aof_enabled") != "1":
+        advice = "set appendonly yes"
+        return Finding("durability", "bad", "no append-only file: a crash loses messages", advice)
+    how = facts.get("appendfsync", "unknown")
+    if how == "always":
+        return Finding("durability", "good", "append-only file, synced with every write")
+    found = f"append-only file, appendfsync {how}: a power failure loses the last second"
+    return Finding("durability", "warning", found, "set appendfsync always")
+
+
+def _redis_memory(facts: dict[str, str]) -> Finding:
+    used, most = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
+    policy = facts.get("maxmemory_policy", "noeviction")
+    found = f"{used / 1e6:,.0f} MB used of {f'{most / 1e6:,.0f} MB' if most else 'no limit'}"
+    if most and policy != "noeviction":
+        advice = "set maxmemory-policy noeviction"
+        return Finding("memory", "bad", f"{found}; {policy} deletes messages", advice)
+    if most and used > _FULL * most:
+        return Finding("memory", "warning", found, "raise maxmemory, or consume messages")
+    return Finding("memory", "good", found)
+
+
+def _postgres(url: str) -> Iterator[Finding]:
+    from pillarbox.mailbox.postgres.facts import server_facts  # noqa: PLC0415 - behind an extra
+
+    facts = server_facts(url)
+    yield Finding("version", "good", f"PostgreSQL {facts['version']}")
+    if facts["schema"] == facts["known_schema"]:
+        yield Finding("schema", "good", f"version {facts['schema']}")
+    else:
+        found = f"version {facts['schema']}; this Pillarbox has {facts['known_schema']}"
+        yield Finding("schema", "bad", found, "pillarbox postgres init URL")
+    if facts["is_standby"]:
+        yield Finding("role", "bad", "this is a standby", "give the URL of the primary")
+    if facts["fsync"] != "on":
+        yield Finding("durability", "bad", "fsync is off", "set fsync = on")
+    elif facts["synchronous_commit"] == "off":
+        advice = "set synchronous_commit = on"
+        yield Finding("durability", "warning", "a crash loses the last commits", advice)
+    else:
+        found = f"fsync, synchronous_commit {facts['synchronous_commit']}"
+        yield Finding("durability", "good", found)
+    yield clock_of("PostgreSQL", (facts["time_ns"] - time.time_ns()) / 1e9)
+    yield Finding("rights", "good", f"connected as {facts['role']}")
+    replicas = facts["replicas"]
+    if replicas and facts["synchronous_standby_names"]:
+        yield Finding("replication", "good", f"{replicas} replicas, synchronous")
+    else:
+        advice = "add a standby, and name it in synchronous_standby_names"
+        yield Finding("replication", "warning", f"{replicas} replicas, none synchronous", advice)

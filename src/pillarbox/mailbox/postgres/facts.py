@@ -1,0 +1,37 @@
+"""What a PostgreSQL server says of itself, for `pillarbox doctor URL`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pillarbox.mailbox.postgres.call import Call
+from pillarbox.mailbox.postgres.connection import PostgresConnection
+from pillarbox.mailbox.postgres.errors import SchemaMissingError
+from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, parse_url
+from pillarbox.mailbox.postgres.schema import VERSION
+
+_FIELDS = {
+    "version": "current_setting('server_version')",
+    "fsync": "current_setting('fsync')",
+    "synchronous_commit": "current_setting('synchronous_commit')",
+    "synchronous_standby_names": "current_setting('synchronous_standby_names')",
+    "replicas": "(SELECT count(*) FROM pg_stat_replication)",
+    "is_standby": "pg_is_in_recovery()",
+    "role": "current_user",
+    "time_ns": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000",
+}
+
+
+def server_facts(url: str) -> dict[str, Any]:
+    """Settings of the server, and the versions of the schema: there, and known here."""
+    conninfo, name, _ = parse_url(url)
+    connection = PostgresConnection(Database(conninfo, RETRY_SECONDS, pooler=False))
+    try:
+        (row,) = connection.do(Call(name or "-", f"SELECT {', '.join(_FIELDS.values())}"))
+        try:
+            rows = connection.do(Call(name or "-", "SELECT version FROM pillarbox.schema_version"))
+        except SchemaMissingError:
+            rows = [(0,)]
+    finally:
+        connection.close()
+    return dict(zip(_FIELDS, row, strict=True)) | {"schema": rows[0][0], "known_schema": VERSION}
