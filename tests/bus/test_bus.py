@@ -332,6 +332,26 @@ def test_R95_closing_a_bus_in_memory_warns_with_the_count(caplog: pytest.LogCapt
             verb()
 
 
+@pytest.mark.parametrize(
+    "url", ["http://localhost:9324/agents", "redis://localhost/agents", "memory:agents"]
+)
+def test_R91_a_url_is_no_directory_for_a_bus(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidParameterError, match="a directory of this machine") as refused:
+        MessageBus.open(url, "ada")
+    assert url in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_R91_a_file_url_is_the_directory_it_names(tmp_path: Path) -> None:
+    with MessageBus.open(f"file:{tmp_path}/bus", "ada") as bus:
+        bus.send(to="ada", sender="bob", payload="tea")
+    with MessageBus.open(tmp_path / "bus") as bus:
+        assert bus.receive_next("ada").payload == "tea"  # type: ignore[union-attr]
+
+
 def test_R91_on_disk_recipients_messages_and_times_survive(tmp_path: Path) -> None:
     clock = FakeClock()
     with MessageBus.open(tmp_path / "bus", "ada", "bob", clock=clock) as bus:

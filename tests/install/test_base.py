@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
 from pathlib import Path
 
@@ -42,10 +43,21 @@ def test_R31_the_base_install_is_two_packages(bare: Path, tmp_path: Path) -> Non
     assert set(out.split()) == {"google-crc32c", "msgspec", "pillarbox"}
 
 
-def test_R31_importing_takes_less_than_60_ms(bare: Path, tmp_path: Path) -> None:
-    code = "import time; t = time.perf_counter(); import pillarbox; print(time.perf_counter() - t)"
-    taken = [float(run(bare, "-c", code, cwd=tmp_path)[1]) * 1_000 for _ in range(5)]
-    assert statistics.median(taken) < IMPORT_MS_MAX
+def cpu_ms(python: Path, code: str, cwd: Path) -> float:
+    """The CPU time of a whole process: other work on the machine does not count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert run(python, "-c", code, cwd=cwd)[0] == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1_000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def test_R31_importing_takes_less_than_60_ms_of_cpu(bare: Path, tmp_path: Path) -> None:
+    run(bare, "-c", "import pillarbox", cwd=tmp_path)  # compiles it
+    bare_ms, import_ms = (
+        statistics.median(cpu_ms(bare, code, tmp_path) for _ in range(7))
+        for code in ("pass", "import pillarbox")
+    )
+    assert import_ms - bare_ms < IMPORT_MS_MAX
 
 
 def test_R98_log_lines_are_key_value_pairs_on_standard_error(bare: Path, tmp_path: Path) -> None:

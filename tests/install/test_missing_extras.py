@@ -13,6 +13,13 @@ from pillarbox import Pipeline
 pipeline = Pipeline("shop", path="./shop")
 """
 
+WORKER = """
+from pillarbox.worker import worker
+
+@worker()
+def pack(order: str) -> None: ...
+"""
+
 
 def advice(extra: str) -> str:
     return f"install it with: pip install 'pillarbox[{extra}]'"
@@ -40,6 +47,8 @@ def test_R22_the_script_says_the_same_as_the_module(bare: Path, tmp_path: Path) 
         (["send", "redis://127.0.0.1/orders", "1"], "redis"),
         (["receive", "redis+cluster://127.0.0.1/orders"], "redis"),
         (["send", "sqs://eu-west-1/orders", "1"], "sqs"),
+        (["send", "postgresql://127.0.0.1/shop/orders", "1"], "postgres"),
+        (["worker", "tasks", "--mailbox", "redis://127.0.0.1/orders"], "redis"),
         (["mcp", "file:./data/orders"], "mcp"),
         (["pipeline", "run", "shop:pipeline", "--now"], "spark"),
         (["report", "file:./data/orders"], "spark"),
@@ -50,10 +59,12 @@ def test_R22_a_command_names_the_extra_that_it_needs(
     with_cli: Path, tmp_path: Path, words: list[str], extra: str
 ) -> None:
     (tmp_path / "shop.py").write_text(PIPELINE)
+    (tmp_path / "tasks.py").write_text(WORKER)
     code, out, err = run(with_cli, "-m", "pillarbox", *words, cwd=tmp_path)
     assert (code in (1, 2), out) == (True, "")
     assert advice(extra) in err
-    assert len(err.splitlines()) == 1
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if "pip install" in line]) == 1
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,13 @@ def test_R22_a_command_names_the_extra_that_it_needs(
         ("import pillarbox.dashboard", "broker"),
         ("pillarbox.open_mailbox('rediss://127.0.0.1/orders')", "redis"),
         ("pillarbox.open_async_mailbox('sqs://eu-west-1/orders')", "sqs"),
+        ("pillarbox.open_mailbox('postgresql://127.0.0.1/shop/orders')", "postgres"),
+        ("from pillarbox import Outbox", "postgres"),
+        ("from pillarbox import RedisMailbox", "redis"),
+        ("from pillarbox import SQSMailbox", "sqs"),
         ("from pillarbox.telemetry import trace", "telemetry"),
+        ("from pillarbox.telemetry import measure", "telemetry"),
+        ("import pillarbox.worker.tracing", "telemetry"),
         ("import pillarbox.bus.mcp_server", "mcp"),
         ("import pillarbox.log.arrow", "arrow"),
         ("from pillarbox.spark import session; session()", "spark"),
@@ -85,3 +102,16 @@ def test_R59_doctor_names_every_extra_whole(with_cli: Path, tmp_path: Path) -> N
     _, out, _ = run(with_cli, "-m", "pillarbox", "doctor", cwd=tmp_path)
     for extra in ("broker", "redis", "sqs", "spark", "delta", "mcp", "telemetry"):
         assert f"pip install 'pillarbox[{extra}]'" in out
+
+
+@pytest.mark.parametrize("script", [False, True], ids=["module", "script"])
+def test_R103_the_command_runs_in_an_install_with_cli_only(
+    with_cli: Path, tmp_path: Path, script: bool
+) -> None:
+    pillarbox = [str(with_cli.with_name("pillarbox"))] if script else ["-m", "pillarbox"]
+    (tmp_path / "tasks.py").write_text(WORKER)
+    assert run(with_cli, *pillarbox, "send", "file:./data/orders", "tea", cwd=tmp_path)[0] == 0
+    code, _, err = run(with_cli, *pillarbox, "worker", "tasks", cwd=tmp_path)
+    assert (code, "PILLARBOX_MAILBOX" in err) == (2, True)
+    code, out, _ = run(with_cli, *pillarbox, "receive", "file:./data/orders", cwd=tmp_path)
+    assert (code, "tea" in out) == (0, True)

@@ -7,6 +7,7 @@ own: receivers deliver what is due, and waiting receivers wake up in time.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
@@ -15,6 +16,7 @@ from pillarbox.bus.queues import BusQueues
 from pillarbox.clock import Clock
 from pillarbox.closing import AsyncClosing, Closing
 from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import AsyncLocalMailbox
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
@@ -24,6 +26,8 @@ from pillarbox.worker.dispatcher import Dispatcher
 R = TypeVar("R")
 
 DEAD_LETTERS = DeadLetterPolicy(5)
+
+_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # a drive has one letter
 
 
 class MessageBus(Closing):
@@ -68,7 +72,7 @@ class MessageBus(Closing):
         Messages and their delays survive the end of the process. Options are those of
         `DurableMailbox`, such as `durability` and `clock`.
         """
-        store = DurableStore(path, **options)
+        store = DurableStore(_directory(path), **options)
         try:
             bus = cls(*recipients, dead_letters=dead_letters, dispatcher=dispatcher, store=store)
             bus.queues.requeue_orphans()
@@ -180,6 +184,19 @@ class MessageBus(Closing):
     def _publish(self, answer: R) -> R:
         self.queues.publish()
         return answer
+
+
+def _directory(path: str | os.PathLike[str]) -> str:
+    """The directory that was meant; `file:` may stand before it."""
+    text = os.fspath(path)
+    if _URL.match(text):
+        raise InvalidParameterError(
+            "path",
+            text,
+            "a directory of this machine, because a bus has no server; between machines, send to "
+            "mailboxes: open_mailbox(url)",
+        )
+    return text.removeprefix("file:")
 
 
 class AsyncMessageBus(AsyncClosing):

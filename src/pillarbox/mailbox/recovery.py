@@ -86,7 +86,8 @@ def _refuse_missing_bodies(store: DurableStore) -> None:
 def _restore(store: DurableStore, state: snapshot.StoreState) -> None:
     store.prefix, store._secret, store.last_key = state.prefix, state.secret, state.last_key
     store.last_number = state.last_number
-    for each in state.queues:
+    # A snapshot has the queues in any order; a store lists them in the order of their creation.
+    for each in sorted(state.queues, key=lambda each: each.number):
         session = store._known_session(each.number, each.name, each.settings)
         session.notes = each.notes
         snapshot.restore(each, session.queue)
