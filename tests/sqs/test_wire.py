@@ -29,7 +29,7 @@ def sqs_takes(text: str) -> bool:
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_R38_any_bytes_come_back_and_travel_as_text_that_sqs_takes(data: bytes) -> None:
-    entry, size = Beside(None, {}).entry(data)
+    entry, size = Beside({}, {}).entry(data)
     assert sqs_takes(entry["MessageBody"])
     assert size >= len(entry["MessageBody"].encode())
     assert body_bytes(received(entry), as_json=False) == data
@@ -97,13 +97,13 @@ def test_R23_a_body_that_claims_to_be_base64_and_is_not_does_not_decode() -> Non
 
 def test_R34_bytes_that_are_too_large_as_base64_say_so() -> None:
     with pytest.raises(InvalidParameterError, match="as base64") as refused:
-        Beside(None, {}).entry(b"\xff" * 800_000)
+        Beside({}, {}).entry(b"\xff" * 800_000)
     assert refused.value.parameter == "body"
     assert "1,048,576" in str(refused.value)
 
 
 def test_R21_an_answer_of_text_is_read_as_text_and_as_json() -> None:
     for text in ("plain", "", "\x00"):
-        entry, _ = Beside(None, {sqs_form.FORM: "text"}).entry(text.encode())
+        entry, _ = Beside({}, {sqs_form.FORM: "text"}).entry(text.encode())
         assert body_bytes(received(entry), as_json=False) == text.encode()
         assert wire.msgspec.json.decode(body_bytes(received(entry), as_json=True)) == text

@@ -181,7 +181,7 @@ class AsyncChannels:
                 if fresh:
                     self._login.take(await channel.exchange(*self._login.request(), seconds))
                     channel.began = False
-                answer = await channel.exchange(self._login.head(queue), attempts.body, seconds)
+                answer = await channel.exchange(self._login.heads[queue], attempts.body, seconds)
                 if not self._login.refused(answer, fresh):
                     return good(answer, self.address)
                 continue

@@ -220,7 +220,7 @@ class Channels:
                 if fresh:
                     self._login.take(channel.exchange(*self._login.request(), seconds))
                     channel.began = False
-                answer = channel.exchange(self._login.head(queue), attempts.body, seconds)
+                answer = channel.exchange(self._login.heads[queue], attempts.body, seconds)
                 if not self._login.refused(answer, fresh):
                     return good(answer, self.address)
                 continue

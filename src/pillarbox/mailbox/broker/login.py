@@ -29,26 +29,25 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 _SIGNED = "host;x-amz-date"
 
 
+class _Heads(dict[str, bytes]):
+    """The heads of requests with this proof, by the queue that they are about."""
+
+    def __init__(self, address: Address, proof: str) -> None:
+        self._address = address
+        self._proof = proof
+
+    def __missing__(self, queue: str) -> bytes:
+        self[queue] = head_of(self._address, queue, self._proof)
+        return self[queue]
+
+
 class Login:
     """Whether a client needs a token, and which one it has."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._heads: dict[str, bytes] = {}
-        self._token = ""
-
-    @property
-    def due(self) -> bool:
-        """A token must be got first."""
-        return not self._token and bool(self._address.access_key)
-
-    def head(self, queue: str) -> bytes:
-        """The head of a request about this queue."""
-        head = self._heads.get(queue)
-        if head is None:
-            proof = f"Pillarbox {self._token}" if self._token else ""
-            head = self._heads[queue] = head_of(self._address, queue, proof)
-        return head
+        self.heads = _Heads(address, "")
+        self.due = bool(address.access_key)  # a token must be got first
 
     def request(self) -> tuple[bytes, bytes]:
         """The head and the body of the request for a token."""
@@ -62,18 +61,17 @@ class Login:
         (welcome,) = decode_results(good(answer, self._address).body)
         if isinstance(welcome, Failed):
             raise error_of(welcome)
-        self._token = str(welcome.value)
-        self._heads.clear()
+        self.heads = _Heads(self._address, f"Pillarbox {welcome.value}")
+        self.due = False
 
     def refused(self, answer: Answer, fresh: bool) -> bool:
         """The broker knows the token no more: it was restarted, or that was long ago.
 
         `fresh`: it was got for this very request, so another one would fare no better.
         """
-        if answer.status != 401 or not self._token or fresh:
+        if answer.status != 401 or not self._address.access_key or fresh:
             return False
-        self._token = ""
-        self._heads.clear()
+        self.due = True
         return True
 
 

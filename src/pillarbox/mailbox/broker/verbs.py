@@ -85,7 +85,8 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         group: str | None,
         deduplication_id: str | None,
     ) -> Verb[list[str]]:
-        _refuse_too_many("bodies", bodies)
+        if len(bodies) > BATCH_MAX:
+            raise _too_many("bodies", bodies)
         sent = bodies, priority, microseconds(delay), attributes, group, deduplication_id
         return self._ask(wire.Send(*sent))
 
@@ -265,14 +266,14 @@ def _dead_letter(died: wire.Died) -> DeadLetter:
 
 
 def _handles(deliveries: Sequence[Delivery]) -> list[str]:
-    _refuse_too_many("messages", deliveries)
+    if len(deliveries) > BATCH_MAX:
+        raise _too_many("messages", deliveries)
     return [delivery.handle for delivery in deliveries]
 
 
-def _refuse_too_many(parameter: str, items: Sequence[Any]) -> None:
-    if len(items) > BATCH_MAX:
-        allowed = f"at most {BATCH_MAX:,} in one batch"
-        raise InvalidParameterError(parameter, f"{len(items):,}", allowed)
+def _too_many(parameter: str, items: Sequence[Any]) -> InvalidParameterError:
+    allowed = f"at most {BATCH_MAX:,} in one batch"
+    return InvalidParameterError(parameter, f"{len(items):,}", allowed)
 
 
 def _parts(ids: list[str]) -> Iterator[list[str]]:

@@ -117,7 +117,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         own = {sqs_form.IN_REPLY_TO: in_reply_to}
         if is_text:
             own[sqs_form.FORM] = TEXT
-        entry, _ = wire.Beside(None, own).entry(data)
+        entry, _ = wire.Beside({}, own).entry(data)
         options = answers._options(0, None, None)
         return (yield from send_one(answers.queue, {**entry, **options()}))
 

@@ -40,10 +40,10 @@ Entry = dict[str, Any]
 
 
 class Beside:
-    """What travels beside every body of one send: checked once, in SQS's form for each body."""
+    """What travels beside every body of one send, in SQS's form for each body."""
 
-    def __init__(self, attributes: Mapping[str, str] | None, own: Mapping[str, str]) -> None:
-        self._attributes = limits.user_attributes(attributes)
+    def __init__(self, attributes: Mapping[str, str], own: Mapping[str, str]) -> None:
+        self._attributes = attributes
         self._own = own
         self._by_form: dict[str | None, tuple[Entry, int]] = {}
 
@@ -56,16 +56,15 @@ class Beside:
             self._by_form[form] = _attributes(self._attributes, own)
         beside, beside_bytes = self._by_form[form]
         body_bytes = len(data) if form is None else len(text)
-        self._check(len(data), body_bytes, beside_bytes)
+        if body_bytes + beside_bytes > MESSAGE_BYTES_MAX:
+            raise self._too_long(len(data), body_bytes, beside_bytes)
         return {"MessageBody": text, **beside}, body_bytes + beside_bytes
 
-    def _check(self, given: int, body: int, beside: int) -> None:
-        if body + beside <= MESSAGE_BYTES_MAX:
-            return
+    def _too_long(self, given: int, body: int, beside: int) -> InvalidParameterError:
         size = f"{given:,} bytes" if given == body else f"{given:,} bytes, {body:,} as base64"
         if body > MESSAGE_BYTES_MAX or not (self._attributes or self._own):
-            raise InvalidParameterError("body", size, f"at most {MESSAGE_BYTES_MAX:,} bytes")
-        raise InvalidParameterError(
+            return InvalidParameterError("body", size, f"at most {MESSAGE_BYTES_MAX:,} bytes")
+        return InvalidParameterError(
             "attributes" if self._attributes else "reply_to",
             f"{beside:,} bytes beside a body of {size}",
             f"at most {MESSAGE_BYTES_MAX:,} bytes together with the body; "
@@ -104,9 +103,9 @@ def attributes_again(message: Entry) -> Entry:
 
 
 def _attributes(users: Mapping[str, str], own: Mapping[str, str]) -> tuple[Entry, int]:
-    sent = beside(users, own)
-    if not sent:
+    if not users and not own:
         return {}, 0
+    sent = beside(users, own)
     noted = {name: _typed(name, value) for name, value in sent.items()}
     size = sum(
         len(name.encode()) + len(each["DataType"]) + len(each["StringValue"].encode())
