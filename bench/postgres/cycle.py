@@ -1,0 +1,84 @@
+"""The full cycle (send, receive, acknowledge): one at a time, in batches, and by eight clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+from bench.harness import Contender, Race, Run, Sized, Versus, VersusBest
+from bench.postgres.contestants import PEERS, PGMQ, PILLARBOX, Contestant, Cycle, Opened, database
+
+_CLIENTS = 8
+_OTHERS = tuple(each.name for each in PEERS)
+
+
+def _contender(
+    contestant: Contestant,
+    size: int,
+    clients: int,
+    messages: int,
+    *versus: Versus | VersusBest,
+) -> Contender:
+    @contextmanager
+    def prepare() -> Iterator[Run]:
+        with ExitStack() as stack:
+            url = database(contestant)
+            threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(clients)]
+            cycles = []
+            for thread in threads:  # an event loop stays in its thread
+                client = contestant.client(url)
+                cycles.append(thread.submit(client.__enter__).result())
+                stack.callback(
+                    lambda t=thread, c=client: t.submit(c.__exit__, *[None] * 3).result()
+                )
+
+            def run(count: int) -> None:
+                each = max(1, count // size // clients)
+                work = zip(threads, cycles, strict=True)
+                done = [thread.submit(_repeat, cycle, size, each) for thread, cycle in work]
+                for future in done:
+                    future.result()
+
+            yield run
+
+    return Contender(contestant.name, prepare, messages, versus, contestant.lacks)
+
+
+def _leave(thread: ThreadPoolExecutor, client: Opened) -> None:
+    thread.submit(client.__exit__, None, None, None).result()
+
+
+def _repeat(cycle: Cycle, size: int, times: int) -> None:
+    for _ in range(times):
+        cycle(size)
+
+
+def _race(name: str, size: int, clients: int, messages: int, sized: Sized, of_pgmq: float) -> Race:
+    batch = size * clients
+    messages = max(batch, sized(messages) // batch * batch)
+    few = max(batch, messages // 4 // batch * batch)
+    versus = (
+        Versus(PGMQ.name, speed_at_least=of_pgmq),
+        VersusBest("best of the others", _OTHERS, speed_at_least=1.5),
+    )
+    return Race(
+        name,
+        (
+            _contender(PILLARBOX, size, clients, messages, *versus),
+            _contender(PGMQ, size, clients, messages),
+            *(_contender(each, size, clients, few) for each in PEERS),
+        ),
+    )
+
+
+def one_at_a_time(sized: Sized) -> Race:
+    return _race("full cycle, one at a time", 1, 1, 1_000, sized, 1.0)
+
+
+def in_hundreds(sized: Sized) -> Race:
+    return _race("full cycle, batches of 100", 100, 1, 10_000, sized, 1.0)
+
+
+def by_eight(sized: Sized) -> Race:
+    return _race("full cycle, 8 clients, one at a time", 1, _CLIENTS, 4_000, sized, 1.2)
