@@ -40,12 +40,13 @@ from pillarbox.pipeline.rename import check_renamed
 from pillarbox.pipeline.running import Claim, Running, hold
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
-from pillarbox.pipeline.status import StatusFile, first_status
+from pillarbox.pipeline.status import Status, StatusFile, first_status
 from pillarbox.pipeline.tables import prepare
 from pillarbox.spark.object_store import check_session, give_settings
 from pillarbox.spark.place import is_log
 from pillarbox.spark.shipping import OWN, is_connect, is_remote, master_of, ship
 from pillarbox.spark.storage import ObjectFiles, is_object_store, location_of, options_of
+from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -54,7 +55,7 @@ RETRIES = 3
 _BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
 _STOP_SECONDS = 10.0
 _LATE = "Python worker failed to connect back"
-_RETRIES_OF_STARTING = 5
+_RETRIES_OF_STARTING = 15
 #: What Spark Connect only quotes in its own errors.
 _FINAL = (
     *("FencedError", "DivergedError", "DataLossError", "AnalysisException"),
@@ -161,6 +162,7 @@ class Run:
         started = first_status(pipeline.name, master_of(spark), pipeline.graph, ids)
         for each in chosen:
             started.processors[each.id].read |= position(pipeline, each, backing.last(each.id))
+        _check_tables(pipeline, chosen, started)
         self.status = StatusFile(pipeline.places.status, started)
         self._modules = modules_of(pipeline.graph)
         query: Callable[..., Query] = Query
@@ -268,7 +270,8 @@ class Run:
         self.status.save()
 
     def _retries_for(self, error: Exception) -> int:
-        """Spark gives a source's process ten seconds to start; a busy machine may need more."""
+        """Spark gives a source's process ten seconds to start, and no setting changes that; a busy
+        machine may need longer for minutes. The query has done nothing then."""
         late = _LATE in str(error)
         return max(self._retries, _RETRIES_OF_STARTING) if late else self._retries
 
@@ -332,6 +335,18 @@ def _object_stores(pipeline: Pipeline) -> list[str]:
     """Where a pipeline and its logs are, as far as that is in object stores."""
     found = [pipeline.places.path, *(location_of(log.url) for log in pipeline.graph.logs)]
     return sorted({each for each in found if each is not None and is_object_store(each)})
+
+
+def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Status) -> None:
+    """Raise, before anything is written, if a table is not as its processors left it."""
+    for each in chosen:
+        read = status.processors[each.id].read
+        for name in (*each.input_names, *each.output_names):
+            location = location_of(pipeline.graph.log(name).url)
+            if location is not None and is_table(location):
+                table = TableLog(location)
+                to_read = name in each.input_names
+                table.check(read.get(name, table.first_index) if to_read else table.end_index)
 
 
 def _is_final(error: Exception) -> bool:

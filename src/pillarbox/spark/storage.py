@@ -14,7 +14,7 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,6 +108,9 @@ class Files(Protocol):
     def names(self, folder: str = "") -> list[str]:
         """The names in a folder, in order; none if it is not there."""
 
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of these files that are not there."""
+
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file, or replace it; readers see the old one or the new one."""
 
@@ -162,6 +165,9 @@ class LocalFiles:
             return sorted(os.listdir(self._path(folder)))
         except FileNotFoundError:
             return []
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not os.path.exists(self._path(name))]
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         os.replace(self._temporary(name, data, durable=durable), self._path(name))
@@ -245,6 +251,10 @@ class ObjectFiles:
         found = self._store.list_with_delimiter(folder or None)
         paths = [each["path"] for each in found["objects"]] + list(found["common_prefixes"])
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        there = {each["path"] for each in self._store.list().collect()} if names else set()
+        return [name for name in names if name not in there]
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self._store.put(name, data)

@@ -148,6 +148,26 @@ class TableLog(Closing):
                 )
             yield DataFile(path, first, count, size, when)
 
+    def check(self, start: int) -> None:
+        """Raise if rows from an index on can't be read: others changed the table or its files."""
+        expected, files = start, self.files(start)
+        for file in files:
+            if file.first > expected:
+                break
+            expected = file.end
+        if expected < self.end_index:
+            after = next((each.first for each in files if each.first > expected), self.end_index)
+            raise SparkError(
+                f"the rows {expected} to {after} (exclusive) of {self.path} are no longer in the"
+                " table: another program has removed them. Restore the table to the version before"
+            )
+        if missing := self.storage.missing([each.name for each in files]):
+            raise SparkError(
+                f"{len(missing)} files of the table are gone from {self.path} before they were read"
+                f" ({missing[0]}, ...): a vacuum or another program has removed them. Restore them,"
+                " or reset the processors that read this log to a later index"
+            )
+
     def index_at_time(self, time_ns: int) -> int:
         """The first row that was committed then or later."""
         micros = time_ns / 1000
@@ -321,17 +341,19 @@ class TableLog(Closing):
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows that no step made, and move marks: numbers that the table keeps by name."""
+        files = [self.write(rows)] if rows else []
+        while not self._try(files, {}, {f"{_META}{mark}": at for mark, at in marks.items()}):
+            self.refresh()
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> NewFile:
+        """Write rows to a file that is not part of the table yet."""
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
         from pyarrow import parquet  # noqa: PLC0415
 
         name = f"{uuid.uuid4().hex}.parquet"
-        files = []
-        if rows:
-            with self.storage.writing(name) as file:
-                parquet.write_table(pa.Table.from_pylist(list(rows), self.schema), file)
-            files = [NewFile(name, self.storage.size(name), len(rows))]
-        while not self._try(files, {}, {f"{_META}{mark}": at for mark, at in marks.items()}):
-            self.refresh()
+        with self.storage.writing(name) as file:
+            parquet.write_table(pa.Table.from_pylist(list(rows), self.schema), file)
+        return NewFile(name, self.storage.size(name), len(rows))
 
     def mark(self, name: str) -> int:
         """A number that the table keeps by name; 0 if there is none."""

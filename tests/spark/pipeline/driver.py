@@ -26,6 +26,11 @@ class Word(msgspec.Struct):
     text: str
 
 
+class Count(msgspec.Struct):
+    number: int
+    count: int
+
+
 def words(count: int, text: str = "word") -> list[Word]:
     return [Word(number, f"{text} {number}") for number in range(count)]
 
@@ -46,6 +51,17 @@ def join(path: Path) -> Pipeline:
     @pipeline.stream(inputs=["words", "others"], outputs="out")
     def pair(words: DataFrame, others: DataFrame) -> DataFrame:
         return words.join(others.select("number"), "number").select("number", "text")
+
+    return pipeline
+
+
+def aggregation(path: Path) -> Pipeline:
+    pipeline = _with_inputs(path, "words")
+    pipeline.log("out", Count)
+
+    @pipeline.stream(inputs="words", outputs="out", mode="update")
+    def count(words: DataFrame) -> DataFrame:
+        return words.groupBy("number").count()
 
     return pipeline
 
@@ -74,6 +90,7 @@ def fan_out(path: Path) -> Pipeline:
 TOPOLOGIES: dict[str, Callable[[Path], Pipeline]] = {
     "chain": chain,
     "join": join,
+    "aggregation": aggregation,
     "fan_out": fan_out,
 }
 

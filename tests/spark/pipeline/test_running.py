@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pillarbox.cli import run as command
-from pillarbox.pipeline import Pipeline, PipelineError, PipelineRunningError
+from pillarbox.pipeline import Pipeline, PipelineError, PipelineRunningError, runner
 from pillarbox.pipeline.status import read_status
 from tests.spark.pipeline.support import finish, maps, read, write
 
@@ -80,6 +80,23 @@ def test_R85_a_processor_that_keeps_failing_stops_the_pipeline_and_is_named(
     with pytest.raises(PipelineError, match=r"sink 'broken' .* no answer.*it goes on where it was"):
         finish(pipeline, spark, retries=0)
     assert read_status(pipeline.places.status).processors["broken"].state == "failed"
+
+
+def test_R85_a_worker_that_comes_up_too_late_is_started_more_often_than_others(
+    pipeline: Pipeline, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives it ten seconds, which a busy machine may not manage for minutes."""
+    monkeypatch.setattr(runner, "_BACKOFF_SECONDS", 0.0)
+    tries: list[int] = []
+
+    @pipeline.sink(inputs="words")
+    def late(batch: DataFrame, step: Any) -> None:
+        tries.append(step.number)
+        if len(tries) < 8:
+            raise OSError("Python worker failed to connect back.")
+
+    pipeline.run(spark, available_now=True, retries=0).wait(300)
+    assert len(tries) == 8
 
 
 def test_R80_a_wrong_column_is_named_before_anything_is_written(

@@ -5,23 +5,18 @@ python -m tests.spark.s3.driver TOPOLOGY URL STRATEGY [ACT NUMBER]
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame
 
 from pillarbox.pipeline import Pipeline
-from tests.spark.pipeline.driver import Word, killing
+from tests.spark.pipeline.driver import Count, Word, killing
 from tools.s3_jars import jars
 
 ROWS_PER_STEP = 10
-
-
-class Count(msgspec.Struct):
-    number: int
-    count: int
 
 
 def chain(url: str, strategy: Any) -> Pipeline:
@@ -46,13 +41,50 @@ def aggregation(url: str, strategy: Any) -> Pipeline:
     return pipeline
 
 
-TOPOLOGIES: dict[str, Callable[[str, Any], Pipeline]] = {"chain": chain, "aggregation": aggregation}
+def join(url: str, strategy: Any) -> Pipeline:
+    pipeline = Pipeline("p", path=url)
+    for name in ("words", "others", "out"):
+        pipeline.log(name, Word)
+
+    @pipeline.stream(inputs=["words", "others"], outputs="out", strategy=strategy)
+    def pair(words: DataFrame, others: DataFrame) -> DataFrame:
+        return words.join(others.select("number"), "number").select("number", "text")
+
+    return pipeline
+
+
+def fan_out(url: str, strategy: Any) -> Pipeline:
+    """Even numbers to the left, odd ones to the right, and both together again."""
+    pipeline = Pipeline("p", path=url)
+    for name in ("words", "left", "right", "out"):
+        pipeline.log(name, Word)
+
+    @pipeline.stream(inputs="words", outputs=["left", "right"], strategy=strategy)
+    def split(words: DataFrame) -> dict[str, DataFrame]:
+        return {"left": words.where("number % 2 = 0"), "right": words.where("number % 2 = 1")}
+
+    @pipeline.stream(inputs=["left", "right"], outputs="out", strategy=strategy)
+    def together(left: DataFrame, right: DataFrame) -> DataFrame:
+        return left.select("number", "text").union(right.select("number", "text"))
+
+    return pipeline
+
+
+TOPOLOGIES: dict[str, Callable[[str, Any], Pipeline]] = {
+    "chain": chain,
+    "aggregation": aggregation,
+    "join": join,
+    "fan_out": fan_out,
+}
+#: Two executors of their own, if the environment says so.
+MASTER = "PILLARBOX_TEST_MASTER"
 
 
 def main(topology: str, url: str, strategy: str, act: str = "", number: str = "0") -> None:
     options: dict[str, Any] = {"on_phase": killing(act, int(number))} if act else {}
     conf = {"spark.jars": ",".join(map(str, jars())), "spark.log.level": "OFF"}
     pipeline = TOPOLOGIES[topology](url, strategy)
+    options["master"] = os.environ.get(MASTER, "local[2]")
     pipeline.run(available_now=True, max_rows=ROWS_PER_STEP, conf=conf, **options).wait()
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from pillarbox.spark.table import TableLog, create_table, is_table
 from tests.spark.pipeline.driver import words
 from tests.spark.pipeline.support import finish, maps
 from tests.spark.pipeline.test_kills import hashes
-from tests.spark.s3.driver import ROWS_PER_STEP, TOPOLOGIES
+from tests.spark.s3.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES
 from tests.spark.s3.server import Server, jars_or_skip
 
 KILLED = -signal.SIGKILL
@@ -57,12 +58,15 @@ def run(server: Server, *arguments: str, timeout: float = 400) -> int:
 
 
 def send(pipeline: Pipeline, count: int, *, start: int = 0) -> None:
-    """Append words to the input, which the test creates if need be."""
-    where = pipeline.directory("words")
-    if not is_table(where):
-        create_table(where, json.dumps(SCHEMA), columns=["number", "text"])
-    found = [msgspec.to_builtins(each) for each in words(start + count)[start:]]
-    TableLog(where).append(found, {})
+    """Append words to the inputs, which the test creates if need be."""
+    for log in pipeline.graph.logs:
+        if log.name not in ("words", "others"):
+            continue
+        where = pipeline.directory(log.name)
+        if not is_table(where):
+            create_table(where, json.dumps(SCHEMA), columns=["number", "text"])
+        found = [msgspec.to_builtins(each) for each in words(start + count)[start:]]
+        TableLog(where).append(found, {})
 
 
 def found(pipeline: Pipeline) -> Counter[Any]:
@@ -70,13 +74,14 @@ def found(pipeline: Pipeline) -> Counter[Any]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("topology", ["aggregation", "join", "fan_out"])
 def test_R83_a_killed_driver_on_s3_goes_on_with_the_same_hashes(
-    s3_spark: Any, place: str, s3: Server
+    topology: str, s3_spark: Any, place: str, s3: Server
 ) -> None:
     """Killed when its first step is committed, before Spark has taken note of it."""
-    pipeline = TOPOLOGIES["aggregation"](place, "exactly-once")
+    pipeline = TOPOLOGIES[topology](place, "exactly-once")
     send(pipeline, 20)
-    assert run(s3, "aggregation", place, "exactly-once", "output", "1") == KILLED
+    assert run(s3, topology, place, "exactly-once", "output", "1") == KILLED
     finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
     assert found(pipeline) == Counter(range(20))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
@@ -127,3 +132,47 @@ def test_R83_soak_drivers_on_s3_are_killed_at_random(topology: str, place: str, 
     assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(count))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_executors_on_s3_are_killed_at_random(
+    topology: str, place: str, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two executors, one of which is killed every few seconds while a driver works."""
+    monkeypatch.setenv(MASTER, "local-cluster[2,1,1024]")
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    pipeline = TOPOLOGIES[topology](place, "exactly-once")
+    send(pipeline, 60)
+    killed = 0
+    with start(s3, topology, place, "exactly-once") as driver:
+        while driver.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.communicate(timeout=chance.uniform(3, 10))
+            if killed < 4 and (running := executors(driver.pid)):
+                os.kill(chance.choice(running), signal.SIGKILL)
+                killed += 1
+    assert killed
+    assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
+    assert found(pipeline) == Counter(range(60))
+    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+def executors(driver: int) -> list[int]:
+    """The processes below a driver that are executors."""
+    parents: dict[int, int] = {}
+    known: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(entry.name)
+            parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                known.append(pid)
+
+    def below(pid: int) -> bool:
+        return pid == driver or (pid in parents and below(parents[pid]))
+
+    return [pid for pid in known if below(pid)]

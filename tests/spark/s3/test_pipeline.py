@@ -17,12 +17,12 @@ from pillarbox.pipeline.maintenance import maintain
 from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import is_held
 from pillarbox.pipeline.status import ends, read_status
-from pillarbox.spark.errors import StorageError
+from pillarbox.spark.errors import SparkError, StorageError
 from pillarbox.spark.object_store import check_session
 from pillarbox.spark.storage import delta_options, options_of
-from pillarbox.spark.table import TableLog
+from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Word, words
-from tests.spark.pipeline.support import crash, finish
+from tests.spark.pipeline.support import crash, finish, maps
 from tests.spark.s3.server import Server
 
 
@@ -88,19 +88,22 @@ def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
     )
     known = delta_options(options_of(even))
     other.write_delta(even, mode="append", storage_options=known)
-    with pytest.raises(Exception, match="was added to the table by somebody else"):
-        finish(pipeline, s3_spark, only=["keep"], retries=0)
+    before = maps(pipeline)
+    with pytest.raises(SparkError, match="was added to the table by somebody else"):
+        finish(pipeline, s3_spark, only=["keep"])
+    assert maps(pipeline) == before
 
 
-def test_R131_rows_that_were_vacuumed_away_are_a_data_loss(s3_spark: Any, place: str) -> None:
+def test_R131_files_that_were_vacuumed_away_stop_the_start(s3_spark: Any, place: str) -> None:
     pipeline = shop(place)
     finish(pipeline, s3_spark, only=["send"])
     table = TableLog(pipeline.directory("words"))
     for file in table.files():
         table.storage.remove(file.name)
-    with pytest.raises(Exception, match=r"keep.*failed"):
-        finish(pipeline, s3_spark, only=["keep"], retries=0)
-    assert TableLog(pipeline.directory("even")).end_index == 0
+    with pytest.raises(SparkError, match=r"2 files of the table are gone from .*words"):
+        finish(pipeline, s3_spark, only=["keep"])
+    assert maps(pipeline) == []
+    assert not is_table(pipeline.directory("even"))
 
 
 def test_R131_a_session_without_jars_is_told_which(s3_spark: Any) -> None:
