@@ -81,7 +81,13 @@ def contents(queue: Queue) -> dict[str, object]:
         "ready": sorted((r.key, r.deliveries, repr(r.extra)) for r in waiting(queue)),
         "scheduled": [(at, key, record.deliveries) for at, key, record in queue.schedule],
         "in flight": sorted((x.record.key, x.number, x.deadline) for x in queue.leases),
-        "counts": (queue.ready, queue.scheduled, queue.in_flight, queue.grouped, queue.lined_up),
+        "counts": (
+            queue.ready,
+            queue.scheduled,
+            queue.in_flight,
+            queue.grouped,
+            queue.groups_in_lanes,
+        ),
         "mask": queue.mask,
         "groups": {
             name: (g.held, len(g.waiting), g.lane, g.front) for name, g in queue.groups.items()

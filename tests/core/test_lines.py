@@ -14,13 +14,13 @@ from tests.core.scene import S, Scene
 def test_R51_a_message_is_found_by_a_few_looks_at_a_long_line() -> None:
     looks = 0
 
-    def standing(item: Record | Group) -> tuple[int, int]:
+    def lane_position(item: Record | Group) -> tuple[int, int]:
         nonlocal looks
         looks += 1
-        return queue_module.standing(item)
+        return queue_module.lane_position(item)
 
     queue = Queue("long")
-    queue.lanes[0] = Lane(standing, [Record(1_000 + 7 * n, b"") for n in range(100_000)])
+    queue.lanes[0] = Lane(lane_position, [Record(1_000 + 7 * n, b"") for n in range(100_000)])
     queue.mask = 1
     for key in (1_000, 1_000 + 7 * 50_000, 1_000 + 7 * 99_999):
         looks = 0
@@ -37,7 +37,7 @@ def test_R51_lines_that_an_older_version_left_unsorted_are_sorted_out() -> None:
     lane = scene.queue.lanes[0]
     lane.append(lane.popleft())  # "a" went to the end, and nothing was noted
 
-    lines.sort_out(scene.queue)
+    lines.rebuild_index(scene.queue)
 
     assert [record.body for record in waiting(scene.queue)] == ["b", "c", "a"]
     for name in "abc":

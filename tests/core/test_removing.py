@@ -79,6 +79,6 @@ def test_R39_a_message_is_looked_for_in_groups_held_and_free() -> None:
 
 def test_R11_a_batch_of_nothing_changes_nothing() -> None:
     scene = Scene()
-    apply.lined_up(scene.queue, [], 3)
+    apply.append_plain(scene.queue, [], 3)
 
     assert (scene.queue.mask, scene.counts) == (0, (0, 0, 0))

@@ -75,10 +75,10 @@ def test_R113_a_delivery_takes_its_message_from_wherever_it_is() -> None:
 def test_R113_a_group_is_held_by_a_delivery_that_is_not_known() -> None:
     extended = e.Extended(lease_of(grouped(1)), 9_000, 600)
     queue = replayed(e.Sent([grouped(1), grouped(2), plain(3)]), extended)
-    assert (queue.in_flight, queue.lined_up, keys(queue)) == (1, 0, [3, 2])
+    assert (queue.in_flight, queue.groups_in_lanes, keys(queue)) == (1, 0, [3, 2])
     assert queue.groups["g"].held == 1
     queue = replayed(e.Acknowledged([lease_of(grouped(1))]), queue=queue)
-    assert (queue.in_flight, queue.lined_up, keys(queue)) == (0, 1, [3, 2])
+    assert (queue.in_flight, queue.groups_in_lanes, keys(queue)) == (0, 1, [3, 2])
 
     queue = replayed(e.Sent([grouped(1)]), extended, e.Acknowledged([lease_of(grouped(1))]))
     assert (queue.size, queue.groups) == (0, {})

@@ -125,4 +125,4 @@ def test_R51_what_was_encoded_is_what_is_decoded() -> None:
     content = snapshot.encode(taken.state(oldest=7))
     state = snapshot.decode(content)
     assert (state.index, state.oldest) == (world.store.log.next_index, 7)
-    assert {each.name for each in state.queues} == set(world.store.sessions)
+    assert [each.name for each in state.queues] == list(world.store.sessions)

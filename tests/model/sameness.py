@@ -106,12 +106,12 @@ def check_inside(queue: Queue, model: naive.NaiveQueue) -> None:
         assert group.lane == NO_LANE or (group.lane, group) in standing, "a group's lane"
     assert list(queue.groups) == model.groups
     assert queue.grouped == sum(len(group.waiting) for group in queue.groups.values())
-    assert queue.lined_up == len(standing)
+    assert queue.groups_in_lanes == len(standing)
     for lane in queue.lanes.values():
         stands = [lane.position(item) for item in lane]
         assert all(map(operator.lt, stands, stands[1:])), "a lane is sorted"
     ready = {record.key: record for record in waiting(queue)}
-    assert queue.strays.items() <= ready.items(), "a stray that is not in line"
+    assert queue.out_of_order.items() <= ready.items(), "out of order, and not in line"
     assert all(lines.find(queue, key) is record for key, record in ready.items()), "not found"
     alive = {name: entry for name, entry in model.known.items() if name in queue.duplicates}
     assert dict(queue.duplicates) == alive, "what it knows of duplicates"

@@ -22,8 +22,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "R15 a lease named twice counts twice": (decide.live, "lease not in seen", "lease not in ()"),
     "R16 redelivery goes to the front": (
         lines.give_back,
-        "stand_last(queue, record)",
-        "stand_first(queue, record)",
+        "append_to_lane(queue, record)",
+        "prepend_to_lane(queue, record)",
     ),
     "R16 redelivery never keeps its place": (
         lines.give_back,
@@ -37,8 +37,8 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R17 every message has priority 0": (
         lines.join,
-        "stand_last(queue, record)",
-        "record.priority = 0; stand_last(queue, record)",
+        "append_to_lane(queue, record)",
+        "record.priority = 0; append_to_lane(queue, record)",
     ),
     "R17 the lowest priority is first": (
         queue.in_order,
@@ -93,7 +93,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "R51 a message that was given back is not found": (
         lines._reposition,
-        "queue.strays[record.key] = record",
+        "queue.out_of_order[record.key] = record",
         "pass",
     ),
     "R53 what is due happens in no order": (decide.tick, "timed.sort", "id"),
@@ -115,7 +115,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "queue.schedule.add(event.due, lease.record); lines.unhold(queue, lease.record)",
     ),
     "R55 a group that is free again goes first": (
-        lines.line_up,
+        lines.enter_lane,
         "lane.append(group)",
         "lane.appendleft(group)",
     ),

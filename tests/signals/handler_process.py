@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from pillarbox import MailboxClosedError, ReentrantCallError, open_mailbox
-from pillarbox.turn import Turn
+from pillarbox.adaptive_lock import AdaptiveLock
 
 THREADS = 8
 EVERY_SECONDS = 0.000_4
@@ -184,8 +184,8 @@ def still() -> None:
 _still = threading.Event()
 
 
-def as_it_was(self: Turn, step: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """`Turn.run` as it was: who has the turn is taken for one that was kept from giving it back."""
+def as_it_was(self: AdaptiveLock, step: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """`AdaptiveLock.run` as it was: a holder was taken for one that could not release the lock."""
     me = threading.get_ident()
     if self.holder != me:
         self._take(me)
@@ -204,7 +204,7 @@ def tokens(program: Program) -> int:
 if __name__ == "__main__":
     what, url, options, rounds, quick = sys.argv[1:]
     if what == "control":
-        Turn.run = as_it_was  # type: ignore[method-assign]
+        AdaptiveLock.run = as_it_was  # type: ignore[method-assign]
     program = Program(url, json.loads(options), quick == "quick")
     if what == "control":
         ticking(program.handler)

@@ -68,7 +68,7 @@ def everything(box: Box) -> Counter[str]:
         standing = queue.lanes.keys() | queue.returned.keys()
         full = {lane for lane in standing if queue.lanes.get(lane) or lane in queue.returned}
         assert queue.mask == sum(1 << lane for lane in full)
-        assert queue.lined_up == sum(g.lane >= 0 for g in queue.groups.values())
+        assert queue.groups_in_lanes == sum(g.lane >= 0 for g in queue.groups.values())
     return found
 
 

@@ -53,7 +53,7 @@ def sweep(queue: BrokerQueue) -> Iterator[int]:
         yield count
     with queue.session.store.lock:
         state = queue.session.queue
-        keys = iter([*state.strays, *state.schedule.keys()])
+        keys = iter([*state.out_of_order, *state.schedule.keys()])
     while some := list(islice(keys, SLICE)):
         yield _delete(queue, some)
 
@@ -63,7 +63,7 @@ def next_look(queue: BrokerQueue) -> int:
     with queue.session.store.lock:
         state, now = queue.session.queue, queue.session.store.clock.now()
         oldest = oldest_key(state)
-        hidden = bool(state.strays) or bool(state.scheduled) or bool(state.in_flight)
+        hidden = bool(state.out_of_order) or bool(state.scheduled) or bool(state.in_flight)
     at = (now if oldest is None else oldest << 1) + queue.retention_ns
     return max(now + _AGAIN_NS, min(at, now + (_STRAYS_NS if hidden else _LATEST_NS)))
 

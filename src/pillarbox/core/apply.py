@@ -41,25 +41,23 @@ def settled(queue: Queue, events: Iterable[e.Event]) -> None:
 
 
 def apply(queue: Queue, event: e.Event) -> None:
-    _APPLY[type(event)](queue, event)
+    HOW[type(event)](queue, event)
 
 
 def sent(queue: Queue, records: Sequence[Record]) -> None:
     if len(records) > 1 and _are_plain(records):
-        lined_up(queue, records, records[0].priority)
+        append_plain(queue, records, records[0].priority)
         return
     for record in records:
         if record.extra is None:
-            lane = queue.lanes[record.priority]
-            if not lane:
-                queue.mask |= 1 << record.priority
-            lane.append(record)
+            queue.mask |= 1 << record.priority
+            queue.lanes[record.priority].append(record)
         else:
             remember(queue, record)
             lines.join(queue, record)
 
 
-def lined_up(queue: Queue, records: Sequence[Record], priority: int) -> None:
+def append_plain(queue: Queue, records: Sequence[Record], priority: int) -> None:
     """What `sent` does for messages of one priority that have no extra."""
     if records:
         queue.lanes[priority].extend(records)
@@ -225,7 +223,7 @@ def remember(queue: Queue, record: Record) -> None:
     known.move_to_end(name)
 
 
-_APPLY: dict[type[e.Event], Callable[[Queue, Any], None]] = {
+HOW: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.Sent: lambda q, event: sent(q, event.records),
     e.Scheduled: lambda q, event: scheduled(q, event.records, event.due),
     e.CameDue: came_due,

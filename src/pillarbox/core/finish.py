@@ -79,9 +79,9 @@ def _put(queue: Queue, record: Record, *, back: bool = False, to_front: bool = F
     elif back and queue.settings.redelivery == "original":
         queue.returned.setdefault(record.priority, Lane(place)).insert(record)
     elif to_front:
-        lines.stand_first(queue, record)
+        lines.prepend_to_lane(queue, record)
     else:
-        lines.stand_last(queue, record)
+        lines.append_to_lane(queue, record)
 
 
 def _sent(queue: Queue, event: e.Sent) -> None:
@@ -201,14 +201,14 @@ def _count_again(queue: Queue) -> None:
         for priority in queue.lanes.keys() | queue.returned.keys()
         if queue.lanes.get(priority) or priority in queue.returned
     )
-    lines.sort_out(queue)
+    lines.rebuild_index(queue)
     queue.wake_at = next_deadline(queue) or NEVER
 
 
 def _line_up(queue: Queue) -> None:
     """Groups that have something to deliver stand in line once, where they stood if they did."""
     ready = {id(g): g for g in queue.groups.values() if lines.can_deliver(queue, g)}
-    queue.lined_up = 0 if queue.settings.fair else len(ready)
+    queue.groups_in_lanes = 0 if queue.settings.fair else len(ready)
     for priority, lane in list(queue.lanes.items()):
         items = []
         for item in lane:
@@ -220,7 +220,7 @@ def _line_up(queue: Queue) -> None:
         lane.replace(items)
     for group in ready.values():
         if queue.settings.fair:  # its first message may be another by now
-            lines.line_up(queue, group)
+            lines.enter_lane(queue, group)
             continue
         group.lane = group.waiting.head[0].priority
         queue.lanes[group.lane].append(group)

@@ -32,7 +32,11 @@ class Lane(Generic[T]):
 
     def __init__(self, position: Callable[[T], Position], items: Iterable[T] = ()) -> None:
         self.position = position
-        self.replace(items)
+        if items:
+            self.replace(items)
+        else:
+            self.head = self.tail = deque[T]()
+            self.parts = [self.head]
 
     def replace(self, items: Iterable[T]) -> None:
         """Hold these instead, which are in order."""
@@ -125,7 +129,7 @@ class Lane(Generic[T]):
     def insert(self, item: T) -> None:
         """Add one where it belongs."""
         position = self.position(item)
-        last = next(reversed(self), None)
+        last = self.tail[-1] if self.tail else next(reversed(self), None)
         if last is None or self.position(last) < position:
             self.append(item)
             return
@@ -134,6 +138,9 @@ class Lane(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Take out one that is there."""
+        if self.head and self.head[0] is item:
+            self.popleft()
+            return
         part, at = self._find(self.position(item))
         assert part[at] is item, "a lane is sorted"
         del part[at]

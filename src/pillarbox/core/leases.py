@@ -116,9 +116,9 @@ class Leases:
         lines = self._lines
         if self.stale > STALE_MAX and self.stale > STALE_MAX + len(self) - len(self.unusual):
             for timeout, line in list(lines.items()):
-                standing = deque(filter(_stands, line))
-                ended = len(line) - len(standing)
-                lines[timeout] = standing
+                living = deque(filter(_stands, line))
+                ended = len(line) - len(living)
+                lines[timeout] = living
                 self.stale -= ended
         elif self.stale:
             for line in lines.values():

@@ -1,9 +1,9 @@
 """Who waits where: the lanes of a queue, its groups, and how a message is found in them.
 
-Every lane is sorted by `standing`, so a message is found by bisection, and a removal moves
-pointers only. A message usually stands by its key. One that joined out of order (it was given
-back, delayed, redriven or dead-lettered) or that waits in a group is a stray: `queue.strays`
-finds it by its key. Only `apply` calls what changes a queue.
+Every lane is sorted by `lane_position`, so a message is found by bisection, and a removal moves
+pointers only. The position of a message is usually its key. `queue.out_of_order` finds the others
+by their keys: those that joined later (given back, delayed, redriven or dead-lettered), and those
+that wait in a group. Only `apply` calls what changes a queue.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ from typing import Any
 
 from pillarbox.core.changes import change
 from pillarbox.core.lane import Lane, Position
-from pillarbox.core.queue import NO_LANE, Group, Lease, Queue, Record, natural, place, standing
+from pillarbox.core.queue import (
+    NO_LANE,
+    Group,
+    Lease,
+    Queue,
+    Record,
+    default_position,
+    lane_position,
+    place,
+)
 
 
 def find(queue: Queue, key: int) -> Record | None:
     """The ready message with this key, in O(log n)."""
-    record = queue.strays.get(key)
+    record = queue.out_of_order.get(key)
     if record is not None:
         return record
     at = (key, key if queue.settings.fair else 0)
@@ -39,7 +48,7 @@ def order(queue: Queue, record: Record) -> tuple[int, Position]:
         return 2, place(record)
     if _is_back(queue, record):
         return 0, place(record)
-    return 1, place(record) if queue.settings.fair else standing(record)
+    return 1, place(record) if queue.settings.fair else lane_position(record)
 
 
 def is_first(queue: Queue, record: Record) -> bool:
@@ -79,7 +88,7 @@ def join(queue: Queue, record: Record) -> None:
         _wait_in_group(queue, group, record)
         _update(queue, name, group)
         return
-    stand_last(queue, record)
+    append_to_lane(queue, record)
 
 
 def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
@@ -94,18 +103,18 @@ def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
         line.insert(record)
         queue.mask |= 1 << record.priority
     elif to_front:
-        stand_first(queue, record)
+        prepend_to_lane(queue, record)
     else:
-        stand_last(queue, record)
+        append_to_lane(queue, record)
 
 
 def _wait_in_group(queue: Queue, group: Group, record: Record) -> None:
-    queue.strays[record.key] = record
+    queue.out_of_order[record.key] = record
     group.waiting.insert(record)
     queue.grouped += 1
 
 
-def stand_last(queue: Queue, record: Record) -> None:
+def append_to_lane(queue: Queue, record: Record) -> None:
     """At the end of its lane."""
     lane = queue.lanes[record.priority]
     if queue.settings.fair:
@@ -117,11 +126,11 @@ def stand_last(queue: Queue, record: Record) -> None:
     queue.mask |= 1 << record.priority
 
 
-def stand_first(queue: Queue, record: Record) -> None:
+def prepend_to_lane(queue: Queue, record: Record) -> None:
     """At the head of its lane."""
     lane = queue.lanes[record.priority]
-    head = standing(lane.head[0]) if lane else None
-    inverted = head is not None and natural(record) >= head
+    head = lane_position(lane.head[0]) if lane else None
+    inverted = head is not None and default_position(record) >= head
     _reposition(queue, record, (head[0], head[1] - 1) if head and inverted else None)
     lane.appendleft(record)
     queue.mask |= 1 << record.priority
@@ -130,8 +139,8 @@ def stand_first(queue: Queue, record: Record) -> None:
 def _behind(lane: Lane[Any], record: Record) -> Position | None:
     """Where it has to stand at the end of a lane; None if that is where it stands by itself."""
     tail = lane.tail
-    last = standing(tail[-1]) if tail else (0, 0)
-    return None if natural(record) > last else (last[0], last[1] + 1)
+    last = lane_position(tail[-1]) if tail else (0, 0)
+    return None if default_position(record) > last else (last[0], last[1] + 1)
 
 
 def _reposition(queue: Queue, record: Record, position: Position | None) -> None:
@@ -140,7 +149,7 @@ def _reposition(queue: Queue, record: Record, position: Position | None) -> None
         change(record, position=position)
         extra = record.extra
     if position is not None or (extra is not None and extra.place):
-        queue.strays[record.key] = record
+        queue.out_of_order[record.key] = record
 
 
 def _update(queue: Queue, name: str, group: Group) -> None:
@@ -151,12 +160,12 @@ def _update(queue: Queue, name: str, group: Group) -> None:
     ):
         _leave_lane(queue, group)
     if able and group.lane == NO_LANE:
-        line_up(queue, group)
+        enter_lane(queue, group)
     if not group.waiting and not group.held:
         del queue.groups[name]
 
 
-def line_up(queue: Queue, group: Group) -> None:
+def enter_lane(queue: Queue, group: Group) -> None:
     """At the end of the line, so that each has its turn; a tenant stands by its first message."""
     first = group.waiting.head[0]
     group.lane = first.priority
@@ -165,15 +174,15 @@ def line_up(queue: Queue, group: Group) -> None:
         group.position = place(first)
         lane.insert(group)
     else:
-        group.position = _behind(lane, first) or natural(first)
+        group.position = _behind(lane, first) or default_position(first)
         lane.append(group)
-    queue.lined_up += 1
+    queue.groups_in_lanes += 1
     queue.mask |= 1 << group.lane
 
 
-def sort_out(queue: Queue) -> None:
-    """Let everyone stand in order, and find the strays, whatever was there before."""
-    queue.strays = {}
+def rebuild_index(queue: Queue) -> None:
+    """Let everyone stand in order, and find the out_of_order, whatever was there before."""
+    queue.out_of_order = {}
     for lane in queue.lanes.values():
         last = (0, 0)
         for item in lane:
@@ -181,17 +190,19 @@ def sort_out(queue: Queue) -> None:
             if isinstance(item, Group) and queue.settings.fair:
                 item.position = place(item.waiting.head[0])
             elif isinstance(item, Group):
-                by_itself = natural(item.waiting.head[0])
+                by_itself = default_position(item.waiting.head[0])
                 item.position = by_itself if by_itself > last else following
-            elif not queue.settings.fair and standing(item) <= last:  # as older versions left it
+            elif (
+                not queue.settings.fair and lane_position(item) <= last
+            ):  # as older versions left it
                 _reposition(queue, item, following)
             elif item.extra is not None and (item.extra.place or item.extra.position):
-                queue.strays[item.key] = item
-            last = standing(item)
+                queue.out_of_order[item.key] = item
+            last = lane_position(item)
     for group in queue.groups.values():
-        queue.strays.update((record.key, record) for record in group.waiting)
+        queue.out_of_order.update((record.key, record) for record in group.waiting)
     for line in queue.returned.values():
-        queue.strays.update((r.key, r) for r in line if r.extra is not None and r.extra.place)
+        queue.out_of_order.update((r.key, r) for r in line if r.extra is not None and r.extra.place)
 
 
 # -- leaving -----------------------------------------------------------------------------------
@@ -205,14 +216,14 @@ def take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None
         lane.popleft()
     if not lane.head:
         queue.mask = 0
-    if queue.strays:
+    if queue.out_of_order:
         for lease in leases:
-            queue.strays.pop(lease.record.key, None)
+            queue.out_of_order.pop(lease.record.key, None)
 
 
 def take(queue: Queue, record: Record, *, held: int) -> None:
     """Out of the line, at whose head it is; its group stays in line unless it is held."""
-    queue.strays.pop(record.key, None)
+    queue.out_of_order.pop(record.key, None)
     lane = record.priority
     returned = queue.returned.get(lane)
     head: Record | Group
@@ -272,7 +283,7 @@ def unhold(queue: Queue, record: Record) -> None:
 def _leave_lane(queue: Queue, group: Group) -> None:
     priority, group.lane = group.lane, NO_LANE
     queue.lanes[priority].remove(group)
-    queue.lined_up -= 1
+    queue.groups_in_lanes -= 1
     _clear_mask(queue, priority)
 
 
@@ -292,7 +303,7 @@ def remove(queue: Queue, records: Iterable[Record]) -> None:
 
 
 def _remove_plain(queue: Queue, record: Record) -> None:
-    queue.strays.pop(record.key, None)
+    queue.out_of_order.pop(record.key, None)
     priority = record.priority
     if _is_back(queue, record):
         queue.returned[priority].remove(record)
@@ -311,7 +322,7 @@ def _is_back(queue: Queue, record: Record) -> bool:
 
 def _remove_from_group(queue: Queue, name: str, record: Record) -> None:
     group = queue.groups[name]
-    del queue.strays[record.key]
+    del queue.out_of_order[record.key]
     group.waiting.remove(record)
     queue.grouped -= 1
     _update(queue, name, group)

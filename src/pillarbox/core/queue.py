@@ -130,16 +130,16 @@ class Queue:
         "duplicates",
         "grouped",
         "groups",
+        "groups_in_lanes",
         "lanes",
         "leases",
-        "lined_up",
         "mask",
         "name",
+        "out_of_order",
         "returned",
         "schedule",
         "settings",
         "sources",
-        "strays",
         "wake_at",
     )
 
@@ -148,7 +148,7 @@ class Queue:
         self.settings = settings
         self.dead_letters: Queue | None = None
         self.sources: list[Queue] = []  # the queues whose dead letters come here
-        order = by_place if settings.fair else standing
+        order = by_place if settings.fair else lane_position
         self.lanes: defaultdict[int, Lane[Record | Group]] = defaultdict(partial(Lane, order))
         self.leases = Leases()
         self.empty()
@@ -160,10 +160,10 @@ class Queue:
         self.leases.clear()
         self.returned: dict[int, Lane[Record]] = {}  # redelivery="original": sorted by place
         self.mask = 0  # bit p is set while lane p has something to deliver
-        self.strays: dict[int, Record] = {}  # ready messages that can't be found by their key
+        self.out_of_order: dict[int, Record] = {}  # ready messages that can't be found by their key
         self.groups: dict[str, Group] = {}
         self.grouped = 0  # messages that wait in groups
-        self.lined_up = 0  # groups that stand in a lane
+        self.groups_in_lanes = 0  # groups that stand in a lane
         self.schedule = Timers()
         # (group or None, deduplication id) -> (key of the first, when to forget it)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
@@ -181,7 +181,7 @@ class Queue:
     def ready(self) -> int:
         """Waiting to be delivered, those behind a held group included (as SQS counts)."""
         plain = sum(map(len, self.lanes.values())) + sum(map(len, self.returned.values()))
-        return plain - self.lined_up + self.grouped
+        return plain - self.groups_in_lanes + self.grouped
 
     @property
     def size(self) -> int:
@@ -312,13 +312,13 @@ def place(record: Record) -> Position:
     return (record.key if extra is None else extra.place or record.key, record.key)
 
 
-def standing(item: Record | Group) -> Position:
+def lane_position(item: Record | Group) -> Position:
     """Where a message or a group stands in its lane."""
     if item.__class__ is Group:
         return item.position
     record: Record = item  # type: ignore[assignment]
     extra = record.extra
-    return (record.key, 0) if extra is None else extra.position or natural(record)
+    return (record.key, 0) if extra is None else extra.position or default_position(record)
 
 
 def by_place(item: Record | Group) -> Position:
@@ -326,7 +326,7 @@ def by_place(item: Record | Group) -> Position:
     return item.position if isinstance(item, Group) else place(item)
 
 
-def natural(record: Record) -> Position:
+def default_position(record: Record) -> Position:
     """Where it stands if nothing is in the way: before what is sent at the time of its place."""
     extra = record.extra
     return (extra.place - 1, 1) if extra is not None and extra.place else (record.key, 0)

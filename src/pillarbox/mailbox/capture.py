@@ -71,7 +71,8 @@ class Capture:
 
     def __init__(self, store: DurableStore, pause: Pause) -> None:
         self._store, self._pause = store, pause
-        self._left: set[QueueSteps] = set(store.sessions.values())
+        self._sessions: list[QueueSteps] = list(store.sessions.values())
+        self._left = set(self._sessions)
         self._queues: dict[QueueSteps, CapturedQueue] = {}
         self._saved: Saved = {}
         self.index = store.log.next_index
@@ -98,7 +99,7 @@ class Capture:
 
     def complete(self) -> None:
         """Copy every queue that has not changed in the meantime."""
-        left = list(self._left)
+        left = self._sessions[::-1]
         while left:
             with self._store.lock:
                 work = 0
@@ -114,8 +115,8 @@ class Capture:
     def state(self, oldest: int) -> StoreState:
         """What a snapshot says; the first body is at the index `oldest` of the log."""
         queues = []
-        for number, queue in enumerate(self._queues.values(), 1):
-            queues.append(encoded_queue(queue.state(self._saved)))
+        for number, session in enumerate(self._sessions, 1):
+            queues.append(encoded_queue(self._queues[session].state(self._saved)))
             if number % (_PIECE // _QUEUE_WORTH) == 0:
                 self._pause()
         log_id = self._store.log.log_id.hex()

@@ -180,10 +180,16 @@ class DurableVerbs(LocalVerbs[T]):
             (key,) = session.send((body,))  # it waits for room that can be had
         return self.store.ids.of(key)
 
-    def _send_now(self, bodies: list[bytes], *options: Any) -> list[str]:
-        if any(options) or len(bodies) != 1 or self.session.queue.settings.capacity is not None:
-            return super()._send_now(bodies, *options)
-        return [self.send_one(bodies[0])]
+    def _send(self, bodies: list[bytes], *options: Any) -> Step[list[str]]:
+        send = super()._send(bodies, *options)
+        if any(options) or len(bodies) != 1:
+            return send
+
+        def send_plain() -> list[str]:
+            limited = self.session.queue.settings.capacity is not None
+            return send() if limited else [self.send_one(bodies[0])]
+
+        return send_plain
 
     def acknowledge(self, deliveries: Sequence[Lease]) -> Step[list[bool]]:
         if len(deliveries) != 1:

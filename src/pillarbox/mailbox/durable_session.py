@@ -143,8 +143,8 @@ class DurableQueueSession(QueueSession):
                     finally:
                         del held
                         lock.give(None)
-                        if lock.line:
-                            lock.make_way()
+                        if lock.queue:
+                            lock.yield_to_queue()
             finally:  # whatever happened, others wait for a leader to do its part
                 if commit.leader and commit.leader == get_ident():
                     self.store.sync()
@@ -175,7 +175,7 @@ class DurableQueueSession(QueueSession):
             store._recent_bytes += len(body)
             if store._recent_bytes > RECENT_BYTES_MAX:
                 store.forget_oldest()
-            apply.lined_up(queue, (Record(key, location(index, len(entry))),), 0)
+            apply.append_plain(queue, (Record(key, location(index, len(entry))),), 0)
         except BaseException as error:
             store.halt_if_written(before, error)
             raise

@@ -88,23 +88,15 @@ class LocalVerbs(Verbs[T, Lease]):
         group: str | None,
         deduplication_id: str | None,
     ) -> Step[list[str]]:
-        options = priority, delay, attributes, group, deduplication_id
-        return lambda: self._send_now(bodies, *options)
-
-    def _send_now(
-        self,
-        bodies: list[bytes],
-        priority: int,
-        delay: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> list[str]:
         extra: Callable[[], Extra] | None = None
         if group is not None or deduplication_id is not None:
             extra = partial(Extra, group=group, deduplication=deduplication_id)
-        keys = self.session.send(bodies, priority, delay, attributes, extra)
-        return self.store.message_ids(keys)
+
+        def send() -> list[str]:
+            keys = self.session.send(bodies, priority, delay, attributes, extra)
+            return self.store.message_ids(keys)
+
+        return send
 
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Step[list[Any]]:
         return Receive(self, mailbox, count, timeout, wait)

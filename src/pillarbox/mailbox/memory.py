@@ -157,11 +157,11 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         self._settling = token, give, clock, queue, lines, self
 
     # The hot path: what `LocalMailbox`, `decide` and `apply` do for plain messages, in one frame a
-    # verb. Plain means no option, no group, no policy, and no other thread at work (see `Turn`).
-    # Each is held to the general verb by tests/unit/test_hot_path.py, and is that much faster:
-    # send 5 x, receive 7 x, acknowledge 10 x, send_many 1.8 x, acknowledge_many 1.4 x (of 100).
-    # What is called is a local name first: CPython calls those much faster. A signal handler may
-    # raise after any call: what was begun then is finished.
+    # verb. Plain means no option, no group, no policy, and no other thread at work. Each verb is
+    # held to the general one by tests/unit/test_hot_path.py, and is that much faster: send 5 x,
+    # receive 7 x, acknowledge 10 x, send_many 1.8 x, acknowledge_many 1.4 x (of 100). What is
+    # called is a local name first: CPython calls those faster. A signal handler may raise after any
+    # call: what was begun then is finished.
 
     def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
         token, give, clock, queue, session, store, lane, _ = self._tools
@@ -261,8 +261,8 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     lease = Lease(record, number, now, deadline, timeout, record.extra)
                     line.append(lease)
                     head.popleft()
-                    if queue.strays:
-                        queue.strays.pop(record.key, None)
+                    if queue.out_of_order:
+                        queue.out_of_order.pop(record.key, None)
                     if head:
                         pass
                     elif head is not lane.tail:

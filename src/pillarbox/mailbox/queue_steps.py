@@ -165,7 +165,7 @@ class QueueSteps:
         done = 0
         try:
             for event in events:
-                apply.apply(self.queue, event)
+                apply.HOW[type(event)](self.queue, event)
                 done += 1
         except BaseException:  # a signal handler raised: what is on record has to happen
             self._finish(events[done:])

@@ -50,7 +50,7 @@ class Replay:
         if plain and len(set(queues)) == len(set(priorities)) == 1 and queues[0] in self._by_number:
             places = locations(first, map(len, entries))
             records = list(map(Record, keys, places, priorities))
-            apply.lined_up(self._by_number[queues[0]], records, priorities[0])
+            apply.append_plain(self._by_number[queues[0]], records, priorities[0])
             if self._by_key is not None:
                 self._by_key.update(zip(keys, records, strict=True))
             self._store.last_key = max(self._store.last_key, *keys)

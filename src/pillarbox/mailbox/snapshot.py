@@ -100,7 +100,7 @@ def restore(state: QueueState, queue: Queue) -> None:
     for priority, rows in state.returned.items():
         queue.returned[priority] = Lane(place, _records(rows))
         queue.mask |= 1 << priority
-    lines.sort_out(queue)
+    lines.rebuild_index(queue)
     rows, times = state.schedule
     for record, due in zip(_records(rows), times, strict=True):
         queue.schedule.add(int(due), record)
@@ -119,12 +119,12 @@ def _lane(
     queue: Queue, priority: int, records: list[Record], groups: list[tuple[int, str]]
 ) -> Iterator[Record | Group]:
     plain = iter(records)
-    standing = dict(groups)
+    by_position = dict(groups)
     for at in range(len(records) + len(groups)):
-        if at in standing:
-            group = queue.groups[standing[at]]
+        if at in by_position:
+            group = queue.groups[by_position[at]]
             group.lane = priority
-            queue.lined_up += 1
+            queue.groups_in_lanes += 1
             yield group
         else:
             yield next(plain)

@@ -19,6 +19,7 @@ from itertools import count
 from threading import get_ident
 from typing import Any, TypeVar
 
+from pillarbox.adaptive_lock import AdaptiveLock
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.events import Event
@@ -30,7 +31,6 @@ from pillarbox.mailbox.message_ids import MessageIds
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps
-from pillarbox.turn import Turn
 
 R = TypeVar("R")
 
@@ -45,7 +45,7 @@ class Store:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.lock = Turn()
+        self.lock = AdaptiveLock()
         self.last_key = 0
         self._promises: dict[int, deque[Written]] = {}  # of the threads that are `holding`
         self.sessions: dict[str, QueueSession] = {}
@@ -219,7 +219,7 @@ class Store:
     def beat(self) -> int:
         """The pulse: settle the queues whose alarm is due, and say when to come again.
 
-        Of each queue only the first that is due: between two beats others have their turn.
+        Of each queue only the first that is due: others are served between two beats.
         """
         with self.lock:
             now = self.clock.now()
@@ -253,7 +253,7 @@ class Store:
         return self.ids.of(key)
 
     def message_ids(self, keys: Sequence[int]) -> list[str]:
-        return self.ids.of_all(keys)
+        return [self.ids.of(keys[0])] if len(keys) == 1 else self.ids.of_all(keys)
 
     def key_of(self, message_id: str) -> int | None:
         """The key behind an id of this store."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from sys import modules
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack, cast
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack
 
 from pillarbox import tracing
 from pillarbox.codec import QUICK_ERRORS, Codec
@@ -254,9 +254,9 @@ class Verbs(ABC, Generic[T, D]):
         self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: list[bytes | None]
     ) -> tuple[list[Any], list[tuple[D, SerializationError]]]:
         """The messages of these deliveries; and those that don't decode, each with its error."""
-        kind, some_bodies = mailbox._kind, cast("list[bytes]", bodies)
+        kind, some_bodies = mailbox._kind, bodies
         try:
-            decoded = map(self.codec.quick_decode, some_bodies)
+            decoded = map(self.codec.quick_decode, some_bodies)  # type: ignore[arg-type]
             return list(map(kind, decoded, numbers, deliveries, repeat(mailbox))), []
         except QUICK_ERRORS:  # some body does not decode: one by one, then
             messages, failed = [], []

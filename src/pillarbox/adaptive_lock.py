@@ -1,12 +1,12 @@
-"""A lock for steps of microseconds, made for many threads under one interpreter.
+"""A lock for critical sections of microseconds, for many threads under one interpreter.
 
 A waiter of `threading.Lock` owns it as soon as it is released, and only then queues for the
-interpreter: meanwhile the thread that runs meets a taken lock, so every step becomes a change
-of threads. A turn is taken only by a thread that runs. Whoever finds it taken lets the others
-run and looks again; after a while it stands in line, and those who release it make way.
+interpreter: meanwhile the running thread meets a taken lock, so every section becomes a thread
+switch. Only a running thread takes this lock. A thread that finds it taken spins, giving up the
+interpreter; after 10 ms it queues, and whoever releases the lock lets the first in the queue run.
 
-The thread that has a turn can't take it again: a signal handler (or a destructor) that
-interrupts a step and needs the same turn gets a `ReentrantCallError`.
+The lock is not reentrant: a signal handler (or a destructor) that interrupts a critical section
+and needs the same lock gets a `ReentrantCallError`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pillarbox.mutex import reentrant_call
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PATIENCE_SECONDS = 0.01  # how long one looks before it stands in line
-_PAUSE_SECONDS = 0.01  # how long one stands there before it looks by itself
-_BETWEEN_SECONDS = 0.01  # how often way is made for the first in line,
-_ASIDE_SECONDS = 0.0002  # and for how long
+_SPIN_SECONDS = 0.01  # how long a thread spins before it queues
+_RETRY_SECONDS = 0.01  # how long it waits in the queue before it tries by itself
+_YIELD_EVERY_SECONDS = 0.01  # how often a release lets the first in the queue run,
+_YIELD_SECONDS = 0.0002  # and for how long
 _MARK = "held"
 
 
-class Turn:
-    """Held by one thread at a time: `turn.run(step)`, or `with turn:`.
+class AdaptiveLock:
+    """Held by one thread at a time: `lock.run(step)`, or `with lock:`.
 
     A handler may raise after any call, at any function's start and at the end of each round of
     a loop; CPython promises this since 3.10. So nothing of that stands between taking the token
@@ -54,17 +54,17 @@ class Turn:
             give(None)
     """
 
-    __slots__ = ("_make_way_at", "give", "holder", "line", "token")
+    __slots__ = ("_yield_at", "give", "holder", "queue", "token")
 
     def __init__(self) -> None:
-        self.token: list[None] = [None]  # empty while someone has the turn
+        self.token: list[None] = [None]  # empty while the lock is held
         self.give = self.token.append
-        self.holder = 0  # the thread that has it, unless a quick verb does
-        self.line: dict[threading.Lock, None] = {}  # the gates of those who wait for long
-        self._make_way_at = 0.0
+        self.holder = 0  # the thread that holds it, unless a quick verb does
+        self.queue: dict[threading.Lock, None] = {}  # the gates of threads that wait for long
+        self._yield_at = 0.0
 
     def run(self, step: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
-        """What the step answers, done while no other thread has the turn."""
+        """Call `step` while no other thread has the lock, and return its result."""
         me = get_ident()
         if self.holder == me:
             raise reentrant_call()
@@ -80,8 +80,8 @@ class Turn:
             if self.holder == me:  # it was not before: this call has taken it
                 self.holder = 0
                 self.token.append(None)
-                if self.line:
-                    self.make_way()
+                if self.queue:
+                    self.yield_to_queue()
 
     def __enter__(self) -> None:
         me = get_ident()
@@ -92,21 +92,21 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         self.holder = 0
         self.token.append(None)
-        if self.line:
-            self.make_way()
+        if self.queue:
+            self.yield_to_queue()
 
     def is_mine(self) -> bool:
-        """Whether this thread has the turn, perhaps in a frame that a handler has interrupted."""
+        """Whether this thread holds the lock, perhaps in a frame that a handler has interrupted."""
         return self.holder == get_ident() or (not self.token and _marked(self.token))
 
     def restart_after_fork(self) -> None:
-        """In the child nobody else is left who could give it back, or who waits for it."""
+        """In the child no other thread is left that holds the lock or waits for it."""
         self.token[:] = [None]
         self.holder = 0
-        self.line.clear()
+        self.queue.clear()
 
-    def _look(self, me: int) -> bool:
-        """Take the turn if it is free."""
+    def _try(self, me: int) -> bool:
+        """Take the lock if it is free."""
         try:
             del self.token[0]
         except IndexError:
@@ -115,36 +115,36 @@ class Turn:
         return True
 
     def _take(self, me: int) -> None:
-        if self._look(me):
+        if self._try(me):
             return
         if _marked(self.token):
             raise reentrant_call()
-        until = monotonic() + _PATIENCE_SECONDS
+        until = monotonic() + _SPIN_SECONDS
         while monotonic() < until:
             sleep(0)
-            if self._look(me):
+            if self._try(me):
                 return
-        self._stand_in_line(me)
+        self._wait_in_queue(me)
 
-    def _stand_in_line(self, me: int) -> None:
+    def _wait_in_queue(self, me: int) -> None:
         gate = threading.Lock()
         gate.acquire()
-        self.line[gate] = None
+        self.queue[gate] = None
         try:
-            while not self._look(me):
-                gate.acquire(timeout=_PAUSE_SECONDS)
+            while not self._try(me):
+                gate.acquire(timeout=_RETRY_SECONDS)
         finally:
-            del self.line[gate]
+            del self.queue[gate]
 
-    def make_way(self) -> None:
-        """Let the first in line look while the turn is free."""
+    def yield_to_queue(self) -> None:
+        """Let the first in the queue run while the lock is free."""
         now = monotonic()
-        if now < self._make_way_at:
+        if now < self._yield_at:
             return
-        self._make_way_at = now + _BETWEEN_SECONDS
+        self._yield_at = now + _YIELD_EVERY_SECONDS
         with suppress(StopIteration, RuntimeError):  # it is gone by now, or about to look
-            next(iter(self.line)).release()
-            sleep(_ASIDE_SECONDS)
+            next(iter(self.queue)).release()
+            sleep(_YIELD_SECONDS)
 
 
 def _marked(token: list[None]) -> bool:

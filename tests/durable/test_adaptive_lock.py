@@ -1,4 +1,4 @@
-"""The turn: one holder, given back whatever happens, and no thread is made to wait in vain.
+"""The lock: one holder, given back whatever happens, and no thread is made to wait in vain.
 
 Not to be run under a tracer (coverage): that raises interrupts between any two lines.
 """
@@ -17,7 +17,7 @@ from types import FrameType
 import pytest
 
 from pillarbox import InMemoryMailbox, ReentrantCallError
-from pillarbox.turn import Turn
+from pillarbox.adaptive_lock import AdaptiveLock
 
 THREADS = 8
 STEPS = 2_000
@@ -59,21 +59,21 @@ def lost_updates(run: Callable[[Callable[[], None]], None]) -> int:
     return THREADS * STEPS - box[0]
 
 
-def test_R38_a_turn_has_one_holder() -> None:
-    turn = Turn()
-    assert lost_updates(turn.run) == 0
+def test_R38_an_adaptive_lock_has_one_holder() -> None:
+    lock = AdaptiveLock()
+    assert lost_updates(lock.run) == 0
 
 
-def test_R38_control_without_a_turn_updates_are_lost() -> None:
+def test_R38_control_without_an_adaptive_lock_updates_are_lost() -> None:
     assert any(lost_updates(lambda step: step()) for _ in range(20))
 
 
-def waiting_for(turn: Turn) -> tuple[threading.Thread, threading.Event]:
-    """A thread that wants the turn, and whether it has had it."""
+def waiting_for(lock: AdaptiveLock) -> tuple[threading.Thread, threading.Event]:
+    """A thread that wants the lock, and whether it has had it."""
     got = threading.Event()
 
     def take() -> None:
-        with turn:
+        with lock:
             got.set()
 
     thread = threading.Thread(target=take)
@@ -82,29 +82,29 @@ def waiting_for(turn: Turn) -> tuple[threading.Thread, threading.Event]:
 
 
 def test_R38_whoever_finds_it_taken_gets_it_when_it_is_given_back() -> None:
-    turn = Turn()
-    with turn:
-        thread, got = waiting_for(turn)
+    lock = AdaptiveLock()
+    with lock:
+        thread, got = waiting_for(lock)
         assert not got.wait(0.05)  # long past the yields: it waits by the clock now
     assert got.wait(10)
     thread.join()
 
 
 def test_R38_an_error_gives_it_back() -> None:
-    turn = Turn()
-    with pytest.raises(ValueError, match="no"), turn:
+    lock = AdaptiveLock()
+    with pytest.raises(ValueError, match="no"), lock:
         raise ValueError("no")
-    with turn:
-        assert turn.token == []
+    with lock:
+        assert lock.token == []
 
 
-def test_R38_a_child_of_a_fork_starts_with_a_free_turn() -> None:
-    turn = Turn()
-    with turn:
+def test_R38_a_child_of_a_fork_starts_with_a_free_lock() -> None:
+    lock = AdaptiveLock()
+    with lock:
         child = os.fork()
         if child == 0:
-            turn.restart_after_fork()
-            with turn:
+            lock.restart_after_fork()
+            with lock:
                 os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
@@ -145,50 +145,50 @@ def test_R38_an_interrupt_never_leaves_a_mailbox_taken() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # swallowed ones
-def test_R38_an_interrupt_within_any_verb_gives_the_turn_back() -> None:
+def test_R38_an_interrupt_within_any_verb_gives_the_lock_back() -> None:
     box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
-    turn = box._store.lock
+    lock = box._store.lock
     for _ in interrupted(lambda: box.send("a letter", delay_seconds=100), 2_000):
-        assert (turn.token, turn.holder) == ([None], 0)
+        assert (lock.token, lock.holder) == ([None], 0)
     assert box.approximate_count() > 0
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_R111_a_thread_that_has_the_turn_is_refused_and_keeps_it(quick: bool) -> None:
-    turn = Turn()
+def test_R111_a_thread_that_has_the_lock_is_refused_and_keeps_it(quick: bool) -> None:
+    lock = AdaptiveLock()
 
     def take_again() -> None:
-        assert turn.is_mine()
+        assert lock.is_mine()
         with pytest.raises(ReentrantCallError, match="SimpleQueue"):
-            turn.run(str)
-        with pytest.raises(ReentrantCallError, match="interrupted"), turn:
+            lock.run(str)
+        with pytest.raises(ReentrantCallError, match="interrupted"), lock:
             pass
-        assert turn.token == []
+        assert lock.token == []
 
     def in_a_quick_verb() -> None:
-        del turn.token[0]
-        held = turn.token
+        del lock.token[0]
+        held = lock.token
         try:
             take_again()
         finally:
             del held
-            turn.give(None)
+            lock.give(None)
 
     for _ in range(2):
-        in_a_quick_verb() if quick else turn.run(take_again)
-        assert (turn.token, turn.holder) == ([None], 0)
-        assert not turn.is_mine()
+        in_a_quick_verb() if quick else lock.run(take_again)
+        assert (lock.token, lock.holder) == ([None], 0)
+        assert not lock.is_mine()
 
 
 def test_R38_those_who_hold_it_again_and_again_make_way_for_one_who_waits() -> None:
-    turn = Turn()
+    lock = AdaptiveLock()
     rounds = 0
-    with turn:
-        thread, got = waiting_for(turn)
-        while not turn.line:
+    with lock:
+        thread, got = waiting_for(lock)
+        while not lock.queue:
             sleep(0.001)
     while not got.is_set():
-        turn.run(sleep, 0.000_1)  # it gives up the interpreter only while it has the turn
+        lock.run(sleep, 0.000_1)  # it gives up the interpreter only while it has the lock
         rounds += 1
         assert rounds < 1_000_000, "it starves"
     thread.join()
