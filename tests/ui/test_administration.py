@@ -13,11 +13,15 @@ from playwright.sync_api import Page, expect
 
 from pillarbox import open_mailbox
 from pillarbox.dashboard import mount
-from pillarbox.dashboard.actions import VERBS
+from pillarbox.dashboard.actions import PIPELINE_VERBS, VERBS
 from pillarbox.testing.broker import running_broker
 from tests.ui.conftest import Scene
 
-ACTIONS = ["", *(f"/{{}}/{verb}" for verb in VERBS)]  # the first one creates a queue
+ACTIONS = [
+    "/queues",  # which creates one
+    *(f"/queues/{{}}/{verb}" for verb in VERBS),
+    *(f"/pipelines/tea/{verb}" for verb in PIPELINE_VERBS),
+]
 
 
 def token_of(url: str) -> str:
@@ -28,9 +32,7 @@ def token_of(url: str) -> str:
 
 def post(url: str, path: str, origin: str, **form: str) -> int:
     headers = {"Origin": origin, "Content-Type": "application/x-www-form-urlencoded"}
-    request = urllib.request.Request(
-        f"{url}/dashboard/queues{path}", urlencode(form).encode(), headers
-    )
+    request = urllib.request.Request(f"{url}/dashboard{path}", urlencode(form).encode(), headers)
     try:
         with urllib.request.urlopen(request) as answer:
             return int(answer.status)
@@ -90,10 +92,10 @@ def test_R58_what_was_set_in_the_dashboard_survives_a_restart(tmp_path: Path) ->
         mount(url.broker)
         token = token_of(url)
         settings = {"max_deliveries": "3", "visibility_timeout": "99", "delay": "1"}
-        assert post(url, "", url, token=token, name="kept") == 200
-        assert post(url, "/kept/change", url, token=token, **settings) == 200
-        assert post(url, "/kept/pause", url, token=token) == 200
-        assert post(url, "/kept/change", url, token=token, max_deliveries="x") == 409
+        assert post(url, "/queues", url, token=token, name="kept") == 200
+        assert post(url, "/queues/kept/change", url, token=token, **settings) == 200
+        assert post(url, "/queues/kept/pause", url, token=token) == 200
+        assert post(url, "/queues/kept/change", url, token=token, max_deliveries="x") == 409
     with running_broker(str(tmp_path), "os") as url:
         dashboard = mount(url.broker)
         assert dashboard.mailboxes.is_paused("kept")

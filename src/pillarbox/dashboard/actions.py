@@ -162,6 +162,8 @@ VERBS: dict[str, Callable[[Mailboxes, Mailbox[bytes], Form], Done]] = {
     "drop": drop,
 }
 
+PIPELINE_VERBS = ("redrive",)
+
 
 def _ids(form: Form) -> list[str]:
     return form.get("id", "").split()

@@ -23,8 +23,10 @@ from pillarbox.dashboard.mailboxes import STATES, BrokerMailboxes, Mailboxes
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.dashboard.rings import SPANS, Point
 from pillarbox.dashboard.samples import SHORT_SPAN, SORT_KEYS, Samples, Table
+from pillarbox.log import LogError
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -87,6 +89,8 @@ class Dashboard:
             return self._problem(409, str(error))
         except SqsError as error:
             return self._problem(409, error.message)
+        except (PipelineError, LogError, ImportError) as error:
+            return self._problem(409, str(error))
 
     def _page(self, path: str, query: Mapping[str, str]) -> Response:
         head, _, rest = path.partition("/")
@@ -98,7 +102,7 @@ class Dashboard:
         if path == "stream":
             return self._stream(lambda: self._tables(query))
         if head == "pipelines" and rest:
-            return self._pipeline(rest)
+            return self._pipeline(rest, query)
         if head == "queues" and rest:
             return self._queue_page(rest, query)
         if path:
@@ -160,9 +164,17 @@ class Dashboard:
         shown = browse.show(*found, times.get(message_id))
         return self._render("message.html", name=box.name, message=shown, steps=steps)
 
-    def _pipeline(self, name: str) -> Response:
-        name, _, what = name.partition("/")
+    def _pipeline(self, path: str, query: Mapping[str, str]) -> Response:
+        name, _, what = path.partition("/")
         found = self.pipelines.find(name)
+        if found is not None and what == "failed":
+            processor = query.get("processor", "")
+            if processor not in found.status.processors:
+                raise NotFoundError("There is no such processor here.")
+            failed = found.failures(processor)
+            done = self._notices.get(query.get("done", ""), "")
+            values = {"pipeline": found, "processor": processor, "failed": failed, "done": done}
+            return self._render("failed.html", **values)
         if found is not None and what == "graph.svg":
             return render.picture(found.drawing)
         if found is not None and what == "stream":
@@ -225,12 +237,13 @@ class Dashboard:
         found = self.pipelines.find(name)
         if found is None:
             return {}
-        return {"processors": render.fragment("processors.html", pipeline=found)}
+        return {"processors": render.fragment("processors.html", pipeline=found, root=ROOT)}
 
     def _change(self, request: Request, path: str) -> Response:
         head, _, rest = path.partition("/")
         name, _, verb = rest.partition("/")
-        if head != "queues" or (verb not in actions.VERBS and rest):
+        known = actions.PIPELINE_VERBS if head == "pipelines" else actions.VERBS
+        if head not in ("queues", "pipelines") or (verb not in known and path != "queues"):
             raise NotFoundError("There is no such action.")
         form = _values(request.body.decode("utf-8", "replace"))
         token = form.pop("token", "")
@@ -238,6 +251,8 @@ class Dashboard:
             return self._problem(403, "This form has expired: go back and reload the page.")
         if self.read_only:
             return self._problem(403, "This dashboard is read-only.")
+        if head == "pipelines":
+            return self._redrive_records(name, form.get("processor", ""))
         if rest:
             answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
         else:
@@ -248,6 +263,14 @@ class Dashboard:
             return self._render("answer.html", text=answer.text)
         page = ROOT + "/" if answer.gone else f"{ROOT}/queues/{quote(name)}"
         return render.redirect(f"{page}?done={self._notice(answer.text)}")
+
+    def _redrive_records(self, name: str, processor: str) -> Response:
+        found = self.pipelines.find(name)
+        if found is None or processor not in found.status.processors:
+            raise NotFoundError("There is no such processor here.")
+        count = found.redrive(processor)
+        page = f"{ROOT}/pipelines/{quote(name)}/failed?processor={quote(processor)}"
+        return render.redirect(f"{page}&done={self._notice(f'Redrove {count:,} records.')}")
 
     def _notice(self, text: str) -> str:
         """Keep what an action did for the next page: nothing is printed from an address."""

@@ -14,10 +14,22 @@ import msgspec
 from pillarbox.log import LogError
 from pillarbox.pipeline import drawing
 from pillarbox.pipeline.errors import PipelineError
+from pillarbox.pipeline.failures import Failure, failures, redrive
 from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
+from pillarbox.spark.storage import location_of
+from pillarbox.spark.table import TableLog, is_table
 
 _STALE_SECONDS = 60
 _STEPS_KEPT = 60
+_FAILED_MAX = 50  # failed records on one page
+
+
+class Failures(NamedTuple):
+    """Failed records of a processor, newest first, each with its index in the error log."""
+
+    records: list[tuple[int, Failure]]
+    total: int
+    can_redrive: bool  # here; typed logs need the code of the pipeline
 
 
 class Summary(NamedTuple):
@@ -27,6 +39,7 @@ class Summary(NamedTuple):
     lags: dict[str, int]  # by processor: unread records of its inputs
     drawing: str
     durations: dict[str, tuple[int, ...]]  # by processor: milliseconds of its last steps
+    path: str  # directory of the pipeline
 
     @property
     def name(self) -> str:
@@ -48,6 +61,33 @@ class Summary(NamedTuple):
     @property
     def errors(self) -> int:
         return sum(processor.error is not None for processor in self.processors)
+
+    @property
+    def failed(self) -> int:
+        """Records that went to error logs."""
+        return sum(processor.failed for processor in self.processors)
+
+    def failures(self, processor_id: str) -> Failures:
+        """The last failed records of a processor; PipelineError if it is unknown."""
+        processor = graph_of(self.status).processor(processor_id)
+        path = self._error_log(processor_id)
+        end = TableLog(path).end_index if is_table(path) else 0
+        found = list(failures(path, max(0, end - _FAILED_MAX)))
+        logs = (location_of(self.status.logs[name]) for name in processor.input_names)
+        typed = any(log is None or is_table(log) for log in logs)
+        return Failures(found[::-1], end, can_redrive=not typed)
+
+    def redrive(self, processor_id: str) -> int:
+        """Append the failed records of a processor to the logs that they came from."""
+        if not self.failures(processor_id).can_redrive:
+            raise PipelineError(
+                "the rows of a typed log are made by the pipeline's own code: use"
+                f" 'pillarbox pipeline errors MODULE:PIPELINE {processor_id} --redrive'"
+            )
+        return redrive(graph_of(self.status), processor_id, self._error_log(processor_id))
+
+    def _error_log(self, processor_id: str) -> str:
+        return f"{self.path}/errors/{processor_id}"
 
 
 class Pipelines:
@@ -96,4 +136,4 @@ def _read(file: Path) -> Summary | None:
         )
         for each in status.processors.values()
     }
-    return Summary(status, lags, picture, {})
+    return Summary(status, lags, picture, {}, str(file.parent))

@@ -86,7 +86,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment)
+    env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment, text=_text)
     return env
 
 
@@ -114,6 +114,10 @@ def age(seconds: float | None) -> str:
 
 def moment(time: datetime | None) -> str:
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def spark(values: Sequence[int], label: str, width: int = 96, height: int = 22) -> Markup:
