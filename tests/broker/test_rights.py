@@ -225,6 +225,8 @@ NATIVE_NAMES_NO_QUEUE = {
     "Hello": "queue",
     "Outline": "queue time_ns",  # see the history, below
     "Recall": "queue start stop kinds",
+    "ListFiles": "queue",  # see the backup, below
+    "ReadFile": "queue name offset size",
 }
 
 

@@ -182,6 +182,18 @@ def test_R115_the_history_of_a_queue_needs_the_right_to_receive(tmp_path: Path) 
                 assert not refused or outcome.code == "AccessDeniedError"
 
 
+def test_R115_a_backup_needs_a_key_with_every_right(tmp_path: Path) -> None:
+    with running_broker(str(tmp_path / "data"), keys=KEYS, clock=FakeClock()) as url:
+        w = World(url)
+        for command in (wire.ListFiles(), wire.ReadFile("snapshot", 0, 12)):
+            for key, allowed in ((ALL, True), (LIMITED, False), (READER, False)):
+                for queue in ("", "a-orders"):
+                    outcome = w.native(key, queue, command)
+                    refused = isinstance(outcome, wire.Failed)
+                    assert refused is not allowed, (command, key, queue)
+                    assert not refused or outcome.code == "AccessDeniedError"
+
+
 def test_R115_pages_take_a_key_with_every_right_and_messages_the_right_to_receive(w: World) -> None:
     from pillarbox.dashboard.dashboard import mount
 

@@ -11,6 +11,7 @@ import asyncio
 from array import array
 from typing import Final
 
+from pillarbox.backup.files import StoreFiles
 from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError, MailboxStorageError
 from pillarbox.log import Log, LogError, LogIndexError
@@ -33,7 +34,10 @@ class History:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def answer(self, command: wire.Outline | wire.Recall, name: str) -> wire.Result:
+    async def answer(self, command: wire.Command, name: str) -> wire.Result:
+        if isinstance(command, wire.ListFiles | wire.ReadFile):
+            return await asyncio.to_thread(self._file, command)
+        assert isinstance(command, wire.Outline | wire.Recall)
         log, numbers = self._log, self._queues(name)
         number = next(iter(numbers)) if name else None
         try:
@@ -51,6 +55,20 @@ class History:
                 "--data, or consume the queue instead"
             )
         return self._store.log
+
+    def _file(self, command: wire.ListFiles | wire.ReadFile) -> wire.Result:
+        """The files of the store, for a backup."""
+        if not isinstance(self._store, DurableStore):
+            raise MailboxError("this broker keeps its queues in memory; there are no files to copy")
+        files = StoreFiles(self._store.path)
+        if isinstance(command, wire.ListFiles):
+            return files.listing()
+        try:
+            return wire.Piece(files.read(command.name, command.offset, command.size))
+        except FileNotFoundError:
+            return wire.Piece(None)
+        except (LogError, OSError) as error:
+            raise MailboxStorageError(f"{command.name} can't be read: {error}") from error
 
     def _queues(self, name: str) -> dict[int, str]:
         """The numbers by which the log knows the queues that are asked for."""

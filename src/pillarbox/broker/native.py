@@ -105,7 +105,7 @@ class Native:
 
     def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
         first = asked.commands[0]
-        if isinstance(first, wire.Outline | wire.Recall) and len(asked.commands) == 1:
+        if isinstance(first, _READS_FILES) and len(asked.commands) == 1:
             return self._recall(first, name, principal)
         if len(asked.commands) == 1 and type(first) is wire.Receive:
             try:
@@ -179,9 +179,7 @@ class Native:
             await pauses.pause()
         return wire.Settled(answers)
 
-    async def _recall(
-        self, command: wire.Outline | wire.Recall, name: str, principal: Principal
-    ) -> Response:
+    async def _recall(self, command: wire.Command, name: str, principal: Principal) -> Response:
         try:
             self._check(command, name, principal)
             return response([await self._history.answer(command, name)])
@@ -379,7 +377,10 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Receive: lambda n, c, q: _not_alone(),
     wire.Outline: lambda n, c, q: _not_alone(),
     wire.Recall: lambda n, c, q: _not_alone(),
+    wire.ListFiles: lambda n, c, q: _not_alone(),
+    wire.ReadFile: lambda n, c, q: _not_alone(),
 }
+_READS_FILES = (wire.Outline, wire.Recall, wire.ListFiles, wire.ReadFile)
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
 _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
 

@@ -219,6 +219,10 @@ def _history(broker: Broker, action: str, command: wire.Command, queue: str) -> 
     yield action, queue
 
 
+def _backup(broker: Broker, action: str, command: wire.Command, queue: str) -> Needs:
+    raise SqsError("AccessDenied", "A backup takes a key with every right.")
+
+
 NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
     wire.Send: ("SendMessage", _native_send),
     wire.Receive: ("ReceiveMessage", _on_queue),
@@ -240,4 +244,6 @@ NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
     wire.Hello: ("GetSessionToken", _none),
     wire.Outline: ("ReceiveMessage", _history),
     wire.Recall: ("ReceiveMessage", _history),
+    wire.ListFiles: ("Backup", _backup),
+    wire.ReadFile: ("Backup", _backup),
 }

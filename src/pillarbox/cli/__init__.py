@@ -16,6 +16,7 @@ from rich.console import Console
 
 from pillarbox import __version__
 from pillarbox.cli import (
+    backup,
     bench,
     completion,
     dashboard,
@@ -49,6 +50,7 @@ app = command(
 )
 app.version = f"pillarbox {__version__}"
 messages.register(app)
+backup.register(app)
 for module in (
     queue, top, log, serve, worker, mcp, pipeline, postgres, outbox, report, dashboard, doctor,
     bench, completion,

@@ -171,6 +171,18 @@ class Recall(Struct, array_like=True, tag="recall", frozen=True):
     kinds: Annotated[bytes, Meta(max_length=256)] = b""
 
 
+class ListFiles(Struct, array_like=True, tag="files", frozen=True):
+    """List the files that the store of the broker consists of now, for a backup."""
+
+
+class ReadFile(Struct, array_like=True, tag="file", frozen=True):
+    """Read a part of a segment or the snapshot of the store."""
+
+    name: Annotated[str, Meta(max_length=64)]
+    offset: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=1, le=4 << 20)]
+
+
 Command = (
     Send
     | Receive
@@ -192,8 +204,11 @@ Command = (
     | Hello
     | Outline
     | Recall
+    | ListFiles
+    | ReadFile
 )
-_REPEATABLE = (Receive, Tally, Peek, Declare, Pause, Survey, Describe, Hello, Outline, Recall)
+_LOOKS = (Tally, Peek, Survey, Describe, Hello, Outline, Recall, ListFiles, ReadFile)
+_REPEATABLE = (Receive, Declare, Pause, *_LOOKS)
 
 
 def repeatable(command: Command) -> bool:
@@ -367,6 +382,29 @@ class Recalled(Struct, array_like=True, tag="recalled", frozen=True):
         return self
 
 
+class StoreListing(Struct, array_like=True, tag="listed", frozen=True):
+    """The files of a store that belong together."""
+
+    snapshot_head: bytes  # identifies the snapshot; empty if there is none
+    segments: list[str]  # of the log, oldest first
+    small: dict[str, bytes]  # settings, time and positions: path in the store -> content
+    confirmed: int  # every record before this index was confirmed; 0 if nobody writes
+
+    @property
+    def value(self) -> StoreListing:
+        return self
+
+
+class Piece(Struct, array_like=True, tag="piece", frozen=True):
+    """A part of a file; None if the file is gone."""
+
+    data: bytes | None
+
+    @property
+    def value(self) -> Piece:
+        return self
+
+
 class Failed(Struct, array_like=True, tag="failed", frozen=True):
     """Nothing was changed by this command; `code` is the name of an error's class."""
 
@@ -390,6 +428,8 @@ Result = (
     | Welcome
     | Outlined
     | Recalled
+    | StoreListing
+    | Piece
     | Failed
 )
 

@@ -1,0 +1,104 @@
+"""The files of a store, read while its owner may be writing.
+
+A store is a snapshot, the segments of a log, and some small files. A segment only grows, and is
+immutable once another follows it. The snapshot is replaced atomically, and only after that does
+the compactor drop segments that it no longer needs. So if the snapshot was the same before and
+after the segments were listed, the listed segments are all that it needs. A listed file may be
+dropped before it is read: then list the files again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from pillarbox.core.errors import MailboxStorageError
+from pillarbox.log import LogError
+from pillarbox.log.confirmed import ConfirmedReader
+from pillarbox.log.disk import RealDisk
+from pillarbox.log.layout import is_segment_name
+from pillarbox.log.positions import PINS, TAILERS
+from pillarbox.mailbox.broker.wire import StoreListing
+from pillarbox.mailbox.compactor import SNAPSHOT_FILE
+from pillarbox.mailbox.place import LOG, place_in
+from pillarbox.mailbox.store_settings import SETTINGS_FILE
+from pillarbox.mailbox.store_time import TIME_FILE
+
+SNAPSHOT_HEAD_BYTES = 12  # what identifies a snapshot: its magic number and checksum
+_TRIES = 100
+
+
+class Files(Protocol):
+    """Where the files of a store are read from: a directory, or a broker."""
+
+    def listing(self) -> StoreListing:
+        """List the files that the store consists of now."""
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """A part of a segment or the snapshot; FileNotFoundError if it was dropped."""
+
+
+class StoreFiles:
+    """The files of a store in a directory of this machine."""
+
+    def __init__(self, directory: str) -> None:
+        place = place_in(directory)
+        if place is None:
+            raise LogError(f"there is no store in {directory}")
+        if place.store is None:
+            raise LogError(f"{directory} is a plain log; give the directory of a store")
+        self.directory, self._place = place.store, place
+
+    def listing(self) -> StoreListing:
+        for _ in range(_TRIES):
+            head = self._snapshot_head()
+            segments = self._place.segment_files()
+            small = {name: content for name in self._small() if (content := self._content(name))}
+            confirmed = self._confirmed()
+            if head == self._snapshot_head():
+                return StoreListing(head, segments, small, confirmed)
+        raise MailboxStorageError(
+            f"the snapshot of {self.directory} is replaced again and again; try again later"
+        )
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        if name != SNAPSHOT_FILE and not is_segment_name(name):
+            raise LogError(f"{name!r} is neither a segment nor the snapshot")
+        folder = self.directory if name == SNAPSHOT_FILE else self._place.log
+        handle = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, size, offset)
+        finally:
+            os.close(handle)
+
+    def _snapshot_head(self) -> bytes:
+        try:
+            return self.read(SNAPSHOT_FILE, 0, SNAPSHOT_HEAD_BYTES)
+        except FileNotFoundError:
+            return b""
+
+    def _small(self) -> list[str]:
+        """Files that are small and replaced atomically: settings, time, positions of readers."""
+        found = [SETTINGS_FILE, TIME_FILE]
+        for folder in (f"{LOG}/{TAILERS}", f"{LOG}/{PINS}"):
+            path = Path(self.directory, folder)
+            if path.is_dir():
+                found += [f"{folder}/{name}" for name in os.listdir(path) if name[0] != "."]
+        return [name for name in found if not name.endswith(".tmp")]
+
+    def _content(self, name: str) -> bytes:
+        try:
+            return Path(self.directory, name).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _confirmed(self) -> int:
+        """The index after the last confirmed record; 0 if no writer vouches for it."""
+        if self._place.writer() is None:
+            return 0
+        reader = ConfirmedReader(RealDisk(), self._place.log)
+        try:
+            return reader.get() or 0
+        finally:
+            reader.close()

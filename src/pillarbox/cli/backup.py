@@ -1,0 +1,191 @@
+"""`pillarbox backup`, `restore` and `move`: copy a store in use, and move messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from pillarbox import backup as backups
+from pillarbox.cli import output
+from pillarbox.cli.backends import (
+    QueueInfo,
+    open_box,
+    open_existing,
+    stored_queues,
+    waiting_for,
+)
+from pillarbox.cli.options import DEFAULTS, Json, Limit, check_limit
+from pillarbox.cli.output import UsageError
+from pillarbox.cli.paths import find_log
+from pillarbox.cli.replica import read_replica
+from pillarbox.core.errors import MailboxError
+from pillarbox.log import LogError
+from pillarbox.mailbox.place import LOG, file_path
+
+Directory = Annotated[str, Parameter(help="A new directory for the copy.")]
+
+
+def backup(
+    url: Annotated[
+        str, Parameter(help="A broker (http://localhost:9324) or a store (file:./data).")
+    ],
+    directory: Directory,
+    /,
+    *,
+    json: Json = False,
+) -> int:
+    """Copy a store, or the store of a running broker, while it is in use.
+
+    The copy contains every message that was confirmed, and no message whose deletion was confirmed,
+    before the command started. It is checked, and is itself a store that can be opened. A broker
+    with keys requires one with full access.
+    """
+    began = time.monotonic()
+    files: backups.Files
+    if url.startswith(("http://", "https://")):
+        files = backups.BrokerFiles(url)
+        with waiting_for(url):
+            files.listing()
+    else:
+        files = backups.StoreFiles(_store_of(url))
+    with output.progress("copying") as advance:
+        size = backups.backup(files, directory, advance)
+    return _show("backed up", url, directory, size, began, json=json)
+
+
+def restore(
+    directory: Annotated[str, Parameter(help="A directory that `pillarbox backup` made.")],
+    store: Annotated[str, Parameter(help="A new directory for the store: ./data or file:./data.")],
+    /,
+    *,
+    json: Json = False,
+) -> int:
+    """Check a backup and copy it to where a broker or a program will open it.
+
+    Messages that were in flight when the backup was made are delivered again when their leases
+    expire. Never run the restored store alongside the original: both would deliver the same
+    messages.
+    """
+    began = time.monotonic()
+    target = file_path(store)
+    if target is None:
+        raise UsageError(f"a backup is restored into a directory; {store} is not one.")
+    _queues_of(directory)  # replay it before anything is copied
+    with output.progress("copying") as advance:
+        size = backups.backup(backups.StoreFiles(_store_of(directory)), target, advance)
+    return _show("restored", directory, target, size, began, json=json)
+
+
+def move(
+    source: Annotated[str, Parameter(help="URL of the queue to take messages from.")],
+    target: Annotated[str, Parameter(help="URL of the queue to send them to.")],
+    /,
+    *,
+    create: Annotated[bool, Parameter(help="Create the target if it does not exist.")] = False,
+    limit: Limit = None,
+    json: Json = False,
+) -> int:
+    """Move the messages of a queue to another, on any two backends.
+
+    Body, attributes, priority, group and reply address are kept; ids, send times and delivery
+    counts are not. Each message is sent before it is deleted, so none is lost. If the command is
+    interrupted, run it again: within five minutes, messages that were sent already are recognised
+    and not sent twice (Amazon SQS: FIFO queues only).
+    """
+    check_limit(limit)
+    if source.rstrip("/") == target.rstrip("/"):
+        raise UsageError("source and target are the same queue.")
+    with open_existing(source) as taken, _target(target, create=create) as given:
+        with output.progress("moving") as advance:
+            moved = backups.move(taken, given, limit=limit, progress=advance)
+        left = taken.stats()
+    known = {
+        "moved": moved.messages,
+        "deduplicated": moved.deduplicated,
+        "left": {"ready": left.ready, "scheduled": left.scheduled, "in_flight": left.in_flight},
+    }
+    if not moved.deduplicated and moved.messages:
+        output.remark(
+            "the target does not deduplicate: had this been interrupted, up to "
+            f"{output.count(backups.moving.BATCH, 'message')} could have been sent twice"
+        )
+    if left.scheduled or left.in_flight:
+        output.remark(
+            f"left behind: {left.scheduled:,} scheduled, {left.in_flight:,} in flight; run the "
+            "command again when they are ready"
+        )
+    text = output.success(f"moved {output.count(moved.messages, 'message')}")
+    return output.show(known, text, json=json)
+
+
+def _target(url: str, *, create: bool) -> Any:
+    if create:
+        return open_box(url, create=True)
+    try:
+        return open_existing(url)
+    except (LogError, MailboxError) as error:
+        raise MailboxError(f"{error}; --create creates the target") from error
+
+
+def _store_of(url: str) -> str:
+    path = file_path(url)
+    if path is None:
+        raise UsageError(f"{url} is neither a broker nor a store; give http://... or file:...")
+    place = find_log(path)
+    if place.store is None:
+        raise UsageError(f"{url} is a plain log, which can be copied with cp.")
+    return place.store
+
+
+def _queues_of(directory: str) -> list[QueueInfo]:
+    """The queues of a backup, which is replayed for it; raises if its entries do not fit."""
+    store = _store_of(directory)
+    with output.progress("checking") as advance:
+        replica = read_replica(store, f"{store}/{LOG}", advance)
+    if replica.misfits:
+        raise backups.BackupError(
+            f"{directory} can't be replayed: {len(replica.misfits)} entries do not fit; run "
+            f"'pillarbox log verify {directory}'"
+        )
+    return stored_queues(replica, None)
+
+
+def _show(done: str, source: str, to: str, size: int, began: float, *, json: bool) -> int:
+    queues = _queues_of(to)
+    messages = sum(
+        each.stats.ready + each.stats.scheduled + each.stats.in_flight for each in queues
+    )
+    known = {
+        "directory": os.path.abspath(to),
+        "bytes": size,
+        "queues": len(queues),
+        "messages": messages,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    text = (
+        f"{done} {output.count(messages, 'message')} in {output.count(len(queues), 'queue')} "
+        f"({output.size(size)}) to {to}"
+    )
+    return output.show(known, output.success(text), json=json)
+
+
+_EXAMPLES: dict[Callable[..., int], str] = {
+    backup: "backup http://localhost:9324 ./backups/today",
+    restore: "restore ./backups/today ./data",
+    move: "move redis://localhost/orders http://localhost:9324/orders --create",
+}
+
+
+def register(app: App) -> None:
+    """Add these commands to the top level."""
+    for verb, example in _EXAMPLES.items():
+        app.command(
+            verb,
+            help_epilogue=f"Example: pillarbox {example}",
+            help_format="plaintext",
+            default_parameter=DEFAULTS,
+        )
