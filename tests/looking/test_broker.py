@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from pillarbox import open_async_mailbox, open_mailbox
+from pillarbox import InvalidParameterError, open_async_mailbox, open_mailbox
 from pillarbox.dashboard import mount
 from pillarbox.mailbox.broker import admin
-from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client
@@ -150,6 +149,6 @@ def test_R110_the_dashboard_and_other_mailboxes_change_no_answer(scene: Scene) -
 
 def test_R110_a_queue_that_is_missing_is_not_made_by_a_look(scene: Scene) -> None:
     before = scene.kept()
-    with pytest.raises(QueueNotFoundError, match="oders"):
+    with pytest.raises(InvalidParameterError, match="oders"):
         open_mailbox(f"{scene.url}/oders", str, create=False)
     assert scene.kept() == before

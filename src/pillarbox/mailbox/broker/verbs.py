@@ -30,6 +30,7 @@ from pillarbox.mailbox.message import (
 )
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Interrupted, Verb
+from pillarbox.mailbox.store import no_queue
 from pillarbox.mailbox.verbs import Verbs, Where, user_attributes
 
 T = TypeVar("T")
@@ -54,7 +55,10 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         return self.address, self.name
 
     def open(self) -> Verb[None]:
-        declared = yield Call(self.name, self._declaration)
+        try:
+            declared = yield Call(self.name, self._declaration)
+        except QueueNotFoundError as error:  # it was not to be created
+            raise no_queue(self.name) from error
         self._declared_at = declared.instance
         self._dead = declared.dead_letters
 

@@ -104,7 +104,7 @@ class SQSBackend(MailboxClassBackend):
     def open(
         self, body_type: Any = Any, *, name: str | None = None, **options: Any
     ) -> Mailbox[Any]:
-        return super().open(body_type, name=name, create=True, **options)
+        return super().open(body_type, name=name, **{"create": True, **options})
 
     def pass_time(self, seconds: float) -> None:
         self.server.pass_time(seconds)

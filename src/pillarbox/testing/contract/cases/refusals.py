@@ -329,3 +329,12 @@ class Refusals(Case):
         held = self.one(box)
         self.refused(lambda: box.acknowledge_many([held, bad]), "messages")
         assert held.acknowledge() is True
+
+    def test_R36_with_create_false_only_a_queue_that_exists_is_opened(self) -> None:
+        for _ in range(2):  # trying has created nothing
+            with pytest.raises(InvalidParameterError, match="tpyo"):
+                self.open(name="tpyo", create=False)
+        box = self.open(name="no-typo")
+        box.send("a")
+        other = self.open(name="no-typo", create=False)
+        assert [message.body for message in self.take(other, 1)] == ["a"]
