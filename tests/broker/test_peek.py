@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.broker import Key
+from pillarbox.core.queue import Record
+from pillarbox.mailbox.broker import wire
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client, World, text
 
@@ -91,3 +95,31 @@ def test_R59_a_key_that_may_not_receive_may_not_look() -> None:
         assert status("ALL:s") == (200, 1)
         assert [status(f"{key}:s") for key in ("SEND", "NO")] == [(403, 0)] * 2
         assert status("ALL:wrong")[0] == 400  # neither a password nor a signature
+
+
+def test_R116_no_more_bodies_are_read_from_disk_than_an_answer_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, read = 100_000, list[int]()
+
+    def body(store: DurableStore, record: Record, *, wait: bool = True) -> bytes | None:
+        read.append(record.key)
+        return read_body(store, record, wait=wait)
+
+    read_body = DurableStore.body
+    monkeypatch.setattr(DurableStore, "body", body)
+    with running_broker(data=str(tmp_path)) as broker, Client(broker) as sqs:
+        box = open_mailbox(f"{broker}/large", bytes)
+        for _ in range(8):
+            box.send_many([b"x" * size] * 50)
+        read.clear()
+        assert len(look(sqs, "large", "?max=1000")[1]) == (1 << 20) // size
+        assert len(read) == (1 << 20) // size + 1
+        read.clear()
+        fit = wire.ANSWER_BYTES_MAX // size
+        assert len(box.peek(400)) == fit
+        assert len(read) == fit + 1
+        read.clear()
+        assert len(box.receive(max_messages=100)) == 100
+        assert len(box.receive(max_messages=300)) == fit
+        assert len(read) <= 100 + fit + 1

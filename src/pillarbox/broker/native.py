@@ -261,10 +261,10 @@ class Native:
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
         session = self._session(name)
         seen = session.look(command.state, command.count, command.skip)
-        bodies = session.bodies([record for record, _ in seen])
         told: list[wire.Delivery] = []
         room = wire.ANSWER_BYTES_MAX
-        for (record, deliveries), body in zip(seen, bodies, strict=True):
+        bodies = session.bodies([record for record, _ in seen], most_bytes=room)
+        for (record, deliveries), body in zip(seen, bodies, strict=False):
             room -= len(body or b"")
             if room < 0 and told:
                 break

@@ -75,7 +75,8 @@ class NativeReceive:
         if AT_ONCE_MAX == len(leases) < command.count:
             return self._read(asked, command, session, leases)
         try:
-            bodies = session.bodies([lease.record for lease in leases], wait=False)
+            records = [lease.record for lease in leases]
+            bodies = session.bodies(records, wait=False, most_bytes=wire.ANSWER_BYTES_MAX)
         except BlockingIOError:
             return self._read(asked, command, session, leases)
         rendered, _ = self._render_some(session, leases, bodies, wire.ANSWER_BYTES_MAX)
@@ -92,7 +93,7 @@ class NativeReceive:
         try:
             while some:
                 leases += some
-                bodies = await read_bodies(session, some)
+                bodies = await read_bodies(session, some, room)
                 told, room = self._render_some(session, some, bodies, room)
                 rendered += told
                 del leases[len(rendered) :]
@@ -116,13 +117,13 @@ class NativeReceive:
         And how many bytes are left.
         """
         rendered: list[wire.Delivery] = []
-        for fit, (lease, body) in enumerate(zip(leases, bodies, strict=True)):
+        for lease, body in zip(leases, bodies, strict=False):
             size = len(body or b"")
             if size > room and (rendered or room < wire.ANSWER_BYTES_MAX):
-                give_back(session, leases[fit:])
                 break
             room -= size
             rendered.append(self.render(session, lease, body))
+        give_back(session, leases[len(rendered) :])
         self._broker.metrics.delivered(leases[: len(rendered)])
         return rendered, room
 

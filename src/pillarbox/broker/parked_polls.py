@@ -38,15 +38,18 @@ async def poll(
         broker.metrics.parked -= 1
 
 
-async def read_bodies(session: QueueSession, leases: Sequence[Lease]) -> list[bytes | None]:
-    """The bodies of these messages; if they are on disk, others go on meanwhile."""
+async def read_bodies(
+    session: QueueSession, leases: Sequence[Lease], most_bytes: int | None = None
+) -> list[bytes | None]:
+    """`bodies` of these messages; if they are on disk, others go on meanwhile."""
     records = [lease.record for lease in leases]
     try:
-        return session.bodies(records, wait=False)
+        return session.bodies(records, wait=False, most_bytes=most_bytes)
     except BlockingIOError:
-        return await asyncio.to_thread(session.bodies, records)
+        return await asyncio.to_thread(session.bodies, records, most_bytes=most_bytes)
 
 
 def give_back(session: QueueSession, leases: Sequence[Lease]) -> None:
     """The client hung up before it could have read these: to the front again, uncounted."""
-    session.release(leases[::-1], to_front=True)
+    if leases:
+        session.release(leases[::-1], to_front=True)

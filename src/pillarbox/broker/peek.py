@@ -73,7 +73,8 @@ class PeekHandler:
         seen = session.look(state, most)
         found: list[dict[str, Any]] = []
         room = _BYTES_MAX
-        for (record, count), body in zip(seen, session.bodies([r for r, _ in seen]), strict=True):
+        bodies = session.bodies([record for record, _ in seen], most_bytes=room)
+        for (record, count), body in zip(seen, bodies, strict=False):
             room -= len(body or b"")
             if room < 0 and found:
                 break

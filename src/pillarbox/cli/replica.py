@@ -168,7 +168,9 @@ class _ReplicaSession(QueueSession):
         super().__init__(store, queue)
         self._replica, self._log = replica, log
 
-    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+    def bodies(
+        self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
+    ) -> list[bytes | None]:
         return [self._body(record) for record in records]
 
     def _body(self, record: Record) -> bytes | None:

@@ -58,8 +58,19 @@ class DurableQueueSession(QueueSession):
         self.receive_one = partial(self._lead, self._receive_one)
         self.acknowledge_one = partial(self._lead, self._acknowledge_one)
 
-    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
-        return [self.store.body(record, wait=wait) for record in records]
+    def bodies(
+        self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
+    ) -> list[bytes | None]:
+        if most_bytes is None:
+            return [self.store.body(record, wait=wait) for record in records]
+        found: list[bytes | None] = []
+        for record in records:
+            body = self.store.body(record, wait=wait)
+            most_bytes -= len(body or b"")
+            if found and most_bytes < 0:
+                break
+            found.append(body)
+        return found
 
     def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store

@@ -60,10 +60,13 @@ class QueueSteps:
         self.queue.settings = msgspec.structs.replace(self.queue.settings, **changes)
         self.plain = False
 
-    def bodies(self, records: Sequence[Record], *, wait: bool = True) -> list[bytes | None]:
+    def bodies(
+        self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
+    ) -> list[bytes | None]:
         """The bodies of these messages, None for one that was lost; in memory all are at hand.
 
-        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        Unless it may `wait` for the disk: BlockingIOError if it had to. With `most_bytes`, reading
+        stops after so many; the first body is read however large it is.
         """
         return [record.body for record in records]
 
