@@ -1,4 +1,4 @@
-"""/livez: the process answers. /readyz: it can also confirm what it is sent."""
+"""/livez: the process answers. /readyz: clients can work with it, if only to empty a full disk."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ class Health:
         return Response(200, b"ok\n", _PLAIN)
 
     def readyz(self, request: Request) -> Response:
-        problem = self.problem()
-        return Response(503 if problem else 200, f"{problem or 'ok'}\n".encode(), _PLAIN)
+        failure = self._failure()
+        return Response(503 if failure else 200, f"{self.problem() or 'ok'}\n".encode(), _PLAIN)
 
     def problem(self) -> str | None:
-        """Why the broker can't confirm what it is sent; None if it can."""
+        """What is wrong with the broker; None if nothing is."""
+        store = self._broker.store
+        full = isinstance(store, DurableStore) and store.full
+        said = "the disk is full; messages can be received and deleted, but not sent"
+        return self._failure() or (said if full else None)
+
+    def _failure(self) -> str | None:
+        """Why clients should go elsewhere. A full disk is no reason: it has to be emptied."""
         if self._broker.closed:
             return "stopping"
         store = self._broker.store
         if isinstance(store, DurableStore) and store.log.poisoned is not None:
             return "the log failed; the broker is read-only"
-        if isinstance(store, DurableStore) and store.full:
-            return "the disk is full; messages can be received and deleted"
         return None
