@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -75,11 +76,20 @@ class Access:
     """Finds out who asks."""
 
     def __init__(self, config: Config) -> None:
-        self._keys = {key.id: key for key in config.keys}
-        self._principals = {key.id: Principal(key) for key in config.keys}
+        self._keys: dict[str, Key] = {}
+        self._principals: dict[str, Principal] = {}
+        self.replace_keys(config.keys)
         self._everyone = Principal(None)
         self._scope = Scope(config.region)
         self._skew_seconds = config.clock_skew_seconds
+
+    def replace_keys(self, keys: Iterable[Key]) -> None:
+        """Take these keys instead. A key that did not change keeps its principal."""
+        before, self._keys = self._keys, {key.id: key for key in keys}
+        self._principals = {
+            key.id: self._principals[key.id] if before.get(key.id) == key else Principal(key)
+            for key in self._keys.values()
+        }
 
     @property
     def open_to_all(self) -> bool:

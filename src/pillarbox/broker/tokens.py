@@ -46,6 +46,12 @@ class Tokens:
             raise SqsError("InvalidClientTokenId", "This token is not known any more.")
         return principal
 
+    def forget_revoked(self) -> None:
+        """Forget the tokens of keys that were changed or removed; their clients sign again."""
+        for token, (principal, _) in list(self._known.items()):
+            if self._access.holder(principal.name) is not principal:
+                del self._known[token]
+
     def shows_key(self, request: Request) -> bool:
         """Whether the head of a request, whose body is still to come, shows who sends it."""
         shown = request.headers.get("authorization", "")

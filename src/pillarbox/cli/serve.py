@@ -10,7 +10,9 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
@@ -32,7 +34,7 @@ app = command(
     "serve",
     "Run the broker: a durable queue server for every SQS client.\n\n"
     "Flags override environment variables, which override the configuration file. SIGTERM stops "
-    "the broker gracefully; SIGHUP reloads the certificate.",
+    "the broker gracefully; SIGHUP reloads the certificate and the keys.",
     "Example: pillarbox serve --port 9324 --data ./data",
 )
 
@@ -101,11 +103,20 @@ def serve(
     _give_memory_back()
     sys.setswitchinterval(_SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(chosen, pipelines, read_only=read_only, json=json))
+        again = partial(load, config, flags, key)
+        return runner.run(_run(chosen, again, pipelines, read_only=read_only, json=json))
 
 
-async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: bool) -> int:
+async def _run(
+    config: Config,
+    read_config: Callable[[], Config],
+    pipelines: str | None,
+    *,
+    read_only: bool,
+    json: bool,
+) -> int:
     from pillarbox.broker import Broker  # noqa: PLC0415 - behind an extra
+    from pillarbox.broker.keys import reload_keys  # noqa: PLC0415 - behind an extra
     from pillarbox.dashboard import Pipelines, mount  # noqa: PLC0415 - behind an extra
 
     broker = Broker(config)
@@ -115,8 +126,13 @@ async def _run(config: Config, pipelines: str | None, *, read_only: bool, json: 
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if broker.tls is not None:
-        loop.add_signal_handler(signal.SIGHUP, broker.tls.reload)
+
+    def reload() -> None:
+        if broker.tls is not None:
+            broker.tls.reload()
+        reload_keys(broker, read_config)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await broker.start()
     except OSError as error:
