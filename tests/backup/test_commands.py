@@ -81,6 +81,18 @@ def test_R22_what_can_not_be_backed_up_or_restored_is_refused_with_the_reason(
     assert "is not one" in refused(capsys, "restore", data, "http://127.0.0.1:9324")
 
 
+def test_R12_move_takes_bodies_of_sqs_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_broker() as url:
+        with open_mailbox(f"{url}/old", str) as box:
+            box.send("tea")
+        moved = result(capsys, "move", f"sqs+{url}/old", f"{url}/new", "--create")
+        assert moved["moved"] == 1
+        back = result(capsys, "move", f"{url}/new", f"sqs+{url}/old")
+        assert (back["moved"], back["deduplicated"]) == (1, False)
+        with open_mailbox(f"{url}/old", str) as box:
+            assert [message.body for message in box.receive()] == ["tea"]
+
+
 def test_R12_move_moves_and_says_what_is_left(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pillarbox import open_mailbox
 from pillarbox.broker.errors import KINDS
 from pillarbox.testing.broker import running_broker
+from pillarbox.worker.health import metrics
+from pillarbox.worker.stats import WorkerStats
+from pillarbox.worker.supervisor import Status
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ADDED = {"instance", "job", "le"}  # labels that Prometheus adds, and the bounds of histograms
@@ -25,7 +28,7 @@ ADDED = {"instance", "job", "le"}  # labels that Prometheus adds, and the bounds
 
 @pytest.fixture(scope="module")
 def series() -> dict[str, set[str]]:
-    """The names of all series that a broker with some traffic exposes, with their labels."""
+    """The names of all series that a broker and a worker expose, with their labels."""
     with running_broker() as url:
         with open_mailbox(f"{url}/orders", str) as box:
             box.send("tea")
@@ -33,6 +36,8 @@ def series() -> dict[str, set[str]]:
             message.acknowledge()
         with urllib.request.urlopen(f"{url}/metrics") as answer:
             text = answer.read().decode()
+    workers = {"shop:pack": WorkerStats("parcels")}
+    text += metrics(Status("ready", 1, 1, 0, "", workers)) + "\n"
     found = {
         sample.name: set(sample.labels)
         for family in text_string_to_metric_families(text)
@@ -152,7 +157,7 @@ def test_R59_compose_gives_no_service_more_than_it_needs() -> None:
 
 def test_R59_prometheus_scrapes_the_broker_of_the_compose_file() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    (job,) = config["scrape_configs"]
+    job = config["scrape_configs"][0]
     host, _, port = job["static_configs"][0]["targets"][0].partition(":")
     assert host in compose()["services"]
     assert f"EXPOSE {port}" in (DEPLOY / "Dockerfile").read_text()

@@ -74,13 +74,13 @@ def queue_at(url: str) -> QueueInfo:
     return found[0]
 
 
-def open_existing(url: str) -> Mailbox[Any]:
+def open_existing(url: str, body_type: Any = None) -> Mailbox[Any]:
     """Open the mailbox of an existing queue, so that a typo creates none."""
     if _scheme(url) in ("file", *_BROKER):
         queue_at(url)
     elif not opener_of(url).list_queues(url):
         raise _missing(url)
-    return open_box(url, create=False)
+    return open_box(url, body_type, create=False)
 
 
 def open_read_only(url: str) -> Mailbox[Any] | ReadOnlyMailbox:

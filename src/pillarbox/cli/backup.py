@@ -99,7 +99,7 @@ def move(
     check_limit(limit)
     if source.rstrip("/") == target.rstrip("/"):
         raise UsageError("source and target are the same queue.")
-    with open_existing(source) as taken, _target(target, create=create) as given:
+    with open_existing(source, bytes) as taken, _target(target, create=create) as given:
         with output.progress("moving") as advance:
             moved = backups.move(taken, given, limit=limit, progress=advance)
         left = taken.stats()
@@ -124,9 +124,9 @@ def move(
 
 def _target(url: str, *, create: bool) -> Any:
     if create:
-        return open_box(url, create=True)
+        return open_box(url, bytes, create=True)
     try:
-        return open_existing(url)
+        return open_existing(url, bytes)
     except (LogError, MailboxError) as error:
         raise MailboxError(f"{error}; --create creates the target") from error
 
