@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import time
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Final
 from pillarbox.broker.config import Config, Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
-from pillarbox.broker.sigv4 import Scope, signature_of, verify, verify_head
+from pillarbox.broker.sigv4 import signature_of, verify, verify_head
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
 _RECEIVES = frozenset(
@@ -44,9 +45,11 @@ _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read":
 class Principal:
     """Whoever asks. A role is `send`, `receive`, `read`, `*` or the name of an action."""
 
-    def __init__(self, key: Key | None) -> None:
+    def __init__(self, key: Key | None, account: str) -> None:
         self.name = key.id if key is not None else ""
+        self.account = key.account or account if key is not None else account
         self._key = key
+        self.has_own_account = self.account != account
         self.is_unlimited = key is None or ("*" in key.queues and "*" in key.actions)
         self._decided = lru_cache(4096)(self._decide)
 
@@ -65,7 +68,8 @@ class Principal:
 
     def _decide(self, action: str, queue: str) -> bool:
         assert self._key is not None
-        if not any(fnmatchcase(queue, each) for each in self._key.queues):
+        name = queue.rpartition(":")[2]  # without its region and account
+        if not any(fnmatchcase(name, each) for each in self._key.queues):
             return False
         return any(
             role in ("*", action) or action in _ROLES.get(role, ()) for role in self._key.actions
@@ -78,16 +82,18 @@ class Access:
     def __init__(self, config: Config) -> None:
         self._keys: dict[str, Key] = {}
         self._principals: dict[str, Principal] = {}
+        self._account = config.account
         self.replace_keys(config.keys)
-        self._everyone = Principal(None)
-        self._scope = Scope(config.region)
+        self._everyone = Principal(None, config.account)
         self._skew_seconds = config.clock_skew_seconds
 
     def replace_keys(self, keys: Iterable[Key]) -> None:
         """Take these keys instead. A key that did not change keeps its principal."""
         before, self._keys = self._keys, {key.id: key for key in keys}
         self._principals = {
-            key.id: self._principals[key.id] if before.get(key.id) == key else Principal(key)
+            key.id: self._principals[key.id]
+            if before.get(key.id) == key
+            else Principal(key, self._account)
             for key in self._keys.values()
         }
 
@@ -99,15 +105,10 @@ class Access:
         """Whoever has this key; a key that is gone may do nothing."""
         if not key_id or not self._keys:
             return self._everyone
-        return self._principals.get(key_id) or Principal(Key(key_id, "", (), ()))
+        return self._principals.get(key_id) or Principal(Key(key_id, "", (), ()), self._account)
 
-    def principal(
-        self, request: Request, now_seconds: float, scope: Scope | None = None
-    ) -> Principal:
-        """Whoever signed this request with SigV4; anyone where there are no keys.
-
-        Without a scope it must have been signed for SQS in the broker's region.
-        """
+    def principal(self, request: Request, service: str = "sqs") -> Principal:
+        """Whoever signed this request with SigV4; anyone where there are no keys."""
         if not self._keys:
             return self._everyone
         signature = signature_of(request)
@@ -116,11 +117,10 @@ class Access:
             raise SqsError(
                 "InvalidClientTokenId", "The security token included in the request is invalid."
             )
-        scope = scope or self._scope
-        verify(request, signature, key.secret, scope, now_seconds, self._skew_seconds)
+        verify(request, signature, key.secret, service, time.time(), self._skew_seconds)
         return self._principals[key.id]
 
-    def shows_key(self, request: Request, now_seconds: float) -> bool:
+    def shows_key(self, request: Request) -> bool:
         """Whether the head of a request, whose body is still to come, shows a key of ours."""
         if not self._keys or self._by_password(request) is not None:
             return True
@@ -128,16 +128,16 @@ class Access:
             signature = signature_of(request)
             key = self._keys.get(signature.key_id)
             if key is not None:
-                verify_head(request, signature, key.secret, now_seconds, self._skew_seconds)
+                verify_head(request, signature, key.secret, time.time(), self._skew_seconds)
         except SqsError:
             return False
         return key is not None
 
-    def known(self, request: Request, now_seconds: float) -> Principal:
+    def known(self, request: Request) -> Principal:
         """Whoever signed this request, or gave a key's id and secret with it."""
-        return self._by_password(request) or self.principal(request, now_seconds)
+        return self._by_password(request) or self.principal(request)
 
-    def refuse(self, request: Request, now_seconds: float) -> Response | None:
+    def refuse(self, request: Request) -> Response | None:
         """For what is not SQS: None for a key that may do everything, else why not.
 
         Clients sign as for SQS, or send the key's id and secret as HTTP's Basic credentials.
@@ -145,12 +145,12 @@ class Access:
         if "authorization" not in request.headers:
             return Response(401, b"a key is needed: its id and secret, or a signature\n", _ASK)
         try:
-            principal = self.known(request, now_seconds)
+            principal = self.known(request)
         except SqsError as error:
             if request.headers["authorization"].lower().startswith("basic "):
                 return Response(401, b"no key has this id and secret\n", _ASK)  # ask once more
             return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
-        if not principal.is_unlimited:
+        if not principal.is_unlimited or principal.has_own_account:
             return Response(403, b"this key may only be used through SQS\n")
         return None
 

@@ -7,6 +7,7 @@ SQS's defaults, and the broker's own dead-letter policy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FIFO_SUFFIX = ".fifo"
 _URLS_MAX = 10_000
+_REGION = re.compile(r"[a-z0-9-]{1,40}\Z")
 
 
 class BrokerQueue:
@@ -82,6 +84,7 @@ class Catalogue:
         self._orphans: dict[str, set[str]] = {}  # by a dead-letter queue that is away: its sources
         self._known: dict[str, BrokerQueue] = {}
         self._by_url: dict[str, BrokerQueue] = {}  # what was asked for lately
+        self._namespaces: dict[tuple[str, str], str] = {}  # by region and account
         self._dropped_at: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[BrokerQueue]:
@@ -110,33 +113,42 @@ class Catalogue:
             return None
         return f"{stem[:75]}_dlq{FIFO_SUFFIX if name != stem else ''}"
 
-    def by_url(self, url: str | None) -> BrokerQueue:
+    def namespace(self, region: str, account: str) -> str:
+        """What the store's names of these queues begin with; nothing for the broker's own."""
+        known = self._namespaces.get((region, account))
+        if known is None:
+            own = (self._config.region, self._config.account)
+            named = region if _REGION.match(region) else own[0]  # it may not be signed
+            known = "" if (named, account) == own else f"{named}:{account}:"
+            if len(self._namespaces) >= _URLS_MAX:
+                self._namespaces.clear()
+            self._namespaces[region, account] = known
+        return known
+
+    def by_url(self, url: str | None, namespace: str, account: str) -> BrokerQueue:
         """By its URL, whatever its host: what counts is account and name. A bare name will do."""
-        known = self._by_url.get(url or "")
+        known = self._by_url.get(f"{namespace}{url}")
         if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
         if not url:
             raise missing("QueueUrl")
         rest, slash, _ = url.rpartition("/")
-        account = rest.rpartition("/")[2] if slash else ""
-        if account.isdecimal() and len(account) == 12 and account != self._config.account:
+        owner = rest.rpartition("/")[2] if slash else ""
+        if owner.isdecimal() and len(owner) == 12 and owner != account:
             raise no_such_queue()
         if len(self._by_url) >= _URLS_MAX:
             self._by_url.clear()
-        found = self._by_url[url] = self.get(name_in(url))
+        found = self._by_url[namespace + url] = self.get(namespace + name_in(url))
         return found
 
-    def by_arn(self, arn: str) -> BrokerQueue | None:
-        """None for one that is not here."""
-        prefix, _, name = arn.rpartition(":")
-        return self.find(name) if prefix == self._arn_prefix else None
+    def by_arn(self, arn: str, namespace: str) -> BrokerQueue | None:
+        """None for one that is not here: in this region and account."""
+        name = arn.rpartition(":")[2]
+        return self.find(namespace + name) if self.arn(namespace + name) == arn else None
 
     def arn(self, name: str) -> str:
-        return f"{self._arn_prefix}:{name}"
-
-    @property
-    def _arn_prefix(self) -> str:
-        return f"arn:aws:sqs:{self._config.region}:{self._config.account}"
+        where = "" if ":" in name else f"{self._config.region}:{self._config.account}:"
+        return f"arn:aws:sqs:{where}{name}"
 
     def open(self, name: str) -> QueueSession:
         """The session of a queue for a client that is no SQS client; made if it is not there."""
@@ -156,8 +168,9 @@ class Catalogue:
         for queue in self:
             value = queue.given.get("RedrivePolicy")
             if value and queue.session.dead is None:
-                target = redrive_policy(value).deadLetterTargetArn.rpartition(":")[2]
-                self._orphans.setdefault(target, set()).add(queue.name)
+                namespace = queue.name.removesuffix(plain_name(queue.name))
+                target = plain_name(redrive_policy(value).deadLetterTargetArn)
+                self._orphans.setdefault(namespace + target, set()).add(queue.name)
 
     def declare(self, declared: Mapping[str, DeclaredQueue], now_seconds: int) -> None:
         """Make the queues that a configuration names, or change them to what it says."""
@@ -202,7 +215,7 @@ class Catalogue:
             self.change(queue, now_seconds, **changes)
 
     def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
-        """A new queue, made as SQS makes it."""
+        """A new queue, made as SQS makes it; the name is that in the store."""
         settings = Settings(
             dead_on_receive=True,
             redelivery="original",
@@ -210,7 +223,8 @@ class Catalogue:
             fair=not name.endswith(FIFO_SUFFIX),
         )
         links = self._policy(name, notes["attributes"])
-        session = self._store.session(name, settings)
+        namespace = name.removesuffix(plain_name(name))
+        session = self._store.session(plain_name(name), settings, namespace=namespace)
         stamped = {**notes, "created": now_seconds, "modified": now_seconds}
         self._store.note(session, stamped)
         self._link(session, links)
@@ -273,7 +287,7 @@ class Catalogue:
         if not value:
             return None
         policy = redrive_policy(value)
-        target = self.by_arn(policy.deadLetterTargetArn)
+        target = self.by_arn(policy.deadLetterTargetArn, name.removesuffix(plain_name(name)))
         problem = None
         if target is None:
             problem = "Dead letter target does not exist."
@@ -322,6 +336,11 @@ class Catalogue:
                     self._link(queue.session, self._policy(queue.name, queue.given))
                 except SqsError:  # it may not be used
                     continue
+
+
+def plain_name(name: str) -> str:
+    """A queue's name without its region and account, from its name in the store or its ARN."""
+    return name.rpartition(":")[2]
 
 
 def name_in(url: str) -> str:

@@ -26,12 +26,16 @@ Durability = Literal["fsync", "os", "memory"]
 
 
 class Key(Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's key: which queues it may use (`orders*`), and for which actions."""
+    """A client's key: which queues it may use (`orders*`), and for which actions.
+
+    With an `account` of its own, it has queues of its own, and is for SQS clients only.
+    """
 
     id: str
     secret: str
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
+    account: str | None = None  # the broker's, if not given
 
 
 class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,8 +76,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         whole(
             "request_buffer_bytes_max", self.request_buffer_bytes_max, 4 * BODY_BYTES_MAX, 1 << 50
         )
-        if not (self.account.isdecimal() and len(self.account) == 12):
-            raise InvalidParameterError("account", self.account, "12 digits")
+        for account in (self.account, *(key.account for key in self.keys if key.account)):
+            if not (account.isascii() and account.isdecimal() and len(account) == 12):
+                raise InvalidParameterError("account", account, "12 digits")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidParameterError(
                 "tls_certificate and tls_key", self.tls_certificate or self.tls_key, "given both"

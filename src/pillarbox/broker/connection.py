@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, request: Request, keep_alive: bool) -> None:
         """A request is here: have it answered, now or after those before it."""
-        if self._backlog or self._is_full():
+        if self._backlog or self._clogged or len(self._pending) >= limits.PIPELINED_MAX:
             self._backlog.append((request, keep_alive))
         else:
             self._begin(request, keep_alive)

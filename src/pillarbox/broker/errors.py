@@ -111,6 +111,10 @@ def no_such_queue() -> SqsError:
     return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
 
 
+def for_sqs_only() -> SqsError:
+    return SqsError("AccessDenied", "A key with an account of its own is for SQS clients only.")
+
+
 def of_mailbox(error: MailboxError) -> SqsError:
     """What an error of the store is on the wire."""
     if isinstance(error, InvalidParameterError | SerializationError):

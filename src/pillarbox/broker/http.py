@@ -128,14 +128,10 @@ class Routes:
         else:
             self._home = handler
 
-    def find(self, request: Request) -> Handler:
-        path = request.path
-        if path == "/":  # SQS, unless a browser asks for it
-            if request.method in ("GET", "HEAD") and self._home is not None and not request.query:
-                return self._home
-            return self.everything
-        segment = path[1:].partition("/")[0]
-        return self._by_segment.get(segment, self.everything)
-
     def handle(self, request: Request) -> Answer:
-        return self.find(request)(request)
+        if request.path != "/":
+            segment = request.path[1:].partition("/")[0]
+            return self._by_segment.get(segment, self.everything)(request)
+        if self._home is not None and request.method in ("GET", "HEAD") and not request.query:
+            return self._home(request)
+        return self.everything(request)

@@ -28,6 +28,7 @@ _CHUNK: Final = re.compile(rf"([0-9A-Fa-f]{{1,7}})(?:;{_WORD}(?:={_WORD})?)*\Z".
 _TEXT: Final = bytes({*range(256)} - {*range(32), 127} | {9})  # all but control characters
 _FRAMING: Final = frozenset(("content-length", "transfer-encoding"))
 _END: Final = b"\r\n\r\n"
+_CR: Final = 13
 _CHUNK_LINE_MAX: Final = 1_024
 _NAMES_MAX: Final = 1_000
 
@@ -72,19 +73,27 @@ class RequestParser:
         if self._rest:
             self._rest += data
             source = self._rest
-        at = 0
-        while self.request is not None or (at := _skip_blank_lines(source, at)) < len(source):
-            if self.request is None:
+        at, size = 0, len(source)
+        while at < size or self.request is not None:
+            request = self.request
+            if request is None:
                 end = source.find(_END, at)
-                if end < 0:
+                if end < 0 or source[at] == _CR:
+                    start, at = at, _skip_blank_lines(source, at)
+                    if at > start:
+                        continue
                     _check_beginning(source, at)
                     break
-                self._read_head(bytes(source[at:end]))
+                request = self._read_head(bytes(source[at:end]))
                 at = end + 4
             at, body = self._read_body(source, at)
             if body is None:
                 break
-            self._finish(body)
+            request.body = body
+            self.began = 0.0
+            self.request = self._chunks = None
+            self.proceed = self.checked = False
+            self._taken(request, self._keep_alive)
         if source is data:
             if at < len(data):
                 self._rest = bytearray(data[at:])
@@ -105,16 +114,7 @@ class RequestParser:
         self.drop()
         del self._check, self._taken
 
-    def _finish(self, body: bytes) -> None:
-        request = self.request
-        assert request is not None
-        request.body = body
-        self.began = 0.0
-        self.request = self._chunks = None
-        self.proceed = self.checked = False
-        self._taken(request, self._keep_alive)
-
-    def _read_head(self, head: bytes) -> None:
+    def _read_head(self, head: bytes) -> Request:
         if len(head) > limits.HEAD_BYTES_MAX:
             raise limits.head_too_large()
         line, *fields = _lines(head)
@@ -133,14 +133,16 @@ class RequestParser:
         self._keep_alive = version == "1"
         if "connection" in headers:
             self._keep_alive = _keeps_alive(headers["connection"], version)
-        self.length = _length(headers)
+        self.length = _length(headers) if "content-length" in headers else 0
         if "transfer-encoding" in headers:
+            _check_chunked(headers)
             self.length, self._chunks = limits.BODY_BYTES_MAX, bytearray()
         self._check(request)
         if "expect" in headers:
             self.proceed = headers["expect"].lower() == "100-continue"
         self.began = 0.0
         self.request = request
+        return request
 
     def _read_body(self, source: bytes | bytearray, at: int) -> tuple[int, bytes | None]:
         """How far it was read, and the body if it is all here."""
@@ -219,23 +221,28 @@ _names: dict[str, str] = {}  # of fields as clients write them, and in lower cas
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
+    try:
+        pairs = [line.split(":", 1) for line in lines]
+        headers = {_names[name]: value.strip(" \t") for name, value in pairs}
+    except (KeyError, ValueError):
+        headers = {}
+    return headers if len(headers) == len(lines) else _unusual_fields(lines)
+
+
+def _unusual_fields(lines: list[str]) -> dict[str, str]:
+    """The same for names that are new, not valid, or there more than once."""
     headers: dict[str, str] = {}
     for line in lines:
         written, colon, value = line.partition(":")
-        if not colon:
-            raise malformed("a field has no name")
-        name = _names.get(written) or _name(written)
-        value = value.strip(" \t")
-        if name in headers:
-            if name == "host":
-                raise malformed("more than one Host field")
-            value = f"{headers[name]},{value}"
-        headers[name] = value
+        name, value = _name(written, colon), value.strip(" \t")
+        if name == "host" and name in headers:
+            raise malformed("more than one Host field")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
     return headers
 
 
-def _name(written: str) -> str:
-    if not _NAME.match(written):
+def _name(written: str, colon: str) -> str:
+    if not colon or not _NAME.match(written):
         raise malformed("the name of a field is not valid")
     if len(_names) >= _NAMES_MAX:
         _names.clear()
@@ -249,16 +256,15 @@ def _keeps_alive(connection: str, version: str) -> bool:
 
 
 def _length(headers: dict[str, str]) -> int:
-    """That of the body by its Content-Length."""
-    text = headers.get("content-length")
-    coding = headers.get("transfer-encoding")
-    if coding is not None and (text is not None or coding.lower() != "chunked"):
-        raise malformed("a body is chunked, or has one Content-Length")
-    if text is None:
-        return 0
+    text = headers["content-length"]
     if not text.isdecimal() or not text.isascii():
         raise malformed("the Content-Length is not a number")
     length = int(text[:12])
     if length > limits.BODY_BYTES_MAX:
         raise limits.body_too_large()
     return length
+
+
+def _check_chunked(headers: dict[str, str]) -> None:
+    if "content-length" in headers or headers["transfer-encoding"].lower() != "chunked":
+        raise malformed("a body is chunked, or has one Content-Length")

@@ -17,7 +17,7 @@ import msgspec
 
 from pillarbox.broker.access import Principal
 from pillarbox.broker.description import describe
-from pillarbox.broker.errors import SqsError, of_mailbox
+from pillarbox.broker.errors import SqsError, for_sqs_only, of_mailbox
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
 from pillarbox.broker.native_receive import (
@@ -86,6 +86,8 @@ class Native:
             return Response(415, b"the body must be application/msgpack")
         try:
             principal = self._tokens.principal(request)
+            if principal.has_own_account:
+                raise for_sqs_only()
             asked = wire.decode_request(request.body)
         except SqsError as error:
             self._broker.metrics.errors[error.kind.code] += 1

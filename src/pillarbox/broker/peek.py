@@ -7,14 +7,13 @@ Nothing is leased, and nothing is counted.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.broker.errors import SqsError, for_sqs_only, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
 from pillarbox.broker.sqs_message import Wanted, sqs_message
 from pillarbox.core.queue import Lease, Record
@@ -57,7 +56,9 @@ class PeekHandler:
             return Response(404, b"GET /pillarbox/v1/{queue}/messages?state=ready&max=10\n")
         name = path.removesuffix(_ENDING)
         try:
-            principal = self._broker.access.known(request, time.time())
+            principal = self._broker.access.known(request)
+            if principal.has_own_account:
+                raise for_sqs_only()
             self._broker.rights.check_native(principal, _PEEK, name)
             queue = self._broker.catalogue.get(name)
             state, most = _wanted(dict(parse_qsl(request.query)))

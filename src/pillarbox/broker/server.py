@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from itertools import product
 from threading import get_ident
@@ -111,7 +110,7 @@ class Broker:
         """The handler, for clients whose key may do everything; all clients if there are none."""
 
         def guard(request: Request) -> Answer:
-            refused = None if self.access.open_to_all else self.access.refuse(request, time.time())
+            refused = None if self.access.open_to_all else self.access.refuse(request)
             return refused or handler(request)
 
         return guard

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from pillarbox.broker import shapes, sqs_json, sqs_query, sts
+from pillarbox.broker.access import Principal
 from pillarbox.broker.actions import batches, messages, moves, permissions, queues, receive
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Request, Response
+from pillarbox.broker.sigv4 import region_of
 from pillarbox.broker.sqs_json import JsonFormat
 from pillarbox.broker.sqs_query import QueryFormat
 from pillarbox.broker.sqs_request import ResponseFormat, Result, SqsRequest
@@ -91,16 +92,14 @@ class Sqs:
         try:
             if action is None or request.method != "POST":
                 raise SqsError("UnknownOperationException", f"There is no operation {target!r}.")
-            principal = self._access.principal(request, time.time())
+            principal = self._access.principal(request)
             params = action.decode(request.body or b"{}")
         except SqsError as error:
             return self._refuse(_JSON, error)
         except sqs_json.UNREADABLE as error:
             return self._refuse(_JSON, sqs_json.unreadable(error))
         request.body = b""  # a poll that waits keeps none
-        return self._run(
-            SqsRequest(self._broker, request, _JSON, action.name, principal), action, params
-        )
+        return self._run(request, _JSON, action, principal, params)
 
     def _query(self, request: Request) -> Answer:
         format_: ResponseFormat = _QUERY
@@ -111,7 +110,7 @@ class Sqs:
                 raise SqsError("UnknownOperationException", "Use GET or POST.")
             if sts.is_asked(request):
                 return sts.caller_identity(self._broker, request)
-            principal = self._access.principal(request, time.time())
+            principal = self._access.principal(request)
             form = sqs_query.form_of(request)
             request.body = b""
             if "Action" not in form:
@@ -130,9 +129,7 @@ class Sqs:
             params = sqs_query.parameters(form, action.shape)
         except SqsError as error:
             return self._refuse(format_, error)
-        return self._run(
-            SqsRequest(self._broker, request, format_, action.name, principal), action, params
-        )
+        return self._run(request, format_, action, principal, params)
 
     def _may_get(self, action: Action, request: Request) -> bool:
         """Any web page can have a browser send a GET, as an image, but not a signed one.
@@ -144,11 +141,21 @@ class Sqs:
         looks = not action.writes and action.shape is not shapes.ReceiveMessage
         return looks or signed or not self._access.open_to_all
 
-    def _run(self, request: SqsRequest, action: Action, params: Any) -> Answer:
-        self._broker.metrics.requests[action.name] += 1
+    def _run(
+        self,
+        http: Request,
+        format_: ResponseFormat,
+        action: Action,
+        principal: Principal,
+        params: Any,
+    ) -> Answer:
+        broker = self._broker
+        broker.metrics.requests[action.name] += 1
+        namespace = broker.catalogue.namespace(region_of(http), principal.account)
+        request = SqsRequest(broker, http, format_, action.name, principal, namespace)
         try:
-            if not request.principal.is_unlimited:
-                self._broker.rights.check_sqs(request, params)
+            if not principal.is_unlimited:
+                broker.rights.check_sqs(request, params)
             result = action.run(request, params)
         except (SqsError, MailboxError) as error:
             return request.fail(error)

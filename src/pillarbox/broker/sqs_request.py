@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from pillarbox.broker.access import Principal
-from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.catalogue import BrokerQueue, plain_name
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.http import Request, Response
 from pillarbox.core.errors import MailboxError
@@ -34,6 +34,7 @@ class SqsRequest(Struct, eq=False, gc=False):
     format: ResponseFormat
     action: str
     principal: Principal
+    namespace: str  # that of the region and the account, which the store's names begin with
     unsent: Callable[[], object] | None = None  # if the client hangs up before it is answered
 
     def url_in(self, url: str | None) -> str | None:
@@ -42,10 +43,12 @@ class SqsRequest(Struct, eq=False, gc=False):
 
     def queue(self, url: str | None) -> BrokerQueue:
         """The queue that this request is about."""
-        return self.broker.catalogue.by_url(url or self.url_in(url))
+        return self.broker.catalogue.by_url(
+            url or self.url_in(url), self.namespace, self.principal.account
+        )
 
     def url_of(self, name: str) -> str:
-        return f"{self.http.origin}/{self.broker.config.account}/{name}"
+        return f"{self.http.origin}/{self.principal.account}/{plain_name(name)}"
 
     def succeed(self, result: Result, *, writes: bool) -> Response:
         """The answer, which waits until what the action wrote is confirmed."""

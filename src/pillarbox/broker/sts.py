@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
-from pillarbox.broker.sigv4 import Scope
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -25,9 +23,8 @@ def is_asked(request: Request) -> bool:
 
 def caller_identity(broker: Broker, request: Request) -> Response:
     """Whose key signed the request; SqsError if it is not signed with one of ours."""
-    scope = Scope(broker.config.region, "sts")
-    name = broker.access.principal(request, time.time(), scope).name
-    account, request_id = broker.config.account, broker.next_request_id()
+    principal = broker.access.principal(request, "sts")
+    name, account, request_id = principal.name, principal.account, broker.next_request_id()
     who = f"user/{name}" if name else "root"
     text = (
         f'<GetCallerIdentityResponse xmlns="{_NAMESPACE}"><GetCallerIdentityResult>'

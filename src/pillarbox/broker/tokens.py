@@ -13,10 +13,7 @@ from typing import Final
 from pillarbox.broker.access import Access, Principal
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
-from pillarbox.broker.sigv4 import Scope
-from pillarbox.mailbox.broker.wire import SIGNED_FOR
 
-_SCOPE: Final = Scope(*SIGNED_FOR)
 _SCHEME: Final = "Pillarbox "
 _SECONDS_MAX: Final = 43_200
 _TOKENS_MAX: Final = 100_000
@@ -40,7 +37,7 @@ class Tokens:
         """Whoever shows a token or has signed the request; SqsError if nobody did."""
         shown = request.headers.get("authorization", "")
         if self._access.open_to_all or not shown.startswith(_SCHEME):
-            return self._access.principal(request, time.time(), _SCOPE)
+            return self._access.principal(request)
         principal = self._holder(shown)
         if principal is None:
             raise SqsError("InvalidClientTokenId", "This token is not known any more.")
@@ -57,7 +54,7 @@ class Tokens:
         shown = request.headers.get("authorization", "")
         if shown.startswith(_SCHEME):
             return self._holder(shown) is not None
-        return self._access.shows_key(request, time.time())
+        return self._access.shows_key(request)
 
     def _holder(self, shown: str) -> Principal | None:
         # 256 random bits: a look-up tells nothing that could be guessed on.

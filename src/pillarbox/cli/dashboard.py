@@ -55,7 +55,7 @@ async def _serve(boxes: UrlMailboxes, port: int, *, read_only: bool, json: bool)
 
     routes = Routes(Dashboard(boxes, read_only=read_only).handle)
     protection = CrossOriginProtection("127.0.0.1")
-    server = HttpServer(lambda request: routes.find(request)(request), refusal, protection)
+    server = HttpServer(routes.handle, refusal, protection)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

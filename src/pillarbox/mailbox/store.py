@@ -81,12 +81,18 @@ class Store:
             session.waiters.clear()
             session.alarm_at = NEVER
 
-    def session(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
-        """The session of this queue; a new queue gets these settings, an old one keeps its own."""
+    def session(
+        self, name: str, settings: Settings = DEFAULT_SETTINGS, *, namespace: str = ""
+    ) -> QueueSession:
+        """The session of this queue; a new queue gets these settings, an old one keeps its own.
+
+        A namespace comes before the name: the broker has one for each region and account.
+        """
         with self.lock:
-            session = self.sessions.get(queue_name(name))
+            full_name = namespace + queue_name(name)
+            session = self.sessions.get(full_name)
             if session is None:
-                session = self.sessions[name] = self._new_session(Queue(name, settings))
+                session = self.sessions[full_name] = self._new_session(Queue(full_name, settings))
             return session
 
     def session_for_answer(self, name: str) -> QueueSession | None:

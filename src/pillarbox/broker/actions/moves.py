@@ -48,7 +48,7 @@ def cancel_message_move_task(request: SqsRequest, params: shapes.CancelMessageMo
     known = read_handle(params.TaskHandle)
     if known is None:
         raise invalid("Value for parameter TaskHandle is invalid.")
-    name, source = known
+    name, source = known[0], request.namespace + known[1]
     if source not in request.broker.store.sessions:
         raise _no_such("SourceArn")
     task = request.broker.moves.running(source)
@@ -70,7 +70,7 @@ def list_message_move_tasks(request: SqsRequest, params: shapes.ListMessageMoveT
 def _queue(request: SqsRequest, parameter: str, arn: str | None) -> str:
     if not arn:
         raise missing(parameter)
-    queue = request.broker.catalogue.by_arn(arn)
+    queue = request.broker.catalogue.by_arn(arn, request.namespace)
     if queue is None:
         raise _no_such(parameter)
     return queue.name

@@ -41,11 +41,12 @@ def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
     tags = {**(params.tags or {}), **(params.Tags or {})}
     check_tags(name, tags, {})
     catalogue = request.broker.catalogue
-    existing = catalogue.find(name)
+    full_name = request.namespace + name
+    existing = catalogue.find(full_name)
     if existing is not None:
         _refuse_if_different(existing, given)
         return {"QueueUrl": request.url_of(name)}
-    if catalogue.dropped_recently(name):
+    if catalogue.dropped_recently(full_name):
         seconds = request.broker.config.recreate_after_seconds
         raise SqsError(
             "QueueDeletedRecently",
@@ -53,7 +54,7 @@ def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
             "another with the same name.",
         )
     notes = {"attributes": given, "tags": tags}
-    catalogue.create(name, notes, request.broker.now_seconds())
+    catalogue.create(full_name, notes, request.broker.now_seconds())
     return {"QueueUrl": request.url_of(name)}
 
 
@@ -76,11 +77,14 @@ def delete_queue(request: SqsRequest, params: shapes.DeleteQueue) -> Result:
 
 
 def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
-    prefix = params.QueueNamePrefix or ""
+    namespace = request.namespace
+    prefix = namespace + (params.QueueNamePrefix or "")
     found = sorted(
         name
         for name in request.broker.store.sessions
-        if name.startswith(prefix) and request.principal.may(request.action, name)
+        if name.startswith(prefix)
+        and (namespace or ":" not in name)
+        and request.principal.may(request.action, name)
     )
     shown, token = page(found, params.MaxResults, params.NextToken)
     urls = [request.url_of(name) for name in shown]
@@ -114,9 +118,9 @@ def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Result:
     if not params.QueueName:
         raise missing("QueueName")
     owner = params.QueueOwnerAWSAccountId
-    if owner and owner != request.broker.config.account:
+    if owner and owner != request.principal.account:
         raise SqsError("QueueDoesNotExist", "The specified queue does not exist.")
-    queue = request.broker.catalogue.get(params.QueueName)
+    queue = request.broker.catalogue.get(request.namespace + params.QueueName)
     return {"QueueUrl": request.url_of(queue.name)}
 
 

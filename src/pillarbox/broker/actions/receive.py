@@ -29,11 +29,13 @@ def receive_message(
 ) -> Result | Coroutine[Any, Any, Result]:
     broker = request.broker
     queue = request.queue(params.QueueUrl)
-    count = _within("MaxNumberOfMessages", params.MaxNumberOfMessages, 1, RECEIVE_MESSAGES_MAX, 1)
-    seconds = _within("VisibilityTimeout", params.VisibilityTimeout, 0, VISIBILITY_SECONDS_MAX, -1)
-    wait = _within("WaitTimeSeconds", params.WaitTimeSeconds, 0, WAIT_SECONDS_MAX, -1)
-    timeout_ns = queue.visibility_ns if seconds < 0 else seconds * SECOND_NS
-    wait_ns = queue.wait_ns if wait < 0 else wait * SECOND_NS
+    count, timeout_ns, wait_ns = 1, queue.visibility_ns, queue.wait_ns
+    if (given := params.MaxNumberOfMessages) is not None:
+        count = _within("MaxNumberOfMessages", given, 1, RECEIVE_MESSAGES_MAX)
+    if (given := params.VisibilityTimeout) is not None:
+        timeout_ns = _within("VisibilityTimeout", given, 0, VISIBILITY_SECONDS_MAX) * SECOND_NS
+    if (given := params.WaitTimeSeconds) is not None:
+        wait_ns = _within("WaitTimeSeconds", given, 0, WAIT_SECONDS_MAX) * SECOND_NS
     wanted = _wanted(params)
     attempt = _attempt(queue, params.ReceiveRequestAttemptId)
     if attempt is not None:
@@ -125,9 +127,7 @@ def _wanted(params: shapes.ReceiveMessage) -> Wanted:
     return Wanted(system, names, prefixes, everything=not names.isdisjoint(_EVERYTHING))
 
 
-def _within(parameter: str, value: int | None, least: int, most: int, default: int) -> int:
-    if value is None:
-        return default
+def _within(parameter: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         reason = f"Must be between {least} and {most}, if provided."
         if parameter != "MaxNumberOfMessages":
