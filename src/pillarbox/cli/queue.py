@@ -24,6 +24,7 @@ from pillarbox.cli.backends import (
 )
 from pillarbox.cli.options import Json, Url, Yes, command, confirmed
 from pillarbox.cli.output import UsageError
+from pillarbox.mailbox.url import opener_of
 
 app = command(
     "queue",
@@ -132,8 +133,13 @@ def create(
 
 @app.command(help_epilogue="Example: pillarbox queue info http://localhost:9324/orders")
 def info(url: Url, /, *, json: Json = False) -> int:
-    """Show the message counts of a queue and its dead-letter policy."""
-    return _print_queue(queue_at(url), None, json=json)
+    """Show the message counts of a queue and its dead-letter policy.
+
+    In PostgreSQL also the size of the table that all queues of the database share.
+    """
+    found = queue_at(url)
+    storage = getattr(opener_of(url), "storage", None)
+    return _print_queue(found, None, json=json, storage=storage and storage(url))
 
 
 @app.command(
@@ -162,7 +168,9 @@ def set_(
     return _print_queue(queue_at(url), "changed", json=json)
 
 
-def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
+def _print_queue(
+    found: QueueInfo, verb: str | None, *, json: bool, storage: dict[str, int] | None = None
+) -> int:
     stats = found.stats
     oldest = "-" if stats.oldest_age_seconds is None else f"{age_of(stats.oldest_age_seconds)} ago"
     rows = [
@@ -176,8 +184,15 @@ def _print_queue(found: QueueInfo, verb: str | None, *, json: bool) -> int:
             f"{stats.dead:,} in {dead_letter_target(found)}" if found.dead_letters else "none",
         ),
     ]
+    answer = found.as_json()
+    if storage is not None:
+        answer["storage"] = storage
+        rows += [
+            ("table", f"{storage['table_bytes']:,} bytes, {storage['index_bytes']:,} of indexes"),
+            ("dead rows", f"{storage['dead_rows']:,} beside {storage['live_rows']:,} live"),
+        ]
     done = [] if verb is None else [output.success(f"{found.name} was {verb}")]
-    return output.show(found.as_json(), *done, output.facts(rows), json=json)
+    return output.show(answer, *done, output.facts(rows), json=json)
 
 
 @app.command(name="pause", help_epilogue="Example: pillarbox queue pause http://localhost:9324/a")

@@ -17,7 +17,7 @@ from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 from pillarbox.mailbox.postgres.mailbox import AsyncPostgresMailbox, PostgresMailbox
 from pillarbox.mailbox.postgres.options import PostgresOptions, named_in
 from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
-from pillarbox.mailbox.postgres.queues import delete_queue, list_queues
+from pillarbox.mailbox.postgres.queues import delete_queue, list_queues, storage
 
 __all__ = [
     "AsyncOutbox",
@@ -31,6 +31,7 @@ __all__ = [
     "list_queues",
     "open_async_url",
     "open_url",
+    "storage",
 ]
 
 del _psycopg

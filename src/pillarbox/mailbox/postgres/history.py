@@ -20,9 +20,8 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import as_datetime
 from pillarbox.mailbox.postgres import wire
-from pillarbox.mailbox.postgres.call import Call
-from pillarbox.mailbox.postgres.connection import PostgresConnection
-from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, named_in, parse_url
+from pillarbox.mailbox.postgres.options import named_in
+from pillarbox.mailbox.postgres.queues import ask
 from pillarbox.mailbox.verbs import user_attributes
 
 START = "0-0"
@@ -53,23 +52,16 @@ class Event(Struct, frozen=True):
 def read(url: str, after: str = START, count: int = 1_000) -> list[Event]:
     """Up to `count` events of a queue in order, from the first one behind an offset on."""
     limits.whole("count", count, 1, limits.MESSAGES_MAX)
-    return [_event(row) for row in _ask(url, _READ, *_offset("after", after), str(count))]
+    name, _ = named_in(url)
+    rows = ask(url, _READ, name, *_offset("after", after), str(count))
+    return [_event(row) for row in rows]
 
 
 def trim(url: str, before: str) -> int:
     """Forget what happened before an offset; how many events that were."""
-    forgotten: int = _ask(url, _TRIM, *_offset("before", before))[0][0]
-    return forgotten
-
-
-def _ask(url: str, statement: str, *parameters: str) -> list[Any]:
     name, _ = named_in(url)
-    connection = PostgresConnection(Database(parse_url(url)[0], RETRY_SECONDS, pooler=False))
-    try:
-        rows: list[Any] = connection.do(Call(name, statement, (name, *parameters)))
-        return rows
-    finally:
-        connection.close()
+    forgotten: int = ask(url, _TRIM, name, *_offset("before", before))[0][0]
+    return forgotten
 
 
 def _offset(parameter: str, text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from pillarbox.core.errors import InvalidParameterError
@@ -10,17 +11,19 @@ from pillarbox.mailbox.postgres.connection import PostgresConnection
 from pillarbox.mailbox.postgres.errors import SchemaMissingError
 from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, named_in, parse_url
 
+_STORAGE = """
+SELECT pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup
+FROM pg_stat_user_tables WHERE schemaname = 'pillarbox' AND relname = 'messages'
+"""
+
 
 def list_queues(url: str) -> list[str]:
     """The URLs of all queues in a database; if the URL names a queue, that one, if it exists."""
-    conninfo, name, _ = parse_url(url)
-    connection = PostgresConnection(Database(conninfo, RETRY_SECONDS, pooler=False))
+    _, name, _ = parse_url(url)
     try:
-        rows = connection.do(Call(name or "-", "SELECT name FROM pillarbox.queues ORDER BY name"))
+        rows = ask(url, "SELECT name FROM pillarbox.queues ORDER BY name")
     except SchemaMissingError:
         rows = []
-    finally:
-        connection.close()
     names = [row[0] for row in rows]
     if name:
         return [url] if name in names else []
@@ -34,11 +37,25 @@ def delete_queue(url: str) -> None:
     A mailbox that is open on it, or is opened later, creates it again, without its settings.
     """
     name, _ = named_in(url)
-    conninfo, _, _ = parse_url(url)
+    if not ask(url, "SELECT pillarbox.drop_queue(%s)", name)[0][0]:
+        raise InvalidParameterError("url", url, "that of a queue which is there")
+
+
+def storage(url: str) -> dict[str, int]:
+    """What the messages of all queues of a database take, as PostgreSQL estimates it.
+
+    Dead rows are those of messages that are gone; a vacuum gives their space back.
+    """
+    ((table, indexes, live, dead),) = ask(url, _STORAGE)
+    return {"table_bytes": table, "index_bytes": indexes, "live_rows": live, "dead_rows": dead}
+
+
+def ask(url: str, statement: str, *parameters: str) -> list[Any]:
+    """The rows of one statement, over a connection of its own."""
+    conninfo, name, _ = parse_url(url)
     connection = PostgresConnection(Database(conninfo, RETRY_SECONDS, pooler=False))
     try:
-        rows = connection.do(Call(name, "SELECT pillarbox.drop_queue(%s)", (name,)))
+        rows: list[Any] = connection.do(Call(name or "-", statement, parameters))
+        return rows
     finally:
         connection.close()
-    if not rows[0][0]:
-        raise InvalidParameterError("url", url, "that of a queue which is there")
