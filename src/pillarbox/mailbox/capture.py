@@ -77,7 +77,7 @@ class Capture:
         self._saved: Saved = {}
         self.index = store.log.next_index
         self._identity = store.prefix, store._secret, store.last_key, store.clock.now()
-        self._last_number = store.last_number
+        self._last_key, self._last_number = store.last_key, store.last_number
 
     def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event]) -> None:
         """These queues are about to change, by these events among others."""
@@ -86,7 +86,8 @@ class Capture:
         for event in events:
             if isinstance(event, _CHANGES_RECORDS):
                 for record in records_of(event):
-                    self._saved.setdefault(record.key, (record.deliveries, record.extra))
+                    if record.key <= self._last_key:  # else it was sent since
+                        self._saved.setdefault(record.key, (record.deliveries, record.extra))
 
     def take(self, session: QueueSteps) -> int:
         """Copy a queue, unless that was done; how much work it was."""
