@@ -80,12 +80,18 @@ def run_blocking(calls: Verb[R]) -> R:
 
 async def run_awaiting(calls: Verb[R]) -> R:
     """Run a generator that yields awaitables: it is sent their answers, and thrown their errors."""
+    task = asyncio.current_task()
+    assert task is not None
+    cancels = task.cancelling()
     try:
         call = next(calls)
         while True:
             try:
                 answer = await call
+                if task.cancelling() > cancels:  # `wait_for` of Python 3.11 may swallow it
+                    raise asyncio.CancelledError
             except BaseException as error:  # noqa: BLE001 - the generator's to judge
+                cancels = task.cancelling()
                 call = calls.throw(error)
             else:
                 call = calls.send(answer)
