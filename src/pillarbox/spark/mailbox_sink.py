@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pillarbox.codec import codec_for
 from pillarbox.mailbox.protocol import AsyncMailbox
 from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
@@ -46,6 +47,25 @@ class Row(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 _decode = msgspec.msgpack.Decoder(Row).decode
+
+
+class MessageIds:
+    """Deduplication ids of the messages of one task or step: the same whenever it is repeated.
+
+    An id depends on the scope, on the message, and on how many equal ones came before it; never
+    on its place among the others.
+    """
+
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+        self._seen: Counter[bytes] = Counter()  # by digest: the bodies may be many
+
+    def next(self, row: Row) -> str:
+        content = hashlib.sha256(_encode((self._scope, row.body, row.options)))
+        digest = content.digest()[:_DIGEST_BYTES]
+        self._seen[digest] += 1
+        content.update(str(self._seen[digest]).encode())
+        return content.hexdigest()
 
 
 class MailboxSink:
@@ -97,7 +117,7 @@ class MailboxSink:
                 file.write(f"{done} {total}")
 
     def _rows(self, batches: Iterator[Any], task: str) -> Iterator[Row]:
-        seen: Counter[bytes] = Counter()  # by digest: the bodies of a partition may be many
+        ids = MessageIds(task)
         for batch in batches:
             bodies = batch.column("body").cast(pa.binary()).to_pylist()
             extras = [batch.column(name).to_pylist() for name in self._columns]
@@ -110,13 +130,10 @@ class MailboxSink:
                 options = {name: value for name, value in known.items() if value is not None}
                 if "attributes" in options:
                     options["attributes"] = dict(options["attributes"])
+                row = Row(body, options)
                 if self._deduplicate and "deduplication_id" not in options:
-                    content = hashlib.sha256(_encode((task, body, options)))
-                    digest = content.digest()[:_DIGEST_BYTES]
-                    seen[digest] += 1
-                    content.update(str(seen[digest]).encode())
-                    options["deduplication_id"] = content.hexdigest()
-                yield Row(body, options)
+                    options["deduplication_id"] = ids.next(row)
+                yield row
 
 
 class MailboxStreamWriter(DataSourceStreamArrowWriter):
@@ -143,32 +160,37 @@ class MailboxBatchWriter(DataSourceArrowWriter):
 
 
 def send_rows(
-    url: str, rows: Iterator[Row], note: Callable[[int], object] = lambda count: None
-) -> int:
-    """Send all, many of them at a time; how many they were. `note` is told as it goes on."""
+    url: str,
+    rows: Iterator[Row],
+    note: Callable[[int], object] = lambda count: None,
+    *,
+    body_type: Any = bytes,
+) -> None:
+    """Send all, many of them at a time; `note` is called with how many are sent."""
 
-    async def send() -> int:
-        count = 0
-        async with open_async_mailbox(url, bytes) as box:
+    async def send() -> None:
+        count, decode = 0, codec_for(body_type).decode
+        async with open_async_mailbox(url, body_type) as box:
             for some in _chunks(rows, _AT_ONCE):
-                await asyncio.gather(*_sends(box, some))
+                await asyncio.gather(*_sends(box, some, decode))
                 count += len(some)
                 note(count)
-        return count
 
-    return asyncio.run(send())
+    asyncio.run(send())
 
 
-def _sends(box: AsyncMailbox[bytes], rows: list[Row]) -> Iterator[Coroutine[Any, Any, Any]]:
+def _sends(
+    box: AsyncMailbox[Any], rows: list[Row], decode: Callable[[bytes], Any]
+) -> Iterator[Coroutine[Any, Any, Any]]:
     """One for each row that has an id of its own; else one for all that have the same options."""
     alike: defaultdict[bytes, list[Row]] = defaultdict(list)
     for row in rows:
         if "deduplication_id" in row.options:
-            yield box.send(row.body, **row.options)
+            yield box.send(decode(row.body), **row.options)
         else:
             alike[_encode(row.options)].append(row)
     for some in alike.values():
-        yield box.send_many([row.body for row in some], **some[0].options)
+        yield box.send_many([decode(row.body) for row in some], **some[0].options)
 
 
 def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
