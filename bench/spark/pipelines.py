@@ -80,7 +80,7 @@ def write_table(path: Path, count: int, parts: int) -> None:
     """As a pipeline would have written it: one commit for each part."""
     from pillarbox.pipeline.graph import LogRef  # noqa: PLC0415 - behind an extra
     from pillarbox.pipeline.outputs import Outputs  # noqa: PLC0415
-    from pillarbox.pipeline.product import Made, Product  # noqa: PLC0415
+    from pillarbox.pipeline.step_result import OutputRows, StepResult  # noqa: PLC0415
     from pillarbox.pipeline.tables import prepare  # noqa: PLC0415
     from pillarbox.spark import Step  # noqa: PLC0415
 
@@ -91,7 +91,7 @@ def write_table(path: Path, count: int, parts: int) -> None:
     for part in range(parts):
         low, high = count * part // parts, count * (part + 1) // parts
         made = rows.where(f"number >= {low} AND number < {high}").coalesce(1)
-        outputs.write(Product({"orders": Made(made)}), Step("", part, (), ""), {}, check=False)
+        outputs.write(StepResult({"orders": OutputRows(made)}), Step("", part, ""), {}, check=False)
 
 
 def write_history(path: Path, count: int, _: int) -> None:

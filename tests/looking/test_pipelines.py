@@ -45,7 +45,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             log.append_many([b"{}"] * 5)
     Log.open(tmp_path / "state" / "backing").close()
     status = StatusFile(
-        pipeline.places.status, first_status("shop", "local[2]", pipeline.graph, {"add_up"})
+        pipeline.paths.status, first_status("shop", "local[2]", pipeline.graph, {"add_up"})
     )
     status.of("add_up").read = {"orders": 3}
     status.save()

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from pillarbox.log import Log
-from pillarbox.pipeline import PipelineError, recovery
-from pillarbox.pipeline.maps import Attempt, Last, Recovery, Reset
-from pillarbox.pipeline.recovery import Backing, last_maps, read_maps, verdict
+from pillarbox.pipeline import PipelineError
+from pillarbox.pipeline import backing as backing_log
+from pillarbox.pipeline.backing import FileBackingLog, read_maps, read_states, verdict
+from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Recovery, Reset
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
@@ -32,15 +33,15 @@ def holding(*known: tuple[str, str]) -> Callable[[str, str], bool]:
     return lambda output, hash_: (output, hash_) in known
 
 
-def after(*maps: recovery.Map) -> Last:
-    last = Last()
+def after(*maps: Map) -> ProcessorState:
+    last = ProcessorState()
     for map_ in maps:
         last.take(map_)
     return last
 
 
 def test_R82_a_person_can_read_the_backing_log(tmp_path: Path) -> None:
-    with Backing(f"{tmp_path}/backing") as backing:
+    with FileBackingLog(f"{tmp_path}/backing") as backing:
         backing.write(recover(3))
         backing.write(attempt(3))
     with Log.open(tmp_path / "backing", readonly=True) as log:
@@ -65,12 +66,12 @@ def test_R82_a_person_can_read_the_backing_log(tmp_path: Path) -> None:
 
 
 def test_R82_the_maps_are_there_again_after_a_restart(tmp_path: Path) -> None:
-    with Backing(f"{tmp_path}/backing") as backing:
+    with FileBackingLog(f"{tmp_path}/backing") as backing:
         for step in range(3):
             backing.write(recover(step))
             backing.write(attempt(step))
         backing.write(recover(3))
-    with Backing(f"{tmp_path}/backing") as backing:
+    with FileBackingLog(f"{tmp_path}/backing") as backing:
         assert backing.last("count").recovery == recover(3)
         assert backing.last("count").attempt == attempt(2)
         assert backing.last("count").tried is None
@@ -79,7 +80,7 @@ def test_R82_the_maps_are_there_again_after_a_restart(tmp_path: Path) -> None:
 
 def test_R82_processes_that_share_a_backing_log_know_of_each_others_maps(tmp_path: Path) -> None:
     path = f"{tmp_path}/backing"
-    with Backing(path, shared=True) as one, Backing(path, shared=True) as other:
+    with FileBackingLog(path, shared=True) as one, FileBackingLog(path, shared=True) as other:
         one.write(recover(1))
         other.write(attempt(1))
         assert other.last("count").tried == attempt(1)
@@ -93,21 +94,21 @@ def test_R82_processes_that_share_a_backing_log_know_of_each_others_maps(tmp_pat
 def test_R82_old_maps_are_dropped_and_the_newest_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
-    monkeypatch.setattr(recovery, "_SEGMENT_BYTES", 8192)
-    monkeypatch.setattr(recovery, "_MAPS_KEPT", 200)
+    monkeypatch.setattr(backing_log, "_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(backing_log, "_MAPS_KEPT", 200)
     path = f"{tmp_path}/backing"
     reset = Reset(processor="count", generation=2, inputs={"orders": 0}, time=NOW)
-    with Backing(path, shared=shared) as backing:
+    with FileBackingLog(path, shared=shared) as backing:
         backing.write(reset)
         for step in range(1000):
             backing.write(recover(step))
     assert len(read_maps(path)) < 500
-    last = last_maps(path)["count"]
+    last = read_states(path)["count"]
     assert (last.recovery, last.generation) == (recover(999), 2)
 
 
 def test_R82_nothing_read_yet() -> None:
-    assert verdict(Last(), holding()).action == "begin"
+    assert verdict(ProcessorState(), holding()).action == "begin"
 
 
 def test_R82_no_attempt_resets_to_the_recovery_offsets() -> None:

@@ -13,74 +13,74 @@ import pytest
 
 from pillarbox.pipeline import PipelineError, running
 from pillarbox.pipeline.errors import PipelineRunningError
-from pillarbox.pipeline.places import Places
-from pillarbox.pipeline.running import Running, StoppingError, batch_of, is_held
+from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.running import RunLock, StoppingError, batch_for_run, is_running
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(str(tmp_path / "shop"))
+def paths(tmp_path: Path) -> Paths:
+    return Paths(str(tmp_path / "shop"))
 
 
-def may_begin(places: Places, token: str) -> bool:
+def may_begin(paths: Paths, token: str) -> bool:
     try:
-        with batch_of(places, token):
+        with batch_for_run(paths, token):
             return True
     except StoppingError:
         return False
 
 
-def test_R82_one_process_at_a_time_runs_a_pipeline(places: Places) -> None:
-    with Running(places), pytest.raises(PipelineRunningError, match=f"process {os.getpid()}; stop"):
-        Running(places)
-    Running(places).close()
+def test_R82_one_process_at_a_time_runs_a_pipeline(paths: Paths) -> None:
+    with RunLock(paths), pytest.raises(PipelineRunningError, match=f"process {os.getpid()}; stop"):
+        RunLock(paths)
+    RunLock(paths).close()
     assert issubclass(PipelineRunningError, PipelineError)
 
 
-def test_R82_a_batch_begins_while_its_run_goes_on(places: Places) -> None:
-    assert not is_held(places)
-    with Running(places) as run:
-        assert is_held(places)
-        assert may_begin(places, run.token)
-        assert not may_begin(places, "1 another run"), "a batch of a run before this one"
-        run.begin_no_more()
-        assert is_held(places)
-        assert not may_begin(places, run.token)
-    run.begin_no_more()
+def test_R82_a_batch_begins_while_its_run_goes_on(paths: Paths) -> None:
+    assert not is_running(paths)
+    with RunLock(paths) as run:
+        assert is_running(paths)
+        assert may_begin(paths, run.token)
+        assert not may_begin(paths, "1 another run"), "a batch of a run before this one"
+        run.stop_batches()
+        assert is_running(paths)
+        assert not may_begin(paths, run.token)
+    run.stop_batches()
     run.close()
-    assert not is_held(places)
+    assert not is_running(paths)
 
 
-def test_R82_no_batch_begins_when_the_run_was_killed(places: Places) -> None:
+def test_R82_no_batch_begins_when_the_run_was_killed(paths: Paths) -> None:
     code = (
-        "import sys, time; from pillarbox.pipeline.places import Places;"
-        "from pillarbox.pipeline.running import Running;"
-        "print(Running(Places(sys.argv[1])).token, flush=True); time.sleep(600)"
+        "import sys, time; from pillarbox.pipeline.paths import Paths;"
+        "from pillarbox.pipeline.running import RunLock;"
+        "print(RunLock(Paths(sys.argv[1])).token, flush=True); time.sleep(600)"
     )
-    command = [sys.executable, "-c", code, places.path]
+    command = [sys.executable, "-c", code, paths.path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         token = process.stdout.readline().strip()
-        assert may_begin(places, token)
+        assert may_begin(paths, token)
         process.send_signal(signal.SIGKILL)
-    assert not may_begin(places, token)
-    with Running(places) as run:
+    assert not may_begin(paths, token)
+    with RunLock(paths) as run:
         assert run.token != token
-        assert not may_begin(places, token)
+        assert not may_begin(paths, token)
 
 
-def test_R82_who_asks_is_not_in_the_way_of_who_starts(places: Places) -> None:
+def test_R82_who_asks_is_not_in_the_way_of_who_starts(paths: Paths) -> None:
     over = threading.Event()
 
     def ask() -> None:
         while not over.is_set():
-            is_held(places)
+            is_running(paths)
 
     thread = threading.Thread(target=ask)
     thread.start()
     try:
         for _ in range(300):
-            Running(places).close()
+            RunLock(paths).close()
     finally:
         over.set()
         thread.join()
@@ -88,18 +88,18 @@ def test_R82_who_asks_is_not_in_the_way_of_who_starts(places: Places) -> None:
 
 BATCH = """
 import sys
-from pillarbox.pipeline.places import Places
-from pillarbox.pipeline.running import batch_of
-with batch_of(Places(sys.argv[1]), sys.argv[2]):
+from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.running import batch_for_run
+with batch_for_run(Paths(sys.argv[1]), sys.argv[2]):
     print("begun", flush=True)
     sys.stdin.read()
     print("ended", flush=True)
 """
 
 
-def test_R82_a_new_run_waits_for_a_batch_of_one_that_was_killed(places: Places) -> None:
-    killed = Running(places)
-    command = [sys.executable, "-c", BATCH, places.path, killed.token]
+def test_R82_a_new_run_waits_for_a_batch_of_one_that_was_killed(paths: Paths) -> None:
+    killed = RunLock(paths)
+    command = [sys.executable, "-c", BATCH, paths.path, killed.token]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as batch:  # type: ignore[call-overload]
         assert batch.stdout.readline() == "begun\n"
@@ -107,14 +107,14 @@ def test_R82_a_new_run_waits_for_a_batch_of_one_that_was_killed(places: Places) 
         order: list[str] = []
 
         def start() -> None:
-            with Running(places):
+            with RunLock(paths):
                 order.append("running")
 
         thread = threading.Thread(target=start)
         thread.start()
-        while not is_held(places):  # it has the lock already
+        while not is_running(paths):  # it has the lock already
             pass
-        assert not may_begin(places, killed.token), "no other batch of it begins"
+        assert not may_begin(paths, killed.token), "no other batch of it begins"
         thread.join(0.2)
         assert order == []
         order.append("the batch ends")
@@ -124,13 +124,13 @@ def test_R82_a_new_run_waits_for_a_batch_of_one_that_was_killed(places: Places) 
 
 
 def test_R82_a_batch_that_does_not_end_is_told_of(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "_BATCH_SECONDS", 0.05)
-    killed = Running(places)
-    with batch_of(places, killed.token):
+    killed = RunLock(paths)
+    with batch_for_run(paths, killed.token):
         killed.close()
         with pytest.raises(PipelineError, match="still at work on its Spark Connect server"):
-            Running(places)
-        assert not is_held(places)
-    Running(places).close()
+            RunLock(paths)
+        assert not is_running(paths)
+    RunLock(paths).close()

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.maintenance import EVERY_STEPS
 from pillarbox.pipeline.maps import Attempt, Range, Recovery
-from pillarbox.pipeline.recovery import Backing
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
@@ -119,7 +119,7 @@ def test_R131_rows_that_another_program_has_taken_away_are_noticed(table: TableL
 
 def steps(table: TableLog, count: int) -> Iterator[float]:
     """Do tiny steps with their maps, look after the table as a run does; CPU seconds of each."""
-    with Backing(f"{table.path}-backing") as backing:
+    with FileBackingLog(f"{table.path}-backing") as backing:
         for number in range(count):
             start, offsets = time.process_time(), (Input(str(number), str(number + 1)),)
             step = Step("s", number, f"hash {number}", offsets=offsets)

@@ -63,7 +63,7 @@ def _pipeline(path: Path) -> StatusFile:
         with Log.open(directory) as made:
             made.append_many([b"{}"] * 5)
     status = StatusFile(
-        pipeline.places.status, first_status("tea", "local[2]", pipeline.graph, {"add_up"})
+        pipeline.paths.status, first_status("tea", "local[2]", pipeline.graph, {"add_up"})
     )
     known = status.of("add_up")
     known.state, known.rows, known.read = "running", 3, {"orders": 3}

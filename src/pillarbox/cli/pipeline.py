@@ -18,15 +18,15 @@ from pillarbox.cli.output import OK, UsageError
 from pillarbox.cli.pipeline_run import watch
 from pillarbox.cli.tables import rows_of, table_of
 from pillarbox.pipeline import PipelineError, drawing
+from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.graph import ERRORS_OF
 from pillarbox.pipeline.inspection import inspect as inspect_pipeline
 from pillarbox.pipeline.loading import load
 from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
-from pillarbox.pipeline.recovery import last_maps
 from pillarbox.pipeline.rename import orphans, rename
 from pillarbox.pipeline.reset import reset as reset_pipeline
-from pillarbox.pipeline.running import is_held
+from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import Status, ends, labels, read_status
 from pillarbox.spark.shipping import is_connect
 
@@ -95,14 +95,14 @@ def run(
 def status(target: Target, /, *, json: Json = False) -> int:
     """Show the state, the speed and the lag of each processor."""
     pipeline = load(target)
-    known = read_status(pipeline.places.status)
-    running = is_held(pipeline.places)
+    known = read_status(pipeline.paths.status)
+    running = is_running(pipeline.paths)
     end = ends(pipeline.graph)
     lag = {
         each.id: {name: end[name] - each.read.get(name, 0) for name in each.inputs if name in end}
         for each in known.processors.values()
     }
-    gone = orphans(pipeline, last_maps(pipeline.places.backing))
+    gone = orphans(pipeline, read_states(pipeline.paths.backing))
     if json:
         document = {"running": running, "lag": lag, "not_in_pipeline": gone}
         output.print_json(msgspec.to_builtins(known) | document)
@@ -158,7 +158,7 @@ def graph(
     pipeline = load(target)
     pipeline.check()
     drawn = pipeline.graph
-    figures = labels(drawn, read_status(pipeline.places.status), ends(drawn)) if live else None
+    figures = labels(drawn, read_status(pipeline.paths.status), ends(drawn)) if live else None
     if svg is not None:
         svg.write_text(drawing.svg(drawn, figures), encoding="utf-8")
     else:

@@ -9,7 +9,7 @@ import msgspec
 
 from pillarbox.cli import output
 from pillarbox.pipeline.rows import json_of
-from pillarbox.spark.storage import location_of
+from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, is_table
 
 

@@ -69,7 +69,7 @@ def steps(process: subprocess.Popen[bytes], pipeline: Pipeline) -> Iterator[tupl
 
 def _progress(pid: int, pipeline: Pipeline) -> tuple[int, int]:
     try:
-        status = read_status(pipeline.places.status)
+        status = read_status(pipeline.paths.status)
     except PipelineError:  # no status yet
         return 0, 0
     known = status.processors["add_up"]

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.log import Log
+from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.graph import LogRef, Strategy
 from pillarbox.pipeline.maps import Attempt, Range, Recovery
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.places import log_behind
-from pillarbox.pipeline.product import Produce, Product
-from pillarbox.pipeline.recovery import Maps
+from pillarbox.pipeline.paths import log_behind
+from pillarbox.pipeline.step_result import Produce, StepResult
 from pillarbox.spark.steps import Step, make_durable, read_step
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class BatchRunner:
     """Runs batch after batch."""
 
     job: BatchJob
-    backing: Maps
+    backing: BackingLog
     outputs: Outputs
     on_phase: OnPhase = lambda _: None
     _pin_again_at: float = 0.0
@@ -114,7 +114,7 @@ class BatchRunner:
                     name = f"pipeline.{self.job.pipeline}.{self.job.processor}"
                     reader.pin(name, reader.first_index if start is None else start)
 
-    def _exactly_once(self, product: Product, step: Step) -> None:
+    def _exactly_once(self, product: StepResult, step: Step) -> None:
         self._write_recovery_map(step)
         self.backing.write(
             Attempt(
@@ -128,7 +128,7 @@ class BatchRunner:
         self.on_phase("attempt")
         self._write(product, step, check=True)
 
-    def _at_most_once(self, product: Product, step: Step) -> None:
+    def _at_most_once(self, product: StepResult, step: Step) -> None:
         """Recorded as read before it is written: a crash in between loses the step."""
         known = self.backing.last(step.processor).recovery
         if known is None or known.step < step.number:
@@ -146,12 +146,12 @@ class BatchRunner:
         )
         self.on_phase("recovery")
 
-    def _write(self, product: Product, step: Step, *, check: bool) -> None:
+    def _write(self, product: StepResult, step: Step, *, check: bool) -> None:
         make_durable(self.job.checkpoint, step.number)
         self.outputs.write(product, step, self.job.epochs, check=check)
         self.on_phase("output")
 
-    def _deliver(self, product: Product, step: Step) -> None:
+    def _deliver(self, product: StepResult, step: Step) -> None:
         """At least once, with the hash by which the sink can recognise a repetition."""
         self._write_recovery_map(step)
         frames = [

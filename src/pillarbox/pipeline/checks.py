@@ -15,9 +15,9 @@ from typing import Any, get_args
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import ERRORS, OUTPUT_MODES, STRATEGIES, Graph, Kind, Processor
-from pillarbox.pipeline.places import exists
+from pillarbox.pipeline.paths import exists
 from pillarbox.pipeline.schema import shape_of
-from pillarbox.spark.storage import location_of
+from pillarbox.spark.location import location_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 

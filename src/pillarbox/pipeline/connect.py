@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pillarbox.pipeline.backing import open_backing
 from pillarbox.pipeline.batch import BatchJob, BatchRunner
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import INPUT
 from pillarbox.pipeline.progress import take
 from pillarbox.pipeline.query import Query
-from pillarbox.pipeline.recovery import open_backing
 from pillarbox.pipeline.references import Carried, carried, referring, resolved
-from pillarbox.pipeline.running import batch_of
+from pillarbox.pipeline.running import batch_for_run
 from pillarbox.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ConnectQuery(Query):
     def taker(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
         self._job_given = job
         self.status.of(self.processor.id).written = self.written.next_indices()
-        return RemoteBatches(job, self.pipeline.places, self._token, self._files)
+        return RemoteBatches(job, self.pipeline.paths, self._token, self._files)
 
     def wait_for_end(self, active: Any) -> None:
         try:
@@ -93,10 +93,8 @@ def inputs_in_text(plans: str) -> list[str | None]:
 class RemoteBatches:
     """Takes batches in another process, which may lack the pipeline's modules."""
 
-    def __init__(
-        self, job: BatchJob, places: Places, token: str, files: Mapping[str, bytes]
-    ) -> None:
-        self._places = places
+    def __init__(self, job: BatchJob, paths: Paths, token: str, files: Mapping[str, bytes]) -> None:
+        self._paths = paths
         self._token = token
         self._directory = os.getcwd()
         # Types stay here: nothing is decoded there, and a Struct can't be pickled by value.
@@ -106,7 +104,7 @@ class RemoteBatches:
         self._runner: BatchRunner | None = None
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        with batch_of(self._places, self._token):
+        with batch_for_run(self._paths, self._token):
             if self._runner is None:
                 self._runner = self._unpacked()
             self._runner.run(rows, self._runner.job.step(batch_id))
@@ -116,5 +114,5 @@ class RemoteBatches:
             os.chdir(self._directory)  # a path that a module names is meant from there
         job: BatchJob = resolved(self._job)
         job = replace(job, deliver=resolved(job.deliver))
-        backing = open_backing(self._places.backing, self._token)
+        backing = open_backing(self._paths.backing, self._token)
         return BatchRunner(job, backing, Outputs(job.outputs, job.errors))

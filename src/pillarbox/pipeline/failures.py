@@ -17,7 +17,7 @@ from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
 from pillarbox.pipeline.rows import row_of
-from pillarbox.spark.storage import location_of
+from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, is_table
 
 #: The mark in the error log that says how far failures have been redriven.

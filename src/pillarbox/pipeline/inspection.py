@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pillarbox.pipeline.backing import Verdict, read_states, read_text, verdict
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
-from pillarbox.pipeline.maps import Last, Range
-from pillarbox.pipeline.places import is_noted
-from pillarbox.pipeline.recovery import Verdict, last_maps, read_text, verdict
+from pillarbox.pipeline.maps import ProcessorState, Range
+from pillarbox.pipeline.paths import is_noted
 from pillarbox.spark.steps import writer_id
 from pillarbox.spark.table import TableLog, is_table
 
@@ -38,13 +38,14 @@ class Finding:
 
 def inspect(pipeline: Pipeline) -> list[Finding]:
     """The last step of each processor, upstream first."""
-    last = last_maps(pipeline.places.backing)
+    last = read_states(pipeline.paths.backing)
     return [
-        _finding(pipeline, each, last.get(each.id, Last())) for each in pipeline.graph.in_order()
+        _finding(pipeline, each, last.get(each.id, ProcessorState()))
+        for each in pipeline.graph.in_order()
     ]
 
 
-def _finding(pipeline: Pipeline, processor: Processor, last: Last) -> Finding:
+def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Finding:
     recovery, attempt = last.recovery, last.tried
     return Finding(
         processor.id,
@@ -61,7 +62,7 @@ def _finding(pipeline: Pipeline, processor: Processor, last: Last) -> Finding:
     )
 
 
-def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
+def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Verdict:
     """What starting this processor again would do, after its last maps."""
     if is_generator(processor.function):
         return Verdict("begin", "a generator begins anew; where it goes on is up to its own code")
@@ -78,7 +79,7 @@ def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
     recovery = last.recovery
     if recovery is None:
         return verdict(last, lambda *_: False)
-    if is_noted(pipeline.places.checkpoint(writer), recovery.step):
+    if is_noted(pipeline.paths.checkpoint(writer), recovery.step):
         return Verdict("go on", f"step {recovery.step} is done")
     if processor.strategy == "at-most-once":
         return Verdict("go on", f"step {recovery.step} may be lost, and is not run again")
@@ -86,7 +87,7 @@ def restart(pipeline: Pipeline, processor: Processor, last: Last) -> Verdict:
     return Verdict("again", f"step {recovery.step} is handed over again, with its hash: {where}")
 
 
-def position(pipeline: Pipeline, processor: Processor, last: Last) -> dict[str, int]:
+def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> dict[str, int]:
     """The first record of each input that a restart would read, as far as the maps tell."""
     if last.recovery is None:
         return dict(last.reset.inputs) if last.reset else {}

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
-from pillarbox.pipeline.maps import Last
-from pillarbox.pipeline.recovery import last_maps
-from pillarbox.spark.storage import location_of
+from pillarbox.pipeline.maps import ProcessorState
+from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, is_table
 from pillarbox.spark.table_compaction import compact
 
@@ -38,15 +38,19 @@ class Maintained:
 
 def maintain(pipeline: Pipeline) -> list[Maintained]:
     """Look after all tables of a pipeline, beside a run if there is one."""
-    last = last_maps(pipeline.places.backing)
+    last = read_states(pipeline.paths.backing)
     tables = {log.name: location_of(log.url) for log in pipeline.graph.logs}
     for each in pipeline.graph.processors:
         tables[f"{ERRORS_OF}{each.id}"] = pipeline.errors_directory(each.id)
     known = {name: path for name, path in tables.items() if path is not None and is_table(path)}
-    return list(_maintained(pipeline.graph, known.items(), lambda id_: last.get(id_, Last())))
+    return list(
+        _maintained(pipeline.graph, known.items(), lambda id_: last.get(id_, ProcessorState()))
+    )
 
 
-def maintain_outputs(pipeline: Pipeline, processor_id: str, last: Callable[[str], Last]) -> None:
+def maintain_outputs(
+    pipeline: Pipeline, processor_id: str, last: Callable[[str], ProcessorState]
+) -> None:
     """Look after the tables that a processor writes."""
     names = pipeline.graph.processor(processor_id).output_names
     tables = [(name, pipeline.directory(name)) for name in names]
@@ -56,7 +60,7 @@ def maintain_outputs(pipeline: Pipeline, processor_id: str, last: Callable[[str]
 
 
 def _maintained(
-    graph: Graph, tables: Iterable[tuple[str, str]], last: Callable[[str], Last]
+    graph: Graph, tables: Iterable[tuple[str, str]], last: Callable[[str], ProcessorState]
 ) -> Iterable[Maintained]:
     for name, path in tables:
         table = TableLog(path)
@@ -65,7 +69,7 @@ def _maintained(
         yield Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
 
 
-def _read_up_to(last: Last, name: str) -> int:
+def _read_up_to(last: ProcessorState, name: str) -> int:
     """The first row of an input that a processor may still read, or read again."""
     if last.recovery is not None:
         return last.recovery.inputs.get(name, (0, 0))[0] or 0

@@ -55,7 +55,7 @@ Map = Recovery | Attempt | Reset | Renamed
 
 
 @dataclass(slots=True)
-class Last:
+class ProcessorState:
     """The newest maps of one processor."""
 
     recovery: Recovery | None = None

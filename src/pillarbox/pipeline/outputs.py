@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pillarbox.pipeline.graph import ERRORS
-from pillarbox.pipeline.product import Made, Product, union
+from pillarbox.pipeline.step_result import OutputRows, StepResult, union
+from pillarbox.spark.files import Files
+from pillarbox.spark.location import spark_path
 from pillarbox.spark.steps import Step
-from pillarbox.spark.storage import Files, spark_path
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import NewFile
 
@@ -77,7 +78,7 @@ class Outputs:
                     table.storage.remove(entry)
 
     def write(
-        self, product: Product, step: Step, epochs: Mapping[str, int], *, check: bool
+        self, product: StepResult, step: Step, epochs: Mapping[str, int], *, check: bool
     ) -> None:
         """Write what a step made; with `check`, what is there already is left out."""
         names = [n for n in self._names if not (check and self._refreshed(n).holds(step))]
@@ -100,7 +101,9 @@ class Outputs:
         if files:
             self.table(ERRORS).commit(files, step if check else None, epochs.get(ERRORS))
 
-    def _save(self, name: str, made: Made, step: Step) -> tuple[list[Written], list[DataFrame]]:
+    def _save(
+        self, name: str, made: OutputRows, step: Step
+    ) -> tuple[list[Written], list[DataFrame]]:
         """The files of an output, and the rows for the error log that it can't take.
 
         Whether there are any, the files themselves tell.

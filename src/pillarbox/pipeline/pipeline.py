@@ -23,8 +23,8 @@ from pillarbox.pipeline.graph import (
     Processor,
     Strategy,
 )
-from pillarbox.pipeline.places import Places
-from pillarbox.spark.storage import location_of
+from pillarbox.pipeline.paths import Paths
+from pillarbox.spark.location import location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ class Pipeline:
                 f"a pipeline can't be kept at {place}; give a directory, or a URL of an object"
                 " store such as s3a://bucket/shop"
             )
-        self.places = Places(location)
+        self.paths = Paths(location)
         self.graph = Graph()
 
     def log(self, name: str, body_type: Any = Any, *, url: str | None = None) -> LogRef:
@@ -69,13 +69,13 @@ class Pipeline:
         Without a URL it is kept in the pipeline's own directory. A mailbox's history can be an
         input: `url="file:./data/orders"`.
         """
-        made = LogRef(name, url or self.places.log_url(name), body_type)
+        made = LogRef(name, url or self.paths.log_url(name), body_type)
         self.graph.logs.append(made)
         return made
 
     def errors(self, processor_id: str) -> LogRef:
         """The log of what failed in a processor, to be read in the pipeline like any other."""
-        url = self.places.errors_url(processor_id)
+        url = self.paths.errors_url(processor_id)
         return self.log(f"{ERRORS_OF}{processor_id}", Failure, url=url)
 
     def directory(self, log: str) -> str:
@@ -88,7 +88,7 @@ class Pipeline:
 
     def errors_directory(self, processor_id: str) -> str:
         """Where what failed in a processor is kept."""
-        return self.places.errors(processor_id)
+        return self.paths.errors(processor_id)
 
     # -- declaring -------------------------------------------------------------------------
 

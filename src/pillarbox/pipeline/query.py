@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from pillarbox.logger import logger
+from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.batch import BatchJob, BatchRunner, OnPhase
 from pillarbox.pipeline.errors import PipelineError, TooManyFailedError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
-from pillarbox.pipeline.maps import Last
+from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.places import is_noted, newest_batch
+from pillarbox.pipeline.paths import is_noted, newest_batch
 from pillarbox.pipeline.plan import (
     check_offsets,
     inputs_in_plan,
 )
 from pillarbox.pipeline.progress import query_name, take
 from pillarbox.pipeline.query_plan import QueryPlan
-from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.status import ProcessorStatus, StatusFile
@@ -65,7 +65,7 @@ class Query:
         pipeline: Pipeline,
         processor: Processor,
         spark: SparkSession,
-        backing: Maps,
+        backing: BackingLog,
         *,
         status: StatusFile,
         settings: Settings,
@@ -91,7 +91,7 @@ class Query:
         self._raised: Exception | None = None
 
     @property
-    def _last(self) -> Last:
+    def _last(self) -> ProcessorState:
         return self._backing.last(self.processor.id)
 
     @property
@@ -100,7 +100,7 @@ class Query:
 
     @property
     def checkpoint(self) -> str:
-        return self.pipeline.places.checkpoint(self.writer)
+        return self.pipeline.paths.checkpoint(self.writer)
 
     # -- running ---------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Query:
 
     def _check_checkpoint(self) -> None:
         recovery = self._last.recovery
-        if recovery and not self.pipeline.places.has_checkpoint(self.writer):
+        if recovery and not self.pipeline.paths.has_checkpoint(self.writer):
             raise PipelineError(
                 f"the checkpoint {self.checkpoint} is gone, but {self.processor.id!r} has been as"
                 f" far as step {recovery.step}; restore it, or say where to go on with"
@@ -188,7 +188,7 @@ class Query:
         def take_one(rows: DataFrame, batch_id: int) -> None:
             started, before = time.monotonic(), self.written.next_indices()
             step = job.step(batch_id)
-            if self.pipeline.places.on_object_store:
+            if self.pipeline.paths.on_object_store:
                 check_offsets(self._active, step, self.checkpoint)
             runner.run(rows, step)
             self.note(step, before, time.monotonic() - started)

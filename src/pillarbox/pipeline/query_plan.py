@@ -36,10 +36,18 @@ from pillarbox.pipeline.errors import PipelineError, one_line
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.maps import Reset
 from pillarbox.pipeline.plan import INPUT, keeps_state, probe, used_columns
-from pillarbox.pipeline.product import INPUT_OF, Inputs, Native, NativeSink, Routed, union
 from pillarbox.pipeline.schema import METADATA, shape_of
+from pillarbox.pipeline.step_result import (
+    INPUT_OF,
+    FromQuery,
+    Inputs,
+    SinkBatchJob,
+    StreamBatchJob,
+    union,
+)
+from pillarbox.spark.location import location_of, spark_path
+from pillarbox.spark.object_store import options_of
 from pillarbox.spark.options import STORAGE
-from pillarbox.spark.storage import location_of, options_of, spark_path
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
@@ -81,15 +89,15 @@ class QueryPlan:
             bare = [replace(log, condition=None) for log in self.inputs] if sink else self.inputs
             inputs = Inputs(self.spark, bare, self._tables(), self.processor)
             if sink:
-                return self._named_rows(), NativeSink(inputs)
-            return self._named_rows(), Native(inputs, self.outputs, self._applied)
+                return self._named_rows(), SinkBatchJob(inputs)
+            return self._named_rows(), StreamBatchJob(inputs, self.outputs, self._applied)
         if sink:
-            return union([self._sink_rows(log) for log in self.inputs]), Routed(
+            return union([self._sink_rows(log) for log in self.inputs]), FromQuery(
                 names, can_fail=any(self._can_fail(log) for log in self.inputs)
             )
         rows = self._stream_rows()
         outputs = tuple(log.name for log in self.outputs)
-        return rows, Routed(outputs, can_fail=column_of(ERRORS) in rows.columns)
+        return rows, FromQuery(outputs, can_fail=column_of(ERRORS) in rows.columns)
 
     def _is_row_by_row(self) -> bool:
         if self.processor.each or self.processor.kind == "source":
@@ -102,8 +110,8 @@ class QueryPlan:
         return not keeps_state(made.values())
 
     def _tables(self) -> dict[str, TableLog]:
-        places = {log.name: location_of(log.url) for log in self.inputs}
-        return {name: TableLog(x) for name, x in places.items() if x is not None and is_table(x)}
+        locations = {log.name: location_of(log.url) for log in self.inputs}
+        return {name: TableLog(x) for name, x in locations.items() if x is not None and is_table(x)}
 
     def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         """What the processor's function makes, by output."""

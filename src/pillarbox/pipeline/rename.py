@@ -15,24 +15,24 @@ import msgspec
 from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
-from pillarbox.pipeline.maps import Attempt, Last, Map, Renamed
-from pillarbox.pipeline.places import is_noted, log_behind, newest_batch
-from pillarbox.pipeline.running import hold
+from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Renamed
+from pillarbox.pipeline.paths import is_noted, log_behind, newest_batch
+from pillarbox.pipeline.running import acquire_run
+from pillarbox.spark.files import files_at
 from pillarbox.spark.steps import read_step, writer_id
-from pillarbox.spark.storage import files_at
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
 
 
-def orphans(pipeline: Pipeline, known: Mapping[str, Last]) -> list[str]:
+def orphans(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> list[str]:
     """Ids that have state, and no processor in the pipeline any more."""
     there = {each.id for each in pipeline.graph.processors}
     return [id_ for id_, last in known.items() if id_ not in there and last.renamed is None]
 
 
-def check_renamed(pipeline: Pipeline, known: Mapping[str, Last]) -> None:
+def check_renamed(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> None:
     """Raise a PipelineError if a processor looks like one that was renamed."""
     gone = orphans(pipeline, known)
     for each in pipeline.graph.processors:
@@ -46,7 +46,7 @@ def check_renamed(pipeline: Pipeline, known: Mapping[str, Last]) -> None:
             )
 
 
-def _replaces(processor: Processor, last: Last) -> bool:
+def _replaces(processor: Processor, last: ProcessorState) -> bool:
     """Whether a processor writes what another one wrote; of sinks, reads what it read."""
     if last.attempt is not None:
         return not set(processor.output_names).isdisjoint(last.attempt.outputs)
@@ -58,7 +58,7 @@ def _replaces(processor: Processor, last: Last) -> bool:
 def rename(pipeline: Pipeline, old: str, new: str) -> None:
     """Move the state of a processor to the id that it has in the pipeline now."""
     processor = pipeline.graph.processor(new)
-    with hold(pipeline.places) as running, running.backing() as backing:
+    with acquire_run(pipeline.paths) as running, running.backing() as backing:
         running.claim()
         known = backing.known()
         if old not in orphans(pipeline, known):
@@ -77,10 +77,10 @@ def rename(pipeline: Pipeline, old: str, new: str) -> None:
     _unpin(pipeline, old, processor)
 
 
-def _move_files(pipeline: Pipeline, old: str, new: str, last: Last) -> None:
-    files, generation = files_at(pipeline.places.path), last.generation
+def _move_files(pipeline: Pipeline, old: str, new: str, last: ProcessorState) -> None:
+    files, generation = files_at(pipeline.paths.path), last.generation
     before, after = (writer_id(each, generation) for each in (old, new))
-    checkpoint = pipeline.places.checkpoint(before)
+    checkpoint = pipeline.paths.checkpoint(before)
     newest = newest_batch(checkpoint)
     if newest is not None and not is_noted(checkpoint, newest):
         raise PipelineError(
@@ -93,12 +93,12 @@ def _move_files(pipeline: Pipeline, old: str, new: str, last: Last) -> None:
         files.move(f"errors/{old}", f"errors/{new}")
 
 
-def _maps_under(pipeline: Pipeline, processor: Processor, last: Last) -> list[Map]:
+def _maps_under(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> list[Map]:
     """The newest maps with the new id; its outputs learn under which hash its last step is."""
     found: list[Map] = [msgspec.structs.replace(x, processor=processor.id) for x in last.maps()]
     if last.tried is None:
         return found
-    checkpoint = pipeline.places.checkpoint(writer_id(processor.id, last.generation))
+    checkpoint = pipeline.paths.checkpoint(writer_id(processor.id, last.generation))
     step = read_step(checkpoint, last.tried.step, processor.id, last.generation)
     for name in processor.output_names:
         TableLog(pipeline.directory(name)).commit([], step)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.inspection import position
-from pillarbox.pipeline.maps import Last, Reset
-from pillarbox.pipeline.places import open_readable
-from pillarbox.pipeline.running import hold
+from pillarbox.pipeline.maps import ProcessorState, Reset
+from pillarbox.pipeline.paths import open_readable
+from pillarbox.pipeline.running import acquire_run
+from pillarbox.spark.files import files_at
 from pillarbox.spark.options import time_ns
 from pillarbox.spark.steps import writer_id
-from pillarbox.spark.storage import files_at
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -31,17 +31,17 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
     for processor_id in ids:
         pipeline.graph.processor(processor_id)
     chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
-    with hold(pipeline.places) as running, running.backing() as backing:
+    with acquire_run(pipeline.paths) as running, running.backing() as backing:
         running.claim()
         made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
         for each in made:
             old = writer_id(each.processor, each.generation - 1)
             backing.write(each)
-            files_at(pipeline.places.path).remove(f"checkpoints/{old}")
+            files_at(pipeline.paths.path).remove(f"checkpoints/{old}")
     return made
 
 
-def _made(pipeline: Pipeline, processor: Processor, last: Last, to: str) -> Reset:
+def _made(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:
     was = position(pipeline, processor, last) if to == "last" else {}
     inputs = {name: _place(pipeline, name, to, was.get(name, 0)) for name in processor.input_names}
     return Reset(

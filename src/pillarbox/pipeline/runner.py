@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.logger import logger
+from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.batch import InterruptedStepError, OnPhase
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.connect import ConnectQuery
@@ -34,18 +35,17 @@ from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
 from pillarbox.pipeline.progress import listener_for
 from pillarbox.pipeline.query import Query, Settings
-from pillarbox.pipeline.recovery import Maps
 from pillarbox.pipeline.references import files_of
 from pillarbox.pipeline.rename import check_renamed
-from pillarbox.pipeline.running import Claim, Running, hold
+from pillarbox.pipeline.running import RunClaim, RunLock, acquire_run
 from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import Status, StatusFile, first_status
 from pillarbox.pipeline.tables import prepare
-from pillarbox.spark.object_store import check_session, give_settings
-from pillarbox.spark.place import is_log
+from pillarbox.spark.files import ObjectFiles
+from pillarbox.spark.location import is_log, is_object_store, location_of
+from pillarbox.spark.object_store import check_session, give_settings, options_of
 from pillarbox.spark.shipping import OWN, is_connect, is_remote, master_of, ship
-from pillarbox.spark.storage import ObjectFiles, is_object_store, location_of, options_of
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def start(
     pipeline.check(on_disk=True)
     with contextlib.ExitStack() as held:
         shared = is_connect(master) if spark is None else is_remote(spark)
-        running = hold(pipeline.places, shared=shared)
+        running = acquire_run(pipeline.paths, shared=shared)
         held.enter_context(running)
         own = spark is None and SparkSession.getActiveSession() is None
         session = spark or ps.session(master, app_name=pipeline.name, conf=conf)
@@ -135,8 +135,8 @@ class Run:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        running: Running | Claim,
-        backing: Maps,
+        running: RunLock | RunClaim,
+        backing: BackingLog,
         *,
         settings: Settings,
         retries: int,
@@ -163,7 +163,7 @@ class Run:
         for each in chosen:
             started.processors[each.id].read |= position(pipeline, each, backing.last(each.id))
         _check_tables(pipeline, chosen, started)
-        self.status = StatusFile(pipeline.places.status, started)
+        self.status = StatusFile(pipeline.paths.status, started)
         self._modules = modules_of(pipeline.graph)
         query: Callable[..., Query] = Query
         if remote:
@@ -306,7 +306,7 @@ class Run:
         """Let every processor end its batch, then stop; False if the time is up first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._stopping.set()
-        self._running.begin_no_more()
+        self._running.stop_batches()
         for query in self._queries.values():
             thread = threading.Thread(target=self._stop, args=[query, deadline], daemon=True)
             thread.start()
@@ -333,7 +333,7 @@ class Run:
 
 def _object_stores(pipeline: Pipeline) -> list[str]:
     """Where a pipeline and its logs are, as far as that is in object stores."""
-    found = [pipeline.places.path, *(location_of(log.url) for log in pipeline.graph.logs)]
+    found = [pipeline.paths.path, *(location_of(log.url) for log in pipeline.graph.logs)]
     return sorted({each for each in found if each is not None and is_object_store(each)})
 
 

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from pillarbox.closing import Closing
 from pillarbox.log import RealDisk
 from pillarbox.log.disk import keep_from_children, make_directory
+from pillarbox.pipeline.backing import BackingLog, FileBackingLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
-from pillarbox.pipeline.object_log import ObjectBacking, holder, new_run
-from pillarbox.pipeline.places import Places
-from pillarbox.pipeline.recovery import Backing, Maps
+from pillarbox.pipeline.object_backing import ObjectBackingLog, new_run, running_token
+from pillarbox.pipeline.paths import Paths
 
 _DISK = RealDisk()
-#: Whoever asks `is_held` has the lock for a moment; that is no reason to give up.
+#: Whoever asks `is_running` has the lock for a moment; that is no reason to give up.
 _ASKING_SECONDS = 0.1
 _BATCH_SECONDS = 60.0
 _POLL_SECONDS = 0.005
@@ -35,23 +35,23 @@ class StoppingError(Exception):
     """A batch began when the pipeline was about to stop; it is run the next time."""
 
 
-class Running(Closing):
+class RunLock(Closing):
     """To hold this is to be the one that runs a pipeline in a directory, or resets it."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
         #: What stands in the file: the process, and something that no other run has.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
         self._closing = threading.Lock()
-        make_directory(_DISK, places.path)
-        self._handle: int | None = _DISK.open(places.running, write=True, create=True)
+        make_directory(_DISK, paths.path)
+        self._handle: int | None = _DISK.open(paths.running, write=True, create=True)
         try:
             if not _locked(self._handle, _ASKING_SECONDS):
-                raise PipelineRunningError(places.path, _pid(places))
+                raise PipelineRunningError(paths.path, _pid(paths))
             _DISK.truncate(self._handle, 0)
             _DISK.pwrite(self._handle, [self.token.encode()], 0)
             _DISK.fdatasync(self._handle)  # for those on other machines
-            _wait_for_batches(places)
+            _wait_for_batches(paths)
         except BaseException:
             self.close()
             raise
@@ -59,11 +59,11 @@ class Running(Closing):
     def claim(self) -> None:
         """Begin to write; in a directory, the lock is all that is needed."""
 
-    def backing(self, *, shared: bool = False) -> Maps:
+    def backing(self, *, shared: bool = False) -> BackingLog:
         """The backing log of the pipeline."""
-        return Backing(self._places.backing, shared=shared)
+        return FileBackingLog(self._paths.backing, shared=shared)
 
-    def begin_no_more(self) -> None:
+    def stop_batches(self) -> None:
         """Let no batch begin any more; those under way end."""
         with self._closing:
             if self._handle is not None:
@@ -77,12 +77,12 @@ class Running(Closing):
                 self._handle = None
 
 
-class Claim(Closing):
+class RunClaim(Closing):
     """The same on an object store."""
 
-    def __init__(self, places: Places, *, shared: bool = False) -> None:
+    def __init__(self, paths: Paths, *, shared: bool = False) -> None:
         self.token = new_run()
-        self._backing = ObjectBacking(places.backing, self.token, joined=shared)
+        self._backing = ObjectBackingLog(paths.backing, self.token, joined=shared)
         self._lock = threading.Lock()
         self._claimed = False
 
@@ -90,30 +90,30 @@ class Claim(Closing):
         self._claimed = True
         self._backing.claim()
 
-    def backing(self, *, shared: bool = False) -> Maps:
+    def backing(self, *, shared: bool = False) -> BackingLog:
         return self._backing
 
-    def begin_no_more(self) -> None:
+    def stop_batches(self) -> None:
         with self._lock:
             if self._claimed:
                 self._claimed = False
                 self._backing.release()
 
     def close(self) -> None:
-        self.begin_no_more()
+        self.stop_batches()
 
 
-def hold(places: Places, *, shared: bool = False) -> Running | Claim:
+def acquire_run(paths: Paths, *, shared: bool = False) -> RunLock | RunClaim:
     """Become the one that runs a pipeline; `shared` if other processes take batches for it."""
-    return Claim(places, shared=shared) if places.on_object_store else Running(places)
+    return RunClaim(paths, shared=shared) if paths.on_object_store else RunLock(paths)
 
 
-def is_held(places: Places) -> bool:
+def is_running(paths: Paths) -> bool:
     """Whether a process runs the pipeline; on an object store, as far as its entries tell."""
-    if places.on_object_store:
-        return holder(places.backing) is not None
+    if paths.on_object_store:
+        return running_token(paths.backing) is not None
     try:
-        handle = _DISK.open(places.running)
+        handle = _DISK.open(paths.running)
     except FileNotFoundError:
         return False
     try:
@@ -123,31 +123,31 @@ def is_held(places: Places) -> bool:
 
 
 @contextlib.contextmanager
-def batch_of(places: Places, token: str) -> Iterator[None]:
+def batch_for_run(paths: Paths, token: str) -> Iterator[None]:
     """Take a batch for the run with this token; StoppingError if that is not to go on."""
-    if places.on_object_store:
-        if holder(places.backing) != token:
+    if paths.on_object_store:
+        if running_token(paths.backing) != token:
             raise StoppingError(_OVER)
         yield
         return
-    handle = _DISK.open(places.working, write=True, create=True)
+    handle = _DISK.open(paths.working, write=True, create=True)
     try:
         _locked(handle, _BATCH_SECONDS, exclusive=False)
         # In this order: a run that begins now either waits for this batch or is seen by it.
-        if _said(places) != token or not is_held(places):
+        if _said(paths) != token or not is_running(paths):
             raise StoppingError(_OVER)
         yield
     finally:
         _DISK.close(handle)
 
 
-def _wait_for_batches(places: Places) -> None:
+def _wait_for_batches(paths: Paths) -> None:
     """Until those have ended that a run before this one, which was killed, has left behind."""
-    handle = _DISK.open(places.working, write=True, create=True)
+    handle = _DISK.open(paths.working, write=True, create=True)
     try:
         if not _locked(handle, _BATCH_SECONDS):
             raise PipelineError(
-                f"a batch of an earlier run of the pipeline in {places.path} is still at work on"
+                f"a batch of an earlier run of the pipeline in {paths.path} is still at work on"
                 " its Spark Connect server; try again when it has ended, or stop the server"
             )
     finally:
@@ -164,14 +164,14 @@ def _locked(handle: int, seconds: float, *, exclusive: bool = True) -> bool:
     return True
 
 
-def _said(places: Places) -> str:
+def _said(paths: Paths) -> str:
     try:
-        with open(places.running, encoding="ascii") as file:
+        with open(paths.running, encoding="ascii") as file:
             return file.read()
     except FileNotFoundError:
         return ""
 
 
-def _pid(places: Places) -> int | None:
-    pid = _said(places).partition(" ")[0]
+def _pid(paths: Paths) -> int | None:
+    pid = _said(paths).partition(" ")[0]
     return int(pid) if pid else None

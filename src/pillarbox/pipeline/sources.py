@@ -16,7 +16,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.rows import row_of
 from pillarbox.pipeline.status import StatusFile
-from pillarbox.spark.storage import is_object_store
+from pillarbox.spark.location import is_object_store
 from pillarbox.spark.table import TableLog
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ import msgspec
 
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
-from pillarbox.pipeline.places import open_readable
-from pillarbox.spark.storage import files_at, is_object_store
+from pillarbox.pipeline.paths import open_readable
+from pillarbox.spark.files import files_at
+from pillarbox.spark.location import is_object_store
 
 #: On an object store figures are written this often at most, but for the last ones.
 _QUIET_SECONDS = 1.0

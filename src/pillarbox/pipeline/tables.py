@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import LogRef
 from pillarbox.pipeline.schema import shape_of
-from pillarbox.spark.place import is_log
+from pillarbox.spark.location import is_log
 from pillarbox.spark.table import TableLog, create_table, is_table
 
 

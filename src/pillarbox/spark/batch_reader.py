@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.filters import Narrowing
 from pillarbox.spark.history import History, open_history, position
+from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.place import without_secret
 from pillarbox.spark.reading import Part, Reading, reading_of
 
 

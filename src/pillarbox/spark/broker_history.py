@@ -23,8 +23,8 @@ from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
 from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows
+from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.place import without_secret
 from pillarbox.spark.rows import Rows, Wanted
 
 Range = tuple[int, int]

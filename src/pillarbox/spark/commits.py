@@ -19,7 +19,7 @@ from pillarbox.log import Commit, Log, LogLockedError
 from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.spark.errors import DivergedError, FencedError
-from pillarbox.spark.place import log_directory
+from pillarbox.spark.location import local_directory
 from pillarbox.spark.steps import Input, Step, make_durable
 
 EXACTLY_ONCE = "exactly-once"
@@ -61,7 +61,7 @@ class StepCommit:
 
 def step_commits(url: str, processor: str | None = None) -> Iterator[StepCommit]:
     """The steps that a log remembers, newest first."""
-    with Log.open(log_directory(url), readonly=True) as log:
+    with Log.open(local_directory(url), readonly=True) as log:
         yield from commits_in(log, processor)
 
 
@@ -80,7 +80,7 @@ def claim(urls: str | Sequence[str], processor: str, *, forget: bool = False) ->
 
     With `forget` the steps done so far no longer count: the processor may do them again.
     """
-    directories = [log_directory(url) for url in ([urls] if isinstance(urls, str) else urls)]
+    directories = [local_directory(url) for url in ([urls] if isinstance(urls, str) else urls)]
     epoch = 1
     for directory in directories:
         if os.path.isdir(directory):

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pillarbox.spark.place import mailbox_url, without_secret
+from pillarbox.spark.location import mailbox_url, without_secret
 
 _LOOK_SECONDS = 0.2
 _SETTLE_SECONDS = 2.0

@@ -18,8 +18,8 @@ from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, base_of_name
 from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
+from pillarbox.spark.location import Place, place_of
 from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.place import Place, place_of
 from pillarbox.spark.rows import LogRows, Rows, Wanted
 
 _MARKS_OF_A_SEGMENT = 256

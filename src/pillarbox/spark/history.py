@@ -14,10 +14,10 @@ from pillarbox.mailbox.url import opener_of
 from pillarbox.spark.columns import LOG_SCHEMA, MAILBOX_SCHEMA
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.file_history import FileHistory
+from pillarbox.spark.location import is_object_store, location_of, place_of
+from pillarbox.spark.object_store import Options, options_of
 from pillarbox.spark.options import time_ns
-from pillarbox.spark.place import place_of
 from pillarbox.spark.rows import Rows, Wanted
-from pillarbox.spark.storage import Options, is_object_store, location_of, options_of
 from pillarbox.spark.table import is_table
 from pillarbox.spark.table_history import TableHistory
 

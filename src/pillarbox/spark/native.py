@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pillarbox.spark.errors import DataLossError, OptionError
+from pillarbox.spark.location import location_of, spark_path
 from pillarbox.spark.object_store import give_settings
-from pillarbox.spark.storage import location_of, spark_path
 from pillarbox.spark.table import INDEX, TIME, TableLog, is_table
 from pillarbox.spark.table_files import DataFile
 

@@ -1,13 +1,38 @@
-"""Spark and the object store of a pipeline: its settings, and whether it gets there at all."""
+"""How an object store is reached: by the environment of the driver, as for its vendor's tools.
+
+The clients of Pillarbox, `deltalake` and Spark are each told in their own words.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.spark.errors import StorageError
+from pillarbox.spark.location import is_object_store
 from pillarbox.spark.shipping import is_remote
-from pillarbox.spark.storage import is_object_store, spark_settings
 
+Options = Mapping[str, str]
+
+#: What the store's client is told, and the variable of the environment that says it.
+_S3_VARIABLES = {
+    "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
+    "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+    "aws_session_token": ("AWS_SESSION_TOKEN",),
+    "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+}
+#: The same for Spark, which sends it to its executors.
+_S3A_SETTINGS = {
+    "aws_access_key_id": "fs.s3a.access.key",
+    "aws_secret_access_key": "fs.s3a.secret.key",
+    "aws_session_token": "fs.s3a.session.token",
+    "aws_region": "fs.s3a.endpoint.region",
+    "aws_endpoint": "fs.s3a.endpoint",
+}
+#: As Amazon has it: requests of a machine whose clock is further off are refused.
+CLOCKS_APART_SECONDS_MAX = 15 * 60
 #: What Spark needs to reach S3, for `spark.jars.packages`: 20 MB, where all of Amazon's software
 #: that `hadoop-aws` would bring along by itself is 690 MB.
 _SDK = "2.35.4"
@@ -16,6 +41,37 @@ S3_PACKAGES = ",".join(
     + [f"software.amazon.awssdk:{name}:{_SDK}" for name in ("s3", "s3-transfer-manager", "sts")]
 )
 S3_EXCLUDES = "software.amazon.awssdk:bundle"
+
+
+def options_of(location: str) -> dict[str, str]:
+    """How the store is reached, by the environment of this process; nothing for a directory."""
+    if not location.startswith("s3a://"):
+        return {}
+    found = {
+        option: next(filter(None, map(os.environ.get, names)), None)
+        for option, names in _S3_VARIABLES.items()
+    }
+    return {option: value for option, value in found.items() if value is not None}
+
+
+def delta_options(options: Options) -> dict[str, str]:
+    """The same for `deltalake`; commits are put if absent."""
+    if not options:
+        return {}
+    return {**options, "aws_conditional_put": "etag", "allow_http": is_plain_http(options)}
+
+
+def spark_settings(location: str) -> dict[str, str]:
+    """The same for Spark's own file system."""
+    options = options_of(location)
+    found = {_S3A_SETTINGS[option]: value for option, value in options.items()}
+    if "aws_endpoint" in options:
+        found["fs.s3a.path.style.access"] = "true"
+    return found
+
+
+def is_plain_http(options: Options) -> str:
+    return str(options.get("aws_endpoint", "").startswith("http://")).lower()
 
 
 def give_settings(spark: Any, location: str) -> None:
@@ -43,10 +99,10 @@ def check_session(spark: Any, location: str) -> None:
         path.getFileSystem(java.sessionState().newHadoopConf()).exists(path)
     except Exception as error:
         text = str(getattr(error, "java_exception", error)).splitlines()[0]
-        raise StorageError(f"Spark can't use {location}: {_told(text)}") from error
+        raise StorageError(f"Spark can't use {location}: {_explained(text)}") from error
 
 
-def _told(error: str) -> str:
+def _explained(error: str) -> str:
     if "No FileSystem for scheme" in error or "ClassNotFound" in error or "NoClassDef" in error:
         return (
             "it has no jars for such URLs. For S3 start it with the settings"

@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
 
 from pillarbox.spark.commits import AT_LEAST_ONCE, EXACTLY_ONCE, open_to_commit, publish
 from pillarbox.spark.errors import OptionError
+from pillarbox.spark.location import is_log, local_directory
 from pillarbox.spark.options import number, required
-from pillarbox.spark.place import is_log, log_directory
 from pillarbox.spark.steps import Step, named_step, query_id, read_step
 from pillarbox.spark.table import is_table
 from pillarbox.spark.task_output import TaskOutput
@@ -153,9 +153,9 @@ def _outputs(options: Mapping[str, str]) -> dict[str, str]:
             named = msgspec.json.decode(options["outputs"], type=dict[str, str])
         except msgspec.DecodeError as error:
             raise OptionError(f"option outputs must be JSON, name to URL: {error}") from error
-        return {name: log_directory(url) for name, url in named.items()}
+        return {name: local_directory(url) for name, url in named.items()}
     return {
-        _LONE: log_directory(required(options, "path", "save it to a URL: .save('file:./out')"))
+        _LONE: local_directory(required(options, "path", "save it to a URL: .save('file:./out')"))
     }
 
 

@@ -20,11 +20,10 @@ from pillarbox.spark.columns import MAILBOX_SCHEMA, with_body
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.history import schema_of
 from pillarbox.spark.leased import LeasedReader
+from pillarbox.spark.location import local_directory, location_of, mailbox_url
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.place import local_directory, mailbox_url
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
-from pillarbox.spark.storage import location_of
 from pillarbox.spark.stream_reader import StreamReader
 from pillarbox.spark.table import is_table
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.storage import Files, files_at, location_of
+from pillarbox.spark.files import Files, files_at
+from pillarbox.spark.location import location_of
 
 _VERSIONS = ("v1", "v2")
 

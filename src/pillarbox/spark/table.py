@@ -19,8 +19,9 @@ from typing import Any
 from pillarbox.closing import Closing
 from pillarbox.extras import extra
 from pillarbox.spark.errors import DivergedError, FencedError, SparkError
+from pillarbox.spark.files import files_at
+from pillarbox.spark.object_store import Options, delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.storage import Options, delta_options, files_at, options_of
 from pillarbox.spark.table_files import DataFile, NewFile, conformed
 
 FIRST, TIME = "_first", "_time"

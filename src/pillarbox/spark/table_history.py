@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
+from pillarbox.spark.files import Files
+from pillarbox.spark.object_store import Options
 from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.storage import Files, Options
 from pillarbox.spark.table import INDEX, TIME, TableLog
 from pillarbox.spark.table_files import DataFile
 

@@ -12,8 +12,8 @@ import pytest
 
 from pillarbox.log import Log
 from pillarbox.pipeline import Pipeline, PipelineError
+from pillarbox.pipeline.backing import read_maps
 from pillarbox.pipeline.batch import InterruptedStepError
-from pillarbox.pipeline.recovery import read_maps
 from pillarbox.spark.table import TableLog, is_table
 
 
@@ -62,5 +62,5 @@ def crash(pipeline: Pipeline, spark: Any, act: str, **options: Any) -> None:
 
 def maps(pipeline: Pipeline) -> list[dict[str, Any]]:
     """The backing log as a person reads it, without the times."""
-    found = [json.loads(msgspec.json.encode(each)) for each in read_maps(pipeline.places.backing)]
+    found = [json.loads(msgspec.json.encode(each)) for each in read_maps(pipeline.paths.backing)]
     return [{k: v for k, v in each.items() if k != "time"} for each in found]

@@ -26,9 +26,9 @@ from pyarrow.dataset import dataset
 from pillarbox.log import Log
 from pillarbox.pipeline.connect import inputs_in_text
 from pillarbox.pipeline.inspection import inspect
-from pillarbox.pipeline.places import Places
+from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import inputs_in_plan
-from pillarbox.pipeline.running import is_held
+from pillarbox.pipeline.running import is_running
 from pillarbox.spark.session import WORKER_DEFAULTS
 from tests.environments import ROOT, python_with
 from tests.spark.pipeline.cluster import SPARK_HOME, daemon, environment, said
@@ -205,7 +205,7 @@ def test_R81_without_what_spark_connect_needs_the_error_says_what_to_install(
     assert done.returncode == 1
     assert "pip install 'pyspark[connect]'" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not is_held(Places(str(tmp_path / "shop")))
+    assert not is_running(Paths(str(tmp_path / "shop")))
 
 
 class Client:
@@ -275,9 +275,9 @@ def test_R81_a_pipeline_that_is_stopped_ends_its_steps(
     for how, code in ((signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)):
         client = Client(python, "chain", place, now=False, master=connect)
         client.until(functools.partial(count, middle), count(middle) + 50)
-        assert is_held(Places(str(place / "p")))
+        assert is_running(Paths(str(place / "p")))
         assert client.end(how) == code
-        assert not is_held(Places(str(place / "p")))
+        assert not is_running(Paths(str(place / "p")))
         if how == signal.SIGTERM:
             actions = {each.restart.action for each in inspect(TOPOLOGIES["chain"](place))}
             assert actions <= {"begin", "go on"}, "a step was left half done"
@@ -308,7 +308,7 @@ def test_R83_servers_and_clients_of_spark_connect_are_killed(
     place = prepared(tmp_path, 300)
 
     def total() -> int:
-        logs = Path(TOPOLOGIES[topology](place).places.path, "logs").glob("*")
+        logs = Path(TOPOLOGIES[topology](place).paths.path, "logs").glob("*")
         return sum(map(count, logs))
 
     for victim in ["server", "client"] * 4:

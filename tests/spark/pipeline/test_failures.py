@@ -67,7 +67,7 @@ def test_R85_more_failed_records_than_allowed_stop_the_run(pipeline: Pipeline, s
     pipeline.stream(inputs="words", outputs="out", id="s")(lambda words: words)
     with pytest.raises(PipelineError, match="2 records failed, and at most 1 may"):
         finish(pipeline, spark, max_failed=1)
-    known = read_status(pipeline.places.status).processors["s"]
+    known = read_status(pipeline.paths.status).processors["s"]
     assert (known.failed, known.restarts) == (2, 0)
     # The step is done, and the next run goes on after it.
     finish(pipeline, spark, max_failed=1)
@@ -91,7 +91,7 @@ def test_R85_an_unknown_column_fails_at_once_in_one_line(
     assert "`amuont` cannot be resolved" in said
     assert "inputs: words: body, _index, _time" in said
     assert "\n" not in said
-    assert read_status(pipeline.places.status).processors["s"].restarts == 0
+    assert read_status(pipeline.paths.status).processors["s"].restarts == 0
     assert maps(pipeline) == []
 
 
@@ -102,7 +102,7 @@ def test_R85_a_mistake_in_a_function_is_not_tried_again(pipeline: Pipeline, spar
 
     with pytest.raises(PipelineError, match="NameError: name 'wrods' is not defined"):
         finish(pipeline, spark)
-    assert read_status(pipeline.places.status).processors["s"].restarts == 0
+    assert read_status(pipeline.paths.status).processors["s"].restarts == 0
 
 
 def test_R85_spark_starts_without_a_word(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame
 
 import pillarbox.spark as ps
 from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.graph import Strategy
 from pillarbox.pipeline.inspection import inspect, position
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.product import Made, Product
-from pillarbox.pipeline.recovery import Backing
 from pillarbox.pipeline.reset import reset
+from pillarbox.pipeline.step_result import OutputRows, StepResult
 from pillarbox.spark.sink import strategy_of
 from tests.spark.pipeline.support import crash, finish, maps, read, write
 
@@ -57,7 +57,7 @@ def recovery(start: int | None = None, end: int = 4, step: int = 0) -> dict[str,
 
 
 def attempt(pipeline: Pipeline, index: int = 0, step: int = 0) -> dict[str, Any]:
-    found = ps.read_step(pipeline.places.checkpoint("s"), step, "s").hash
+    found = ps.read_step(pipeline.paths.checkpoint("s"), step, "s").hash
     named = {"processor": "s", "step": step, "hash": found, "outputs": {"out": index}}
     return {"type": "attempt"} | named
 
@@ -98,7 +98,7 @@ def test_R82_interrupted_after_the_attempt_map(words: Path, spark: Any) -> None:
     pipeline = copying(words)
     crash(pipeline, spark, "attempt")
     before = maps(pipeline)
-    with Backing(pipeline.places.backing) as backing:
+    with FileBackingLog(pipeline.paths.backing) as backing:
         (stream,) = pipeline.graph.processors
         assert position(pipeline, stream, backing.last("s")) == {"words": 0}
     assert before == [recovery(), attempt(pipeline)]
@@ -113,7 +113,7 @@ def test_R82_interrupted_after_the_output(words: Path, spark: Any) -> None:
     pipeline = copying(words)
     crash(pipeline, spark, "output")
     assert maps(pipeline) == [recovery(), attempt(pipeline)]
-    with Backing(pipeline.places.backing) as backing:
+    with FileBackingLog(pipeline.paths.backing) as backing:
         (stream,) = pipeline.graph.processors
         assert position(pipeline, stream, backing.last("s")) == {"words": 4}
     assert read(pipeline.directory("out")) == WORDS
@@ -153,12 +153,12 @@ def test_R82_several_outputs_recover_together(words: Path, spark: Any) -> None:
     """The crash comes when one of the outputs is committed and the other is not."""
     pipeline = fanning_out(words)
     crash(pipeline, spark, "attempt")
-    checkpoint = pipeline.places.checkpoint("split")
+    checkpoint = pipeline.paths.checkpoint("split")
     # What the interrupted step would have done to one output, done by hand.
     rows = spark.createDataFrame([(bytearray(w),) for w in WORDS[::2]], "body BINARY").coalesce(1)
     half = Outputs({"left": pipeline.directory("left")}, pipeline.errors_directory("split"))
     step = ps.read_step(checkpoint, 0, "split")
-    half.write(Product({"left": Made(rows)}), step, {}, check=True)
+    half.write(StepResult({"left": OutputRows(rows)}), step, {}, check=True)
     (found,) = inspect(pipeline)
     assert found.restart.action == "finish"
     assert "in left but not in right" in found.restart.why
@@ -170,7 +170,7 @@ def test_R82_several_outputs_recover_together(words: Path, spark: Any) -> None:
 def test_R82_a_lost_checkpoint_is_not_taken_for_a_beginning(words: Path, spark: Any) -> None:
     pipeline = copying(words)
     finish(pipeline, spark)
-    shutil.rmtree(pipeline.places.checkpoint("s"))
+    shutil.rmtree(pipeline.paths.checkpoint("s"))
     with pytest.raises(Exception, match="reset s --to last"):
         finish(pipeline, spark)
     write(words, [b"five"])

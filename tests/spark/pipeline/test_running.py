@@ -47,8 +47,8 @@ def test_R88_a_graceful_stop_lets_the_step_end(
     stopper.join(100)
     assert running.wait(1)
     assert read(pipeline.directory("out")) == [b"one", b"two"]
-    assert Path(pipeline.places.checkpoint("s"), "commits", "0").exists()
-    assert read_status(pipeline.places.status).processors["s"].state == "stopped"
+    assert Path(pipeline.paths.checkpoint("s"), "commits", "0").exists()
+    assert read_status(pipeline.paths.status).processors["s"].state == "stopped"
     before = maps(pipeline)
     write(tmp_path / "words", [b"three"])
     finish(pipeline, spark)
@@ -67,7 +67,7 @@ def test_R85_a_processor_that_fails_is_started_again(pipeline: Pipeline, spark: 
 
     pipeline.run(spark, available_now=True, retries=2).wait(100)
     assert tries == [0, 0, 0]
-    assert read_status(pipeline.places.status).processors["flaky"].restarts == 2
+    assert read_status(pipeline.paths.status).processors["flaky"].restarts == 2
 
 
 def test_R85_a_processor_that_keeps_failing_stops_the_pipeline_and_is_named(
@@ -79,7 +79,7 @@ def test_R85_a_processor_that_keeps_failing_stops_the_pipeline_and_is_named(
 
     with pytest.raises(PipelineError, match=r"sink 'broken' .* no answer.*it goes on where it was"):
         finish(pipeline, spark, retries=0)
-    assert read_status(pipeline.places.status).processors["broken"].state == "failed"
+    assert read_status(pipeline.paths.status).processors["broken"].state == "failed"
 
 
 def test_R85_a_worker_that_comes_up_too_late_is_started_more_often_than_others(

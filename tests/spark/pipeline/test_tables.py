@@ -20,8 +20,8 @@ from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.graph import LogRef
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.product import Made, Product
 from pillarbox.pipeline.query import Query
+from pillarbox.pipeline.step_result import OutputRows, StepResult
 from pillarbox.pipeline.tables import prepare
 from pillarbox.spark.table import TableLog
 from tests.spark.pipeline.support import finish, read_json, write
@@ -66,7 +66,7 @@ def step(number: int, start: int, end: int, writer: str = "s") -> ps.Step:
 def commit(table: TableLog, frame: DataFrame, done: ps.Step, epoch: int | None = None) -> None:
     outputs = Outputs({"out": table.path}, table.path)
     epochs = {} if epoch is None else {"out": epoch}
-    outputs.write(Product({"out": Made(frame)}), done, epochs, check=True)
+    outputs.write(StepResult({"out": OutputRows(frame)}), done, epochs, check=True)
 
 
 def test_R82_a_step_is_entered_once_and_rows_are_numbered(table: TableLog, spark: Any) -> None:
@@ -90,7 +90,7 @@ def test_R82_control_without_the_look_for_the_hash_a_step_is_doubled(
 ) -> None:
     outputs = Outputs({"out": table.path}, table.path)
     for _ in range(2):
-        made = Product({"out": Made(rows(spark, 1))})
+        made = StepResult({"out": OutputRows(rows(spark, 1))})
         outputs.write(made, step(0, 0, 1), {}, check=False)
     table.refresh()
     assert table.end_index == 2

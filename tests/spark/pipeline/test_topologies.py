@@ -78,7 +78,7 @@ def test_R80_a_chain_of_a_generator_a_stream_and_a_sink(pipeline: Pipeline, spar
     assert sorted(each["number"] for each in read_json(pipeline.directory("heavy"))) == [7, 7, 9, 9]
     assert sorted(number for number, _ in handed_over) == [7, 7, 9, 9]
     assert {len(hash_) for _, hash_ in handed_over} == {64}
-    status = read_status(pipeline.places.status)
+    status = read_status(pipeline.paths.status)
     assert {each.state for each in status.processors.values()} == {"done"}
     assert status.processors["only_heavy"].rows == 20
     assert status.processors["only_heavy"].step_milliseconds > 0
@@ -103,7 +103,7 @@ def test_R80_two_inputs_are_joined(pipeline: Pipeline, spark: Any, tmp_path: Pat
     found = read_json(pipeline.directory("paid"))
     assert sorted(each["number"] for each in found) == list(range(5, 20))
     assert {each["number"]: each["pence"] for each in found} == {n: n * 10 for n in range(5, 20)}
-    status = read_status(pipeline.places.status).processors["join"]
+    status = read_status(pipeline.paths.status).processors["join"]
     assert status.read == {"orders": 20, "payments": 20}
 
 

@@ -16,7 +16,7 @@ from pillarbox.pipeline import Pipeline, query
 from pillarbox.pipeline.batch import BatchJob
 from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.status import read_status
-from pillarbox.spark.storage import files_at
+from pillarbox.spark.files import files_at
 from tests.spark.pipeline.support import crash, finish, maps
 from tests.spark.pipeline.test_kills import hashes
 from tests.spark.s3.driver import ROWS_PER_STEP, TOPOLOGIES
@@ -25,7 +25,7 @@ from tests.spark.s3.test_kills import found, send
 
 def overwrite_first_offsets(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline) -> None:
     """Once, when the first batch is about to begin: it reads 10 rows, the file says 20."""
-    original, files = Query.taker, files_at(pipeline.places.checkpoint("count"))
+    original, files = Query.taker, files_at(pipeline.paths.checkpoint("count"))
     left = ["offsets/0"]
 
     def taker(self: Query, job: BatchJob) -> Callable[[Any, int], None]:
@@ -53,7 +53,7 @@ def test_R131_offsets_that_another_run_has_replaced_are_noticed_before_anything_
     finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
     assert found(pipeline) == Counter(range(30))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
-    assert read_status(pipeline.places.status).processors["count"].restarts == 1
+    assert read_status(pipeline.paths.status).processors["count"].restarts == 1
 
 
 def test_R131_control_without_the_comparison_rows_are_lost(

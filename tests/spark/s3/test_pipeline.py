@@ -15,11 +15,10 @@ from pillarbox.pipeline import Pipeline, sinks
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.maintenance import maintain
 from pillarbox.pipeline.reset import reset
-from pillarbox.pipeline.running import is_held
+from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
 from pillarbox.spark.errors import SparkError, StorageError
-from pillarbox.spark.object_store import check_session
-from pillarbox.spark.storage import delta_options, options_of
+from pillarbox.spark.object_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Word, words
 from tests.spark.pipeline.support import crash, finish, maps
@@ -62,9 +61,9 @@ def test_R131_a_pipeline_lives_on_s3_alone(s3_spark: Any, place: str, s3: Server
     assert sorted(shipped["number"].to_list()) == [*range(0, 20, 2)]
     # What people look at.
     assert {each.id: each.restart.action for each in inspect(pipeline)}["keep"] == "go on"
-    assert read_status(pipeline.places.status).processors["keep"].state == "done"
+    assert read_status(pipeline.paths.status).processors["keep"].state == "done"
     assert ends(pipeline.graph) == {"words": 20, "even": 10}
-    assert not is_held(pipeline.places)
+    assert not is_running(pipeline.paths)
     assert {each.log for each in maintain(pipeline)} >= {"words", "even", "errors-keep"}
     table = tables.table_of(even)
     assert table is not None

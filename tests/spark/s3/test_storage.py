@@ -14,13 +14,15 @@ from pyarrow import parquet
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.maps import Recovery
-from pillarbox.pipeline.object_log import ObjectBacking, holder, read_entries
-from pillarbox.pipeline.places import Places
-from pillarbox.pipeline.running import StoppingError, batch_of, hold, is_held
+from pillarbox.pipeline.object_backing import ObjectBackingLog, read_entries, running_token
+from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.running import StoppingError, acquire_run, batch_for_run, is_running
 from pillarbox.pipeline.status import StatusFile, first_status, read_status
 from pillarbox.spark.errors import FencedError, StorageError
+from pillarbox.spark.files import Files, ObjectFiles, files_at
+from pillarbox.spark.location import location_of
+from pillarbox.spark.object_store import options_of
 from pillarbox.spark.steps import Input, Step
-from pillarbox.spark.storage import Files, ObjectFiles, files_at, location_of, options_of
 from pillarbox.spark.table import TableLog, create_table
 from pillarbox.spark.table_compaction import compact
 from pillarbox.spark.table_files import NewFile
@@ -65,13 +67,13 @@ def recovery(step: int) -> Recovery:
 
 
 def test_R131_maps_are_restated_and_old_entries_go(place: str, s3: Server) -> None:
-    with hold(Places(place)) as held:
+    with acquire_run(Paths(place)) as held:
         held.claim()
         backing = held.backing()
         for step in range(250):
             backing.write(recovery(step))
     assert len(s3.objects(place.partition("://")[2].partition("/")[2])) < 120
-    again = ObjectBacking(f"{place}/backing", "again")
+    again = ObjectBackingLog(f"{place}/backing", "again")
     assert again.last("p").recovery == recovery(249)
     assert read_entries(f"{place}/backing")[-1] == recovery(249)
 
@@ -81,8 +83,8 @@ def test_R131_the_later_run_claims_and_the_earlier_can_write_nothing_more(
     place: str, steps: int
 ) -> None:
     """Also when the entries are gone among which the earlier one would write."""
-    places = Places(place)
-    earlier, later = hold(places), hold(places)
+    paths = Paths(place)
+    earlier, later = acquire_run(paths), acquire_run(paths)
     earlier.claim()
     first = earlier.backing()
     first.write(recovery(0))
@@ -94,15 +96,15 @@ def test_R131_the_later_run_claims_and_the_earlier_can_write_nothing_more(
     with pytest.raises(FencedError):
         first.write(recovery(1))
     earlier.close()
-    assert holder(places.backing) == later.token
-    assert is_held(places)
+    assert running_token(paths.backing) == later.token
+    assert is_running(paths)
     assert later.backing().last("p").recovery == recovery(steps)
     later.close()
-    assert not is_held(places)
+    assert not is_running(paths)
 
 
 def test_R131_control_entries_without_a_claim_would_be_taken_for_ones_own(place: str) -> None:
-    earlier, other = (ObjectBacking(f"{place}/backing", run) for run in ("earlier", "other"))
+    earlier, other = (ObjectBackingLog(f"{place}/backing", run) for run in ("earlier", "other"))
     earlier.claim()
     other.write(recovery(0))
     earlier.write(recovery(1))
@@ -110,13 +112,13 @@ def test_R131_control_entries_without_a_claim_would_be_taken_for_ones_own(place:
 
 
 def test_R131_a_process_takes_batches_only_for_the_run_that_holds_the_pipeline(place: str) -> None:
-    places = Places(place)
-    held = hold(places)
+    paths = Paths(place)
+    held = acquire_run(paths)
     held.claim()
-    with batch_of(places, held.token):
-        ObjectBacking(places.backing, held.token, joined=True).write(recovery(0))
-    held.begin_no_more()
-    with pytest.raises(StoppingError), batch_of(places, held.token):
+    with batch_for_run(paths, held.token):
+        ObjectBackingLog(paths.backing, held.token, joined=True).write(recovery(0))
+    held.stop_batches()
+    with pytest.raises(StoppingError), batch_for_run(paths, held.token):
         raise AssertionError
 
 
@@ -125,7 +127,7 @@ def test_R131_a_map_whose_confirmation_was_lost_is_recognised(
 ) -> None:
     with lossy(s3.endpoint, "/backing/", 2) as (endpoint, lost):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        with hold(Places(place)) as held:
+        with acquire_run(Paths(place)) as held:
             held.claim()
             held.backing().write(recovery(0))
             held.backing().write(recovery(1))
@@ -203,12 +205,12 @@ def test_R83_control_without_the_look_rows_are_committed_a_second_time(
 
 def test_R88_the_status_is_kept_on_the_object_store(place: str) -> None:
     pipeline = Pipeline("shop", path=place)
-    file = StatusFile(pipeline.places.status, first_status("shop", "local", pipeline.graph, ()))
+    file = StatusFile(pipeline.paths.status, first_status("shop", "local", pipeline.graph, ()))
     file.status.master = "other"
     file.save(soon=True)
-    assert read_status(pipeline.places.status).master == "local"
+    assert read_status(pipeline.paths.status).master == "local"
     file.save()
-    assert read_status(pipeline.places.status).master == "other"
+    assert read_status(pipeline.paths.status).master == "other"
 
 
 # -- what is wrong is said before anything is written ----------------------------------------------
@@ -251,11 +253,11 @@ def test_R131_clocks_apart_stop_a_run_before_it_writes(
     monkeypatch.setattr(
         ObjectFiles, "clock_ahead_seconds", lambda self, name: ahead(self, name) + 3600
     )
-    held = hold(Places(place))
+    held = acquire_run(Paths(place))
     with pytest.raises(StorageError, match="seconds ahead of"):
         held.claim()
     held.close()
-    assert not is_held(Places(place))
+    assert not is_running(Paths(place))
 
 
 def test_R131_nobody_has_run_there_yet(place: str) -> None:
@@ -263,6 +265,6 @@ def test_R131_nobody_has_run_there_yet(place: str) -> None:
     with pytest.raises(Exception, match="run it first"):
         inspect(pipeline)
     with pytest.raises(Exception, match="has never run"):
-        read_status(pipeline.places.status)
+        read_status(pipeline.paths.status)
     with pytest.raises(Exception, match="can't be kept at redis"):
         Pipeline("shop", path="redis://here/0")

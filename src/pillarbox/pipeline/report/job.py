@@ -16,8 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.spark.place import place_of, without_secret
-from pillarbox.spark.storage import location_of
+from pillarbox.spark.location import location_of, place_of, without_secret
 
 _SCHEMA = (
     "`index` BIGINT, `id` STRING, `queue` STRING, `kind` STRING, `time` TIMESTAMP,"

@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink
+from pillarbox.spark.files import Files, files_at
+from pillarbox.spark.location import location_of, spark_path
+from pillarbox.spark.object_store import delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.storage import (
-    Files,
-    delta_options,
-    files_at,
-    location_of,
-    options_of,
-    spark_path,
-)
 from pillarbox.spark.table import deltalake
 
 with extra("spark", "a sink into Delta tables"):

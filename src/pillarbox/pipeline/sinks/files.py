@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillarbox.spark.place import local_directory
+from pillarbox.spark.files import LocalFiles
+from pillarbox.spark.location import local_directory
 from pillarbox.spark.steps import Step
-from pillarbox.spark.storage import LocalFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,7 +1,7 @@
 """The backing log of a pipeline in a directory: a map a record, in JSON that a person can read.
 
 What a restart does follows from the last two maps and from the outputs themselves; see
-`verdict`. On an object store `object_log` takes the place of the log.
+`verdict`. On an object store `object_backing` takes the place of the log.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
-from pillarbox.pipeline.maps import Last, Map, Range
-from pillarbox.pipeline.object_log import ObjectBacking, read_entries
+from pillarbox.pipeline.maps import Map, ProcessorState, Range
+from pillarbox.pipeline.object_backing import ObjectBackingLog, read_entries
 from pillarbox.spark.commits import open_to_commit
-from pillarbox.spark.storage import is_object_store
+from pillarbox.spark.location import is_object_store
 
 _SEGMENT_BYTES = 1 << 20
 _MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
 _decode = msgspec.json.Decoder(Map).decode
 
 
-class Backing(Closing):
+class FileBackingLog(Closing):
     """The backing log of a running pipeline.
 
     One process keeps it open; or several share it, each of which opens it to write a map.
@@ -37,7 +37,7 @@ class Backing(Closing):
     def __init__(self, path: str, *, shared: bool = False) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._last: dict[str, Last] = {}
+        self._last: dict[str, ProcessorState] = {}
         self._known = 0  # maps before this index were taken
         self._restated = 0
         self._kept: Log | None = None
@@ -47,11 +47,11 @@ class Backing(Closing):
         else:
             self._kept = log
 
-    def last(self, processor: str) -> Last:
+    def last(self, processor: str) -> ProcessorState:
         """Its newest maps; what other processes wrote is known from the next `write` on."""
-        return self._last.setdefault(processor, Last())
+        return self._last.setdefault(processor, ProcessorState())
 
-    def known(self) -> dict[str, Last]:
+    def known(self) -> dict[str, ProcessorState]:
         """The newest maps of every processor that has some."""
         return {name: last for name, last in self._last.items() if last.maps()}
 
@@ -100,14 +100,14 @@ class Backing(Closing):
             self._kept.close()
 
 
-Maps = Backing | ObjectBacking
+BackingLog = FileBackingLog | ObjectBackingLog
 
 
-def open_backing(path: str, token: str) -> Maps:
+def open_backing(path: str, token: str) -> BackingLog:
     """The backing log of a pipeline, for a process that takes batches for a run."""
     if is_object_store(path):
-        return ObjectBacking(path, token, joined=True)
-    return Backing(path, shared=True)
+        return ObjectBackingLog(path, token, joined=True)
+    return FileBackingLog(path, shared=True)
 
 
 def read_maps(path: str) -> list[Map]:
@@ -121,11 +121,11 @@ def read_maps(path: str) -> list[Map]:
         raise PipelineError(f"there is no pipeline in {path}; run it first ({error})") from error
 
 
-def last_maps(path: str) -> dict[str, Last]:
+def read_states(path: str) -> dict[str, ProcessorState]:
     """The newest maps of every processor."""
-    found: dict[str, Last] = {}
+    found: dict[str, ProcessorState] = {}
     for map_ in read_maps(path):
-        found.setdefault(map_.processor, Last()).take(map_)
+        found.setdefault(map_.processor, ProcessorState()).take(map_)
     return found
 
 
@@ -146,7 +146,7 @@ class Verdict:
     why: str
 
 
-def verdict(last: Last, committed: Callable[[str, str], bool]) -> Verdict:
+def verdict(last: ProcessorState, committed: Callable[[str, str], bool]) -> Verdict:
     """The start of a stream, as the algorithm has it.
 
     `committed(output, hash)` says whether an output holds the hash.

@@ -1,8 +1,7 @@
-"""The files of a pipeline, wherever they are: in a directory, or in an object store.
+"""Files by name below one location: in a directory, or in an object store.
 
-A location is an absolute path, or a URL such as `s3a://bucket/shop`. What is written is durable
-when the call returns, and `create` never replaces: that is what commits and claims are made of.
-Credentials and endpoint of a store come from the environment, as for every tool of its vendor.
+What is written is durable when the call returns, and `create` never replaces: that is what
+commits and claims are made of.
 """
 
 from __future__ import annotations
@@ -14,87 +13,17 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from pillarbox.extras import extra
 from pillarbox.spark.errors import StorageError
-from pillarbox.spark.place import has_scheme, local_directory
+from pillarbox.spark.location import is_object_store
+from pillarbox.spark.object_store import Options, is_plain_http, options_of
 
-Options = Mapping[str, str]
-
-#: The schemes of object stores, and what Spark calls them.
-_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
-#: What the store's client is told, and the variable of the environment that says it.
-_S3_VARIABLES = {
-    "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
-    "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
-    "aws_session_token": ("AWS_SESSION_TOKEN",),
-    "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-}
-#: The same for Spark, which sends it to its executors.
-_S3A_SETTINGS = {
-    "aws_access_key_id": "fs.s3a.access.key",
-    "aws_secret_access_key": "fs.s3a.secret.key",
-    "aws_session_token": "fs.s3a.session.token",
-    "aws_region": "fs.s3a.endpoint.region",
-    "aws_endpoint": "fs.s3a.endpoint",
-}
 _RETRIES = {"max_retries": 4, "retry_timeout": datetime.timedelta(seconds=30)}
-#: As Amazon has it: requests of a machine whose clock is further off are refused.
-CLOCKS_APART_SECONDS_MAX = 15 * 60
-
-
-def location_of(url: str) -> str | None:
-    """Where a URL or a path leads: a directory or an object store; None for anything else."""
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme in _SCHEMES:
-        return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
-    elsewhere = has_scheme(url) and not url.startswith("file:")
-    return None if elsewhere else local_directory(url)
-
-
-def is_object_store(location: str) -> bool:
-    return "://" in location
-
-
-def spark_path(location: str) -> str:
-    """A location as Spark is told it."""
-    return location if is_object_store(location) else f"file:{location}"
-
-
-def options_of(location: str) -> dict[str, str]:
-    """How the store is reached, by the environment of this process; nothing for a directory."""
-    if not location.startswith("s3a://"):
-        return {}
-    found = {
-        option: next(filter(None, map(os.environ.get, names)), None)
-        for option, names in _S3_VARIABLES.items()
-    }
-    return {option: value for option, value in found.items() if value is not None}
-
-
-def delta_options(options: Options) -> dict[str, str]:
-    """The same for `deltalake`; commits are put if absent."""
-    if not options:
-        return {}
-    return {**options, "aws_conditional_put": "etag", "allow_http": _is_plain(options)}
-
-
-def spark_settings(location: str) -> dict[str, str]:
-    """The same for Spark's own file system."""
-    options = options_of(location)
-    found = {_S3A_SETTINGS[option]: value for option, value in options.items()}
-    if "aws_endpoint" in options:
-        found["fs.s3a.path.style.access"] = "true"
-    return found
-
-
-def _is_plain(options: Options) -> str:
-    return str(options.get("aws_endpoint", "").startswith("http://")).lower()
 
 
 class Files(Protocol):
@@ -302,7 +231,9 @@ class ObjectFiles:
         try:
             self.names()
         except (OSError, exceptions.BaseError) as error:
-            raise StorageError(f"{self.location} can't be used: {_told(str(error))}") from error
+            raise StorageError(
+                f"{self.location} can't be used: {_explained(str(error))}"
+            ) from error
 
     def clock_ahead_seconds(self, name: str) -> float:
         """How far the clock of this machine is ahead of the store's, after writing a file."""
@@ -349,7 +280,7 @@ def _store(location: str, options: tuple[tuple[str, str], ...]) -> Any:
     return from_url(
         location.replace("s3a://", "s3://", 1),
         config=dict(options),
-        client_options={"allow_http": _is_plain(dict(options)) == "true"},
+        client_options={"allow_http": is_plain_http(dict(options)) == "true"},
         retry_config=_RETRIES,
     )
 
@@ -378,7 +309,7 @@ _ADVICE = {
 }
 
 
-def _told(error: str) -> str:
+def _explained(error: str) -> str:
     """What happened, and what to do about it."""
     what = next((advice for words, advice in _ADVICE.items() if words in error), None)
     first = error.splitlines()[0][:300]

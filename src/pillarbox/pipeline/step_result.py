@@ -28,7 +28,7 @@ INPUT_OF = "input"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class OutputRows:
     """The rows for one output. If some lack a column that is required: those for the error log,
     and those that it can take."""
 
@@ -39,25 +39,25 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class StepResult:
     """What one step makes. `failures` are asked for when all outputs are written."""
 
-    outputs: Mapping[str, Made]
+    outputs: Mapping[str, OutputRows]
     failures: Callable[[], list[DataFrame]] = list
 
 
-Produce = Callable[[DataFrame, Mapping[str, Range]], contextlib.AbstractContextManager[Product]]
+Produce = Callable[[DataFrame, Mapping[str, Range]], contextlib.AbstractContextManager[StepResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class FromQuery:
     """Takes the rows out of the query. Can be pickled."""
 
     names: tuple[str, ...]
     can_fail: bool
 
     @contextlib.contextmanager
-    def __call__(self, rows: DataFrame, _: Mapping[str, Range]) -> Iterator[Product]:
+    def __call__(self, rows: DataFrame, _: Mapping[str, Range]) -> Iterator[StepResult]:
         shared = self.can_fail or len(self.names) > 1
         held = rows.persist() if shared else rows
 
@@ -66,7 +66,9 @@ class Routed:
             return [] if failed is None or failed.isEmpty() else [failed]
 
         try:
-            yield Product({n: Made(columns.rows_for(held, n)) for n in self.names}, failures)
+            yield StepResult(
+                {n: OutputRows(columns.rows_for(held, n)) for n in self.names}, failures
+            )
         finally:
             if shared:
                 held.unpersist()
@@ -99,7 +101,7 @@ class Inputs:
 
 
 @dataclass(slots=True)
-class Native:
+class StreamBatchJob:
     """Runs the function of a stream on batches."""
 
     inputs: Inputs
@@ -107,7 +109,7 @@ class Native:
     apply: Callable[[list[DataFrame]], dict[str, DataFrame]]
 
     @contextlib.contextmanager
-    def __call__(self, rows: DataFrame, ranges: Mapping[str, Range]) -> Iterator[Product]:
+    def __call__(self, rows: DataFrame, ranges: Mapping[str, Range]) -> Iterator[StepResult]:
         processor = self.inputs.processor
         watched: list[tuple[Observation, DataFrame]] = []
         good = []
@@ -122,7 +124,7 @@ class Native:
         outputs = {}
         for log in self.outputs:
             checked = columns.checked(made[log.name], log, processor)
-            outputs[log.name] = Made(
+            outputs[log.name] = OutputRows(
                 checked.drop(columns.CAUSE),
                 columns.unwritable(checked, log, processor),
                 checked.where(F.col(columns.CAUSE).isNull()).drop(columns.CAUSE),
@@ -132,7 +134,7 @@ class Native:
         def failures() -> list[DataFrame]:
             return [failed for seen, failed in watched if _saw_some(seen)]
 
-        yield Product(outputs, failures)
+        yield StepResult(outputs, failures)
 
 
 def _saw_some(seen: Observation) -> bool:
@@ -144,28 +146,28 @@ def _saw_some(seen: Observation) -> bool:
 
 
 @dataclass(slots=True)
-class NativeSink:
+class SinkBatchJob:
     """Reads the inputs of a sink as batches."""
 
     inputs: Inputs
 
     @contextlib.contextmanager
-    def __call__(self, rows: DataFrame, ranges: Mapping[str, Range]) -> Iterator[Product]:
-        frames: dict[str, Made] = {}
+    def __call__(self, rows: DataFrame, ranges: Mapping[str, Range]) -> Iterator[StepResult]:
+        frames: dict[str, OutputRows] = {}
         held: list[tuple[LogRef, DataFrame]] = []
         for log, frame, found in self.inputs.frames(rows, ranges):
             kept = frame
             if found is not None and columns.can_fail(log):
                 held.append((log, found.persist()))
                 kept = columns.readable(held[-1][1], log)
-            frames[log.name] = Made(kept)
+            frames[log.name] = OutputRows(kept)
 
         def failures() -> list[DataFrame]:
             failed = [columns.unreadable(x, log, self.inputs.processor) for log, x in held]
             return [each for each in failed if not each.isEmpty()]
 
         try:
-            yield Product(frames, failures)
+            yield StepResult(frames, failures)
         finally:
             for _, each in held:
                 each.unpersist()

@@ -1,8 +1,9 @@
-"""What a URL means to the data source: a log, a store, or one mailbox of a store.
+"""What a URL or a path means: a directory, an object store, a log, a store, or a mailbox.
 
-`file:./logs/orders` is a log if there is one in that directory; else the mailbox `orders` of the
-store in `./logs`. A path without a scheme means the same. Relative paths are made absolute where
-the driver runs, because executors run elsewhere.
+A location is an absolute path, or a URL such as `s3a://bucket/shop`. `file:./logs/orders` is a log
+if there is one in that directory; else the mailbox `orders` of the store in `./logs`. A path
+without a scheme means the same. Relative paths are made absolute on the driver, because executors
+run elsewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +15,28 @@ from pillarbox.mailbox import place
 from pillarbox.mailbox.place import place_at
 from pillarbox.spark.errors import OptionError
 
+#: The schemes of object stores, and what Spark calls them.
+_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
 Place = place.Place
 is_log = place.is_log
+
+
+def location_of(url: str) -> str | None:
+    """Where a URL or a path leads: a directory or an object store; None for anything else."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in _SCHEMES:
+        return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
+    elsewhere = has_scheme(url) and not url.startswith("file:")
+    return None if elsewhere else local_directory(url)
+
+
+def is_object_store(location: str) -> bool:
+    return "://" in location
+
+
+def spark_path(location: str) -> str:
+    """A location as Spark is told it."""
+    return location if is_object_store(location) else f"file:{location}"
 
 
 def place_of(url: str) -> Place:
@@ -29,11 +50,6 @@ def place_of(url: str) -> Place:
         f"there is no log in {path}, and no store with such a mailbox in {parent}; check the path,"
         " or make the log first by writing to it"
     )
-
-
-def log_directory(url: str) -> str:
-    """The directory of the log that `url` names, whether it is there or not."""
-    return local_directory(url)
 
 
 def mailbox_url(url: str, *, wanted: bool = False) -> str | None:

@@ -18,9 +18,10 @@ import msgspec
 
 from pillarbox.closing import Closing
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.maps import Last, Map
+from pillarbox.pipeline.maps import Map, ProcessorState
 from pillarbox.spark.errors import FencedError, StorageError
-from pillarbox.spark.storage import CLOCKS_APART_SECONDS_MAX, ObjectFiles, options_of
+from pillarbox.spark.files import ObjectFiles
+from pillarbox.spark.object_store import CLOCKS_APART_SECONDS_MAX, options_of
 
 _ENTRIES_KEPT = 100  # then the newest maps are said again, and the entries before are removed
 
@@ -77,7 +78,7 @@ class ObjectLog:
         self.files.remove_files(map(_name, numbers))
 
 
-class ObjectBacking(Closing):
+class ObjectBackingLog(Closing):
     """The maps of a pipeline, and who runs it. Safe from many threads."""
 
     def __init__(self, location: str, run: str, *, joined: bool = False) -> None:
@@ -85,7 +86,7 @@ class ObjectBacking(Closing):
         self._log = ObjectLog(location)
         self._run = run
         self._lock = threading.Lock()
-        self._last: dict[str, Last] = {}
+        self._last: dict[str, ProcessorState] = {}
         #: What may go when the newest maps are restated: all but the beginnings of runs. One
         #: that was displaced would write in the place of the claim that did it, and finds it.
         self._old: list[int] = []
@@ -98,9 +99,9 @@ class ObjectBacking(Closing):
         for number, entry in self._log.catch_up():
             self._take(number, entry)
 
-    def last(self, processor: str) -> Last:
+    def last(self, processor: str) -> ProcessorState:
         """Its newest maps; what other processes wrote is known from the next `write` on."""
-        return self._last.setdefault(processor, Last())
+        return self._last.setdefault(processor, ProcessorState())
 
     def claim(self) -> None:
         """Begin to run the pipeline: runs before this one can't write any more."""
@@ -123,7 +124,7 @@ class ObjectBacking(Closing):
             except FencedError:
                 return
 
-    def known(self) -> dict[str, Last]:
+    def known(self) -> dict[str, ProcessorState]:
         """The newest maps of every processor that has some."""
         return {name: last for name, last in self._last.items() if last.maps()}
 
@@ -169,7 +170,7 @@ def new_run() -> str:
     return f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex}"
 
 
-def holder(location: str) -> str | None:
+def running_token(location: str) -> str | None:
     """The run that has claimed a pipeline and has not said that it ends."""
     held = None
     for _, entry in ObjectLog(location).catch_up():

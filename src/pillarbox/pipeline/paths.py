@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from pillarbox.log import Log, LogReader
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.place import place_of
-from pillarbox.spark.storage import files_at, is_object_store, location_of, spark_path
+from pillarbox.spark.files import files_at
+from pillarbox.spark.location import is_object_store, location_of, place_of, spark_path
 from pillarbox.spark.table import TableLog, is_table
 
 
@@ -48,7 +48,7 @@ def log_behind(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Paths:
     """The location of one pipeline."""
 
     path: str
