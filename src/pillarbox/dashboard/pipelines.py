@@ -16,7 +16,7 @@ from pillarbox.pipeline import drawing
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import Failure, failures, redrive
 from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
-from pillarbox.spark.storage import location_of
+from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, is_table
 
 _STALE_SECONDS = 60
