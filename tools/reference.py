@@ -52,6 +52,7 @@ MEANING = {
     "keys": "access keys of clients: `id`, `secret`, `queues`, `actions`",
     "anonymous": "without keys, accept clients on other machines",
     "allowed_hosts": "without keys, host names (or patterns) that clients may use",
+    "audit_log": "file for administrative actions, one JSON object per line",
     "tls_certificate": "certificate chain file, for HTTPS",
     "tls_key": "private key file",
     "clock_skew_seconds": "maximum difference between the time of a signature and the clock",

@@ -80,7 +80,7 @@ def test_R36_bash_completes_commands_and_flags(tmp_path: Path) -> None:
         return {each.strip() for each in done.stdout.split()}
 
     assert completed("pillarbox", "do") == {"doctor"}
-    assert completed("pillarbox", "queue", "p") == {"purge"}
+    assert completed("pillarbox", "queue", "p") == {"pause", "purge"}
     assert "--durability" in completed("pillarbox", "serve", "--du")
 
 

@@ -58,6 +58,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keys: tuple[Key, ...] = ()
     anonymous: bool = False  # without keys, serve others than this machine
     allowed_hosts: tuple[str, ...] = ()  # without keys, names by which clients may know it
+    audit_log: str | None = None  # file for administrative actions, one JSON object a line
     tls_certificate: str | None = None
     tls_key: str | None = None
     clock_skew_seconds: int = 300

@@ -29,5 +29,7 @@ def reload_keys(broker: Broker, read: Callable[[], Config]) -> bool:
         return False
     broker.access.replace_keys(keys)
     broker.tokens.forget_revoked()
+    if broker.audit is not None:
+        broker.audit.note("", "ReloadKeys", "", by="signal")
     logger.warning("the keys were read again", keys=[key.id for key in keys])
     return True

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from pillarbox.broker import shapes
+from pillarbox.broker import audit, shapes
 from pillarbox.broker.access import Principal
 from pillarbox.broker.attributes import redrive_policy
 from pillarbox.broker.catalogue import name_in
@@ -37,14 +37,34 @@ class Rights:
 
     def check_sqs(self, request: SqsRequest, params: Any) -> None:
         """Raise AccessDenied unless the key has every right that this action needs."""
-        if not request.principal.is_unlimited:
+        if request.action in audit.ACTIONS and self._broker.audit is not None:
+            self._check_and_note(request.principal, SQS[type(params)](request, params), "sqs")
+        elif not request.principal.is_unlimited:
             _check(request.principal, SQS[type(params)](request, params))
 
     def check_native(self, principal: Principal, command: wire.Command, queue: str) -> None:
         """The same for a command of the private protocol."""
-        if not principal.is_unlimited:
-            action, needs = NATIVE[type(command)]
+        action, needs = NATIVE[type(command)]
+        if action in audit.ACTIONS and self._broker.audit is not None:
+            found = needs(self._broker, action, command, queue)
+            self._check_and_note(principal, found, "pillarbox")
+        elif not principal.is_unlimited:
             _check(principal, needs(self._broker, action, command, queue))
+
+    def _check_and_note(self, principal: Principal, needs: Needs, by: str) -> None:
+        """The same, with an entry in the audit log for each administrative right."""
+        assert self._broker.audit is not None
+        try:
+            wanted = list(needs)
+        except SqsError:
+            if principal.is_unlimited:
+                return  # the action itself says what is wrong
+            raise
+        allowed = all(principal.may(action, queue) for action, queue in wanted)
+        for action, queue in wanted:
+            if action in audit.ACTIONS:
+                self._broker.audit.note(principal.name, action, queue, by=by, allowed=allowed)
+        _check(principal, iter(wanted))
 
     def check_move(self, principal: Principal, targets: Iterable[str]) -> None:
         """The same for messages that go back to the queues that they came from."""

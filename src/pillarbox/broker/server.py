@@ -15,6 +15,7 @@ from threading import get_ident
 from typing import Final
 
 from pillarbox.broker.access import Access
+from pillarbox.broker.audit import AuditLog
 from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
 from pillarbox.broker.confirmations import Confirmations
@@ -50,6 +51,7 @@ class Broker:
     ) -> None:
         self.config = config
         self.tls = _tls(config)
+        self.audit = AuditLog(config.audit_log) if config.audit_log else None
         self.store = store or _open_store(config, clock)
         self.store.settles_all = False
         self.housekeeping = Housekeeping(self)
@@ -156,6 +158,8 @@ class Broker:
         self._holding.__exit__(None, None, None)
         if isinstance(self.store, DurableStore):
             await asyncio.to_thread(self.store.close)
+        if self.audit is not None:
+            self.audit.close()
         logger.info("the broker has stopped", url=self.url)
 
 

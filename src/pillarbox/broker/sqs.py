@@ -154,7 +154,7 @@ class Sqs:
         namespace = broker.catalogue.namespace(region_of(http), principal.account)
         request = SqsRequest(broker, http, format_, action.name, principal, namespace)
         try:
-            if not principal.is_unlimited:
+            if not principal.is_unlimited or broker.audit is not None:
                 broker.rights.check_sqs(request, params)
             result = action.run(request, params)
         except (SqsError, MailboxError) as error:

@@ -34,7 +34,7 @@ app = command(
     "serve",
     "Run the broker: a durable queue server for every SQS client.\n\n"
     "Flags override environment variables, which override the configuration file. SIGTERM stops "
-    "the broker gracefully; SIGHUP reloads the certificate and the keys.",
+    "the broker gracefully; SIGHUP reloads the certificate and the keys and reopens the audit log.",
     "Example: pillarbox serve --port 9324 --data ./data",
 )
 
@@ -71,6 +71,9 @@ def serve(
     allowed_hosts: Annotated[
         str | None, _flag("Without keys, allowed host names (a.example,b).", "ALLOWED_HOSTS")
     ] = None,
+    audit_log: Annotated[
+        str | None, _flag("File for administrative actions, as JSON lines.", "AUDIT_LOG")
+    ] = None,
     pipelines: Annotated[
         str | None, _flag("Pipelines directory for the dashboard.", "PIPELINES")
     ] = None,
@@ -95,6 +98,7 @@ def serve(
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
         "anonymous": anonymous,
+        "audit_log": audit_log,
         "allowed_hosts": allowed_hosts.replace(",", " ").split() if allowed_hosts else None,
     }
     chosen = load(config, flags, key)
@@ -130,6 +134,8 @@ async def _run(
     def reload() -> None:
         if broker.tls is not None:
             broker.tls.reload()
+        if broker.audit is not None:
+            broker.audit.reopen()
         reload_keys(broker, read_config)
 
     loop.add_signal_handler(signal.SIGHUP, reload)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote
@@ -60,6 +61,7 @@ class Dashboard:
         self._sampler: asyncio.Task[None] | None = None
         self._used_at = 0.0
         self._tasks: set[asyncio.Future[None]] = set()
+        self.on_change: Callable[[Request, str, str], None] = lambda *_: None  # for an audit log
         self._notices: dict[str, str] = {}  # what actions did, by the id in the page's address
 
     def handle(self, request: Request) -> Answer:
@@ -251,6 +253,7 @@ class Dashboard:
             return self._problem(403, "This form has expired: go back and reload the page.")
         if self.read_only:
             return self._problem(403, "This dashboard is read-only.")
+        self.on_change(request, verb or "create", name or form.get("name", ""))
         if head == "pipelines":
             return self._redrive_records(name, form.get("processor", ""))
         if rest:
@@ -327,6 +330,14 @@ def mount(
 ) -> Dashboard:
     """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
     dashboard = Dashboard(BrokerMailboxes(broker), read_only=read_only, pipelines=pipelines)
+
+    def note(request: Request, action: str, name: str) -> None:
+        if broker.audit is not None:
+            keyless = broker.access.open_to_all
+            key = "" if keyless else broker.access.known(request, time.time()).name
+            broker.audit.note(key, action, name, by="dashboard")
+
+    dashboard.on_change = note
     handle = broker.guarded(dashboard.handle)
     broker.routes.add("/", handle)
     broker.routes.add(ROOT, handle)
