@@ -82,7 +82,9 @@ class QueueAdmin:
             policy = {}
             if wanted.max_deliveries not in ("", "0"):
                 target = wanted.dead_letters or broker.catalogue.dead_letters_of(queue.name) or ""
-                arn = broker.catalogue.arn(queue_name(target))
+                if target not in broker.store.sessions:
+                    queue_name(target)  # raises unless it can be one
+                arn = broker.catalogue.arn(target)
                 policy = {"deadLetterTargetArn": arn, "maxReceiveCount": wanted.max_deliveries}
             changes["RedrivePolicy"] = msgspec.json.encode(policy).decode() if policy else ""
         kept = attributes.merged(queue.given, attributes.checked(changes, fifo=queue.fifo))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote
@@ -334,7 +333,7 @@ def mount(
     def note(request: Request, action: str, name: str) -> None:
         if broker.audit is not None:
             keyless = broker.access.open_to_all
-            key = "" if keyless else broker.access.known(request, time.time()).name
+            key = "" if keyless else broker.access.known(request).name
             broker.audit.note(key, action, name, by="dashboard")
 
     dashboard.on_change = note
