@@ -24,7 +24,7 @@ from pillarbox import DurableMailbox
 from pillarbox.core import journal
 from pillarbox.log.disk import RealDisk
 from pillarbox.log.frame import frame_bytes
-from pillarbox.log.segment import zero_fill
+from pillarbox.log.segment_writer import zero_fill
 
 BODY = b"an order for two pillar boxes, red. ".ljust(200, b".")
 TEXT = BODY.decode()

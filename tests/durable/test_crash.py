@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pillarbox.core.errors import MailboxClosedError, MailboxFullError, MailboxStorageError
-from pillarbox.log.segment import SegmentWriter
+from pillarbox.log.segment_writer import SegmentWriter
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.disk import SimDisk
@@ -147,7 +147,7 @@ def test_R22_a_full_disk_refuses_messages_lets_go_of_others_and_recovers() -> No
 def test_R22_control_without_room_kept_back_a_full_disk_lets_go_of_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.segment.urgent_bytes", lambda _: 0)
+    monkeypatch.setattr("pillarbox.log.segment_writer.urgent_bytes", lambda _: 0)
     monkeypatch.setattr("pillarbox.log.reserve.Reserve.fill", lambda _: None)
     disk = SimDisk(capacity_bytes=500_000)
     box = DurableMailbox("box", bytes, path=PATH, disk=disk, clock=FakeClock(), segment_bytes=65536)

@@ -11,49 +11,48 @@ import time
 from collections.abc import Sequence
 
 from pillarbox.log import Log
-from pillarbox.log.catalog import Segment
-from pillarbox.log.commit_frames import Commit, encode_commit
+from pillarbox.log.commits import Commit, encode_commit
+from pillarbox.log.directory import PENDING_SUFFIX, segment_name
 from pillarbox.log.disk import Disk, write_all
-from pillarbox.log.frame import COMMIT, DATA, encode_records
-from pillarbox.log.layout import PENDING_SUFFIX, STAGED, Footer, SegmentHeader, segment_name
-from pillarbox.log.segment import SegmentWriter, new_epoch
+from pillarbox.log.frame import COMMIT
+from pillarbox.log.layout import STAGED, SegmentHeader, index_stride
+from pillarbox.log.segment_writer import SegmentWriter, new_epoch
+from pillarbox.log.segments import Segment, load_segment
 
 STAGED_BYTES_MAX = 1 << 20
-Staged = tuple[str, SegmentHeader, Footer, int]
 
 
-def stage(disk: Disk, path: str, records: Sequence[bytes]) -> Staged:
+def stage(disk: Disk, path: str, records: Sequence[bytes]) -> str:
     """A segment outside the log whose indices count from 0, two records a frame."""
     header = SegmentHeader(secrets.token_bytes(16), new_epoch(), 0, 0, time.time_ns(), STAGED)
     handle = disk.open(path, write=True, create=True)
     write_all(disk, handle, [header.encode()], 0)
-    writer = SegmentWriter(disk, handle, header, STAGED_BYTES_MAX, reserved=STAGED_BYTES_MAX)
+    segment = Segment(segment_name(0), header, index_stride(STAGED_BYTES_MAX))
+    writer = SegmentWriter(disk, handle, segment, STAGED_BYTES_MAX, reserved=STAGED_BYTES_MAX)
     for start in range(0, len(records), 2):
-        some = records[start : start + 2]
-        payload, size = encode_records(some)
-        writer.write_frame(
-            DATA, payload, time_ns=time.time_ns(), synced=0, count=len(some), data_bytes=size
-        )
-    footer = writer.seal(writer.end_index)
+        writer.write_records(records[start : start + 2], time.time_ns(), 0)
+    writer.seal(segment.end_index)
     writer.sync()
     writer.close()
     disk.sync_directory(path.rpartition("/")[0] or ".")
-    return path, header, footer, writer.position
+    return path
 
 
-def adopt(log: Log, staged: Sequence[Staged], meta: bytes) -> int:
+def adopt(log: Log, staged: Sequence[str], meta: bytes) -> int:
     """Add staged segments to a log with one commit frame; returns their first index."""
-    disk, writer, directory = log._disk, log._writer, log.path
+    writer, directory = log._writer, log._directory
     with writer._exclusively():
         first = base = writer.next_index
         segments = []
-        for path, header, footer, size in staged:
-            segment = Segment(segment_name(base, adopted=True), base, base, header, footer.index)
-            segment.seal(footer, size)
+        for path in staged:
+            name = segment_name(base, adopted=True)
+            directory.disk.link(path, directory.path_of(name + PENDING_SUFFIX))
+            segment = load_segment(directory, name + PENDING_SUFFIX)
+            assert segment is not None
+            segment.name = name
             base = segment.end_index
             segments.append(segment)
-            disk.link(path, f"{directory}/{segment.name}{PENDING_SUFFIX}")
-        disk.sync_directory(directory)
+        directory.sync()
         active = writer._exclusive_segment(512 + 64 * len(staged))
         writer._sync_if_needed(active)
         now = max(time.time_ns(), writer.last_time_ns)
@@ -63,19 +62,17 @@ def adopt(log: Log, staged: Sequence[Staged], meta: bytes) -> int:
             [each.name for each in segments],
             meta,
             now,
-            active.commit_offset,
+            active.segment.commit_offset,
             [each.header.epoch for each in segments],
         )
-        payload = encode_commit(commit)
-        active.write_frame(COMMIT, payload, time_ns=now, synced=writer.synced_index)
+        frame = active.write_frame(COMMIT, encode_commit(commit), now, writer.synced_index)
         active.sync()
-        writer._listed(active).commit_offset = active.commit_offset
+        active.segment.commit_offset = frame.offset
         writer._active = writer._filling = None
         writer._seal(active)
         for segment in segments:
-            path = f"{directory}/{segment.name}"
-            disk.rename(path + PENDING_SUFFIX, path)
-        disk.sync_directory(directory)
+            directory.rename(segment.name + PENDING_SUFFIX, segment.name)
+        directory.sync()
         for segment in segments:
             writer._catalog.add(segment)
         writer.last_time_ns = max(now, segments[-1].max_time_ns)

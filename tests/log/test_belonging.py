@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pillarbox.log import LogCorruptError, LogError, RecordLostError, repair, verify
-from pillarbox.log.layout import base_of_name, is_segment_name
+from pillarbox.log.directory import base_of_name, is_segment_name
 from pillarbox.log.log import Log
 from pillarbox.testing.disk import SimDisk
 from tests.log.adopted import adopt, stage

@@ -9,6 +9,7 @@ import zlib
 import pytest
 
 from tests.log.crash_workloads import OPERATIONS, Run
+from tests.log.support import ignore_checksums
 
 STATES_MIN = 11_200
 
@@ -60,8 +61,7 @@ def test_R58_control_a_disk_that_lies_about_syncs_loses_confirmed_records() -> N
 def test_R72_control_without_checksums_crashes_bring_back_garbage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.scan.checksum_holds", lambda *_: True)
-    monkeypatch.setattr("pillarbox.log.frame_reader.checksum_holds", lambda *_: True)
+    ignore_checksums(monkeypatch)
     _, problems = run_random_workloads(range(3), 10, states_per_step=6)
     assert any("garbage" in problem for problem in problems)
 

@@ -56,7 +56,7 @@ def test_R58_urgent_records_still_go_in_when_the_disk_is_full() -> None:
 def test_R58_control_without_the_reserve_urgent_records_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.segment.urgent_bytes", lambda _: 0)
+    monkeypatch.setattr("pillarbox.log.segment_writer.urgent_bytes", lambda _: 0)
     _, log, _ = full_log()
     fill(log, b"tiny")
     with pytest.raises(LogFullError):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pillarbox.log import LogCorruptError, LogError, LogLockedError, repair, verify
-from pillarbox.log.layout import is_segment_name
+from pillarbox.log.directory import is_segment_name
 from tests.log.support import PATH, contents, new_disk, on_disk, open_log
 
 RECORDS = [random.Random(i).randbytes(600) for i in range(25)]

@@ -94,7 +94,7 @@ def test_R73_a_file_that_someone_reads_is_not_recycled(tmp_path: Path) -> None:
         log.truncate_before(60)
         for number in range(100):
             log.append(b"%3d" % number * 150)
-        block = reader._disk.pread(held.handle, 1000, 4096)
+        block = reader._directory.disk.pread(held.handle, 1000, 4096)
         assert first[0].data in block
     log.close()
 

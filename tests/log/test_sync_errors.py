@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pillarbox.log import Log, LogCorruptError, LogFullError, LogPoisonedError
-from pillarbox.log.segment import SegmentWriter
+from pillarbox.log.segment_writer import SegmentWriter
 from pillarbox.log.writer import Writer
 from pillarbox.testing.disk import SimDisk
 from tests.log.support import contents, new_disk, open_log
@@ -76,13 +76,13 @@ def test_R58_control_a_retried_sync_confirms_what_is_not_there(
 ) -> None:
     original = Writer._sync
 
-    def retry(self: Writer, segment: SegmentWriter) -> None:
+    def retry(self: Writer, writer: SegmentWriter) -> None:
         try:
-            original(self, segment)
+            original(self, writer)
         except LogPoisonedError:
             self.poisoned = self.stopped = None
-            segment.sync()
-            self.synced_index = self.end_index = segment.end_index
+            writer.sync()
+            self.synced_index = self.end_index = writer.segment.end_index
 
     monkeypatch.setattr(Writer, "_sync", retry)
     lost = 0

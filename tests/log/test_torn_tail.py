@@ -7,8 +7,8 @@ import random
 import pytest
 
 from pillarbox.log import LogCorruptError, LogError
-from pillarbox.log.layout import segment_name
-from tests.log.support import PATH, contents, new_disk, on_disk, open_log
+from pillarbox.log.directory import segment_name
+from tests.log.support import PATH, contents, ignore_checksums, new_disk, on_disk, open_log
 
 SEGMENT = f"{PATH}/{segment_name(0)}"
 SIZE = 65536
@@ -22,7 +22,7 @@ def unclosed_image() -> tuple[bytes, list[int]]:
     ends = []
     for record in RECORDS:
         log.append(record)
-        ends.append(log._writer._active.position)
+        ends.append(log._writer._active.segment.end_offset)
     return disk.kill().files()[SEGMENT][:SIZE], ends
 
 
@@ -74,8 +74,7 @@ def test_R72_control_without_checksums_a_torn_record_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     image, ends = unclosed_image()
-    monkeypatch.setattr("pillarbox.log.scan.checksum_holds", lambda *_: True)
-    monkeypatch.setattr("pillarbox.log.frame_reader.checksum_holds", lambda *_: True)
+    ignore_checksums(monkeypatch)
     cuts = range(4200, SIZE, 301)
     images = {cut: image[:cut].ljust(SIZE, b"\0") for cut in cuts}
     assert len(prefixes_that_differ(images, image, ends)) > len(cuts) // 2

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pillarbox.log.commit_writer import CommitWriter
-from pillarbox.log.segment import SegmentWriter
+from pillarbox.log.frame import COMMIT, COMMITTING, FrameHeader
+from pillarbox.log.segment_writer import SegmentWriter
+from pillarbox.log.writer import Writer
 from pillarbox.spark import commits as committing
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.sink import LogStreamWriter
@@ -148,7 +149,7 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
         return make
 
     patch(committing, "make_durable", after("after the offsets are durable"))
-    patch(CommitWriter, "append_committed", ahead("before the commit frame"))
+    patch(Writer, "append_committed", ahead("before the commit frame"))
     patch(SegmentWriter, "write_frame", lambda original: _tearing(trap, original))
     patch(committing, "_keep", ahead("before the pin"))
     return before
@@ -157,17 +158,16 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
 def _tearing(trap: Trap, original: Any) -> Any:
     """Half of a committing frame reaches the file, and then the process is gone; or all of it."""
 
-    def write_frame(self: SegmentWriter, kind: int, payload: bytes, **options: Any) -> None:
-        commits = kind == 3 or options.get("flags")
+    def write_frame(self: SegmentWriter, kind: int, *details: Any) -> FrameHeader:
+        commits = kind == COMMIT or (len(details) == 6 and details[-1] == COMMITTING)
         torn = commits and trap.window == "torn commit frame" and os.path.exists(trap.marker)
+        frame: FrameHeader = original(self, kind, *details)
         if torn:
-            place, handle = self.position, self._handle
-            original(self, kind, payload, **options)
-            os.ftruncate(handle, place + (self.position - place) // 2)
+            os.ftruncate(self._handle, (frame.offset + frame.end_offset) // 2)
             trap.spring("torn commit frame")
-        original(self, kind, payload, **options)
         if commits:
             trap.spring("after the commit frame")
+        return frame
 
     return write_frame
 

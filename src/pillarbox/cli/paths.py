@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from pillarbox.log import LogError
-from pillarbox.log.recovery import ASIDE
+from pillarbox.log.directory import ASIDE
 from pillarbox.mailbox.place import Place, file_path, place_at, place_in
 
 

@@ -11,9 +11,9 @@ from pillarbox.cli.output import Advance
 from pillarbox.cli.replica import Replica, replay, retry_while_compacting
 from pillarbox.core import journal
 from pillarbox.log import Log, RealDisk, Report, repair, verify
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Mapping
 from pillarbox.log.repair import salvage
-from pillarbox.log.rewrite import set_aside
 from pillarbox.mailbox.belonging import Fault, faults, identity_noted, snapshot_misfit
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.durable_store import DurableStore
@@ -123,7 +123,7 @@ def repair_store(place: Place, checked: Checked, advance: Advance) -> list[str]:
     kept = report.kept_aside
     for fault in checked.faults:
         file = f"{place.store}/{fault.file}"
-        kept.append(set_aside(RealDisk(), place.log, file, fault.file))
+        kept.append(LogDirectory(RealDisk(), place.log).set_aside(file, fault.file))
         os.unlink(file)
     if place.store is None:
         Log.open(place.log, check="all").close()

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from pillarbox.cli.output import iso_or_none
 from pillarbox.log import LogReader, RealDisk
-from pillarbox.log.catalog import load_sealed
+from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.frame import DATA
-from pillarbox.log.layout import BLOCK_BYTES, FORMAT, base_of_name, decode_segment_header
+from pillarbox.log.layout import BLOCK_BYTES, FORMAT, decode_segment_header
 from pillarbox.log.scan import scan
+from pillarbox.log.segments import load_segment
 
 
 class SegmentFile(NamedTuple):
@@ -44,8 +45,8 @@ def list_segments(log: str, names: list[str]) -> list[SegmentFile]:
 
 def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
     base = base_of_name(name)
-    sealed = load_sealed(RealDisk(), log, name)
-    if sealed is not None:
+    sealed = load_segment(LogDirectory(RealDisk(), log), name)
+    if sealed is not None and sealed.sealed:
         count, size = sealed.end_index - base, sealed.size_bytes
         times = sealed.min_time_ns, sealed.max_time_ns
         return SegmentFile(name, base, count, size, size, *times, "sealed")
@@ -54,8 +55,8 @@ def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
     header = decode_segment_header(image[:BLOCK_BYTES], f"{log}/{name}")
     if header is None:
         return SegmentFile(name, base, 0, 0, len(image), 0, 0, "damaged")
-    seen = scan(image, header)
-    count = seen.end_index - header.base_index
+    seen = scan(image, name, header)
+    count = seen.end_index - base
     times = seen.min_time_ns, seen.max_time_ns
     state = "open" if last else "damaged"
     return SegmentFile(name, base, count, seen.end_offset, len(image), *times, state)

@@ -1,7 +1,6 @@
 """The append-only log on disk: `Log`, its readers, tailers and errors."""
 
-from pillarbox.log.catalog import Retention
-from pillarbox.log.commit_frames import Commit
+from pillarbox.log.commits import Commit
 from pillarbox.log.disk import Disk, RealDisk
 from pillarbox.log.errors import (
     LogClosedError,
@@ -20,6 +19,7 @@ from pillarbox.log.group_commit import Ticket
 from pillarbox.log.log import Durability, Log
 from pillarbox.log.log_reader import LogReader
 from pillarbox.log.repair import Damage, Report, repair, verify
+from pillarbox.log.segments import Retention
 from pillarbox.log.tailer import Record, Tailer, alts
 
 __all__ = [

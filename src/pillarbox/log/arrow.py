@@ -13,20 +13,10 @@ from itertools import accumulate
 from typing import Any
 
 from pillarbox.extras import extra
-from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.disk import Disk, Mapping, opened
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogCorruptError, LogIndexError
-from pillarbox.log.frame import (
-    DATA,
-    FOOTER,
-    HEADER_BYTES,
-    FrameHeader,
-    checksum_holds,
-    checksum_seed,
-    decode_header,
-    offsets_bytes,
-)
-from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, FrameHeader, offsets_bytes
+from pillarbox.log.segments import Catalog, Segment
 
 with extra("arrow", "reading a log as Arrow"):
     import pyarrow as pa
@@ -44,7 +34,7 @@ ROWS_WORTH_A_BATCH = 512
 
 
 def read_batches(
-    disk: Disk, directory: str, catalog: Catalog, first_index: int, stop: int
+    directory: LogDirectory, catalog: Catalog, first_index: int, stop: int
 ) -> Iterator[Any]:
     """Record batches of the records from `first_index` up to `stop`."""
     index = first_index
@@ -52,19 +42,20 @@ def read_batches(
         segment = catalog.of_index(index)
         if segment is None:
             kept = catalog.segments[0].base_index if catalog.segments else stop
-            raise LogIndexError(directory, index, kept, stop)
-        yield from read_segment(disk, directory, segment, index, stop)
+            raise LogIndexError(directory.path, index, kept, stop)
+        yield from read_segment(directory, segment, index, stop)
         following = catalog.after(segment)
         index = stop if following is None else following.base_index
 
 
 def read_segment(
-    disk: Disk, directory: str, segment: Segment, first_index: int, stop: int
+    directory: LogDirectory, segment: Segment, first_index: int, stop: int
 ) -> Iterator[Any]:
     """Record batches of the records of one segment from `first_index` up to `stop`."""
-    mapping = _mapped(disk, f"{directory}/{segment.name}")
-    file = pa.py_buffer(mapping)
-    for run in _runs(_frames(mapping, file, segment, first_index, stop)):
+    with directory.opened(segment.name) as handle:
+        directory.disk.lock(handle, exclusive=False)
+        file = pa.py_buffer(directory.disk.map(handle, directory.disk.size(handle)))
+    for run in _runs(_frames(file, segment, first_index, stop)):
         yield from _batches(file, run, segment.shift, first_index, stop)
 
 
@@ -82,38 +73,20 @@ def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
         yield run
 
 
-def _mapped(disk: Disk, path: str) -> Mapping:
-    with opened(disk, path) as handle:
-        disk.lock(handle, exclusive=False)
-        return disk.map(handle, disk.size(handle))
-
-
-def _frames(
-    mapping: Mapping, file: Any, segment: Segment, index: int, stop: int
-) -> Iterator[FrameHeader]:
+def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[FrameHeader]:
     """The checked data frames of a segment that hold records from `index` up to `stop`."""
-    epoch, shift, size = segment.header.epoch, segment.shift, len(mapping)
-    seed = checksum_seed(segment.header.log_id, epoch)
-    offset = max(BLOCK_BYTES, segment.index.floor_of_index(index - shift))
+    codec, shift = segment.header.codec, segment.shift
+    offset = segment.index.floor_of_index(index - shift)
     first = end = index - shift
-    stop -= shift
-    while end < stop:
-        body = offset + HEADER_BYTES
-        raw = mapping[offset:body]
-        header = decode_header(raw, 0, offset, epoch)
-        length = header.payload_bytes if header is not None else size
-        # The payload is checked in place, without a copy.
-        if (
-            header is None
-            or body + length > size
-            or not checksum_holds(seed, raw, file.slice(body, length), offset)
-        ):
+    while end < stop - shift:
+        header = codec.frame_at(file, offset, offset)
+        if header is None:
             what = "a confirmed frame is missing, truncated, or fails its checksum"
             raise LogCorruptError(segment.name, what, offset, end + shift)
         if header.kind == FOOTER:
             return
-        offset = body + length
-        end = max(end, header.first_index + header.count)
+        offset = header.end_offset
+        end = max(end, header.end_index)
         if header.kind == DATA and end > first:
             yield header
 
@@ -134,9 +107,9 @@ def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: in
 
 
 def _records(file: Any, frame: FrameHeader) -> Any:
-    place = frame.offset + HEADER_BYTES
-    offsets = file.slice(place, (frame.count + 1) * 4)
-    data = file.slice(place + offsets_bytes(frame.count), frame.data_bytes)
+    start = frame.offset + HEADER_BYTES
+    offsets = file.slice(start, (frame.count + 1) * 4)
+    data = file.slice(start + offsets_bytes(frame.count), frame.data_bytes)
     return pa.BinaryArray.from_buffers(_BINARY, frame.count, [None, offsets, data])
 
 

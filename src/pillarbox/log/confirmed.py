@@ -7,9 +7,11 @@ Never synced: if the writer has died, readers check the frames themselves.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pillarbox.log.disk import Disk, SharedWord, has_no_space
+from pillarbox.log.directory import LogDirectory
+from pillarbox.log.disk import SharedWord, has_no_space
 
 if TYPE_CHECKING:
     from pillarbox.log.readable_log import Watchers
@@ -19,15 +21,19 @@ _WORD = struct.Struct("<QQ")
 _MASK = (1 << 64) - 1
 
 
-class ConfirmedWriter:
-    def __init__(self, disk: Disk, directory: str, watchers: Watchers) -> None:
-        self._shared_word: SharedWord | None = None
+class ConfirmedIndex:
+    """The index in shared memory, and the watchers in this process."""
+
+    def __init__(self, directory: LogDirectory, watchers: Watchers, *, write: bool) -> None:
+        self._disk, self._path = directory.disk, directory.path_of(FILE)
         self._watchers = watchers
-        try:
-            self._shared_word = disk.shared_word(f"{directory}/{FILE}", write=True)
-        except OSError as error:  # a full disk: readers use the frames
-            if not has_no_space(error):
-                raise
+        self._shared_word: SharedWord | None = None
+        if write:
+            try:
+                self._shared_word = self._disk.shared_word(self._path, write=True)
+            except OSError as error:  # a full disk: readers use the frames
+                if not has_no_space(error):
+                    raise
 
     def set(self, index: int) -> None:
         if self._shared_word is not None:
@@ -35,23 +41,13 @@ class ConfirmedWriter:
         if self._watchers.parked:
             self._watchers.notify()
 
-    def close(self) -> None:
-        if self._shared_word is not None:
-            self._shared_word.close()
-
-
-class ConfirmedReader:
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk, self._path = disk, f"{directory}/{FILE}"
-        self._shared_word: SharedWord | None = None
-
     def get(self) -> int | None:
         """The confirmed index; None if it was never set, or is being set now."""
         if self._shared_word is None:
-            try:
+            with suppress(FileNotFoundError):
                 self._shared_word = self._disk.shared_word(self._path, write=False)
-            except FileNotFoundError:
-                return None
+        if self._shared_word is None:
+            return None
         index, complement = _WORD.unpack(self._shared_word.get())
         return int(index) if index ^ complement == _MASK else None
 

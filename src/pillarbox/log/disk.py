@@ -10,17 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from pillarbox.log.errors import LogLockedError
-
-LOCK_FILE = "lock"
-_logger = logging.getLogger("pillarbox.log")
-T = TypeVar("T")
 TEMPORARY_SUFFIX = ".tmp"
 #: On macOS a plain sync does not flush the drive's cache.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -232,41 +226,29 @@ def has_no_space(error: OSError) -> bool:
     return error.errno in _NO_SPACE
 
 
-def uninterrupted(call: Callable[[], T]) -> T:
-    """Repeat a call that a signal interrupted."""
-    while True:
-        with contextlib.suppress(InterruptedError):
-            return call()
-
-
 def write_all(disk: Disk, handle: int, parts: Sequence[bytes], offset: int) -> None:
     """Write all of `parts` at `offset`, in as many calls as it takes."""
-    total = sum(map(len, parts))
-    try:
-        written = disk.pwrite(handle, parts, offset)
-    except InterruptedError:
-        written = 0
-    else:
-        if written == total:
-            return
-        if written <= 0:
-            raise OSError(errno.EIO, "the disk wrote nothing")
-    rest = b"".join(parts)
+    total = sum(map(len, parts)) if len(parts) > 1 else len(parts[0])
+    written = 0
     while written < total:
-        tail = rest[written:]
-        position = offset + written
-        step = uninterrupted(lambda t=tail, p=position: disk.pwrite(handle, [t], p))  # type: ignore[misc]
+        try:
+            step = disk.pwrite(handle, parts, offset + written)
+        except InterruptedError:
+            continue
         if step <= 0:
             raise OSError(errno.EIO, "the disk wrote nothing")
         written += step
+        if written < total:
+            parts = [b"".join(parts)[step:]]
 
 
 def sync(disk: Disk, handle: int) -> None:
     """Sync the data of a file. Any error but EINTR is final: the page cache may drop data."""
-    try:
-        disk.fdatasync(handle)
-    except InterruptedError:
-        uninterrupted(lambda: disk.fdatasync(handle))
+    while True:
+        try:
+            return disk.fdatasync(handle)
+        except InterruptedError:
+            continue
 
 
 def make_directory(disk: Disk, path: str) -> None:
@@ -332,23 +314,3 @@ def remove_temporaries(disk: Disk, directory: str) -> None:
     for name in disk.names(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             disk.unlink(f"{directory}/{name}")
-
-
-def take_lock(disk: Disk, directory: str) -> int:
-    """Lock the log for writing; `LogLockedError` names the process that has the lock.
-
-    A forked child gives up its copy at once, so it can't keep the log locked after its parent.
-    """
-    path = f"{directory}/{LOCK_FILE}"
-    handle = disk.open(path, write=True, create=True)
-    if not disk.lock(handle, exclusive=True):
-        disk.close(handle)
-        text = read_file(disk, path).strip()
-        raise LogLockedError(directory, int(text) if text.isdigit() else None)
-    try:
-        disk.truncate(handle, 0)
-        write_all(disk, handle, [str(os.getpid()).encode()], 0)
-    except OSError:
-        # The pid is only informative; a full disk must not keep the log from opening.
-        _logger.debug("could not write the pid to %s", path)
-    return handle

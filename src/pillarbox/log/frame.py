@@ -14,14 +14,19 @@ import itertools
 import struct
 from array import array
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import google_crc32c
 import msgspec
+
+#: Bytes, a mapping of a file, or an Arrow buffer.
+Buffer: TypeAlias = Any
 
 MAGIC = b"PBXF"
 FORMAT = 1
 HEADER_BYTES = 64
 ALIGN_BYTES = 8
+MARK_OFFSET = 8
 #: int32 offsets limit what one frame may hold; this stays well below 2 GiB.
 FRAME_BYTES_MAX = 1 << 30
 
@@ -74,16 +79,6 @@ class FrameHeader(msgspec.Struct, frozen=True, gc=False):
         return self.kind == COMMIT or bool(self.flags & COMMITTING)
 
 
-def checksum_seed(log_id: bytes, epoch: int) -> int:
-    """The start value for the checksums of a segment."""
-    return int(google_crc32c.value(log_id + epoch.to_bytes(8, "little")))
-
-
-def epoch_mark(epoch: int) -> tuple[bytes, int]:
-    """Bytes that every frame of an epoch contains, and their offset in the frame."""
-    return (epoch & 0xFFFFFFFF).to_bytes(4, "little"), 8
-
-
 def offsets_bytes(count: int) -> int:
     """The size of the offsets of `count` records, padded."""
     return ((count + 1) * 4 + 7) & ~7
@@ -107,86 +102,122 @@ def encode_records(records: Sequence[bytes]) -> tuple[bytes, int]:
     return b"".join((offsets.tobytes(), *records, _PADDING[size & 7])), size
 
 
-def encode_header(seed: int, epoch: int, header: FrameHeader, payload: bytes) -> bytes:
-    """The header's bytes, with the checksum over them and the payload."""
-    checked = _CHECKED.pack(
-        MAGIC,
-        FORMAT,
-        header.kind,
-        header.flags,
-        epoch & 0xFFFFFFFF,
-        header.payload_bytes,
-        header.first_index,
-        header.time_ns,
-        header.synced_index,
-        header.count,
-        header.data_bytes,
-        0,
-        0,
-        header.offset,
-    )
-    return checked[:_UNCHECKED_BYTES] + _CRC.pack(_extend(_extend(seed, checked), payload))
+class FrameCodec:
+    """Encodes, decodes and checks the frames of one segment."""
 
+    __slots__ = ("_epoch", "_seed", "mark")
 
-def encode_single(
-    seed: int, epoch: int, offset: int, index: int, time_ns: int, synced_index: int, record: bytes
-) -> bytes:
-    """The frame of one record: both functions above in one step."""
-    size = len(record)
-    payload = _ONE_OFFSETS.pack(0, size) + record + _PADDING[size & 7]
-    checked = _CHECKED.pack(
-        MAGIC,
-        FORMAT,
-        DATA,
-        0,
-        epoch & 0xFFFFFFFF,
-        len(payload),
-        index,
-        time_ns,
-        synced_index,
-        1,
-        size,
-        0,
-        0,
-        offset,
-    )
-    crc = _CRC.pack(_extend(_extend(seed, checked), payload))
-    return checked[:_UNCHECKED_BYTES] + crc + payload
+    def __init__(self, log_id: bytes, epoch: int) -> None:
+        self._seed = int(google_crc32c.value(log_id + epoch.to_bytes(8, "little")))
+        self._epoch = epoch & 0xFFFFFFFF
+        #: Bytes that every frame of the segment contains, at `MARK_OFFSET`.
+        self.mark = self._epoch.to_bytes(4, "little")
 
+    def encode_header(self, header: FrameHeader, payload: bytes) -> bytes:
+        """The header's bytes, with the checksum over them and the payload."""
+        checked = _CHECKED.pack(
+            MAGIC,
+            FORMAT,
+            header.kind,
+            header.flags,
+            self._epoch,
+            header.payload_bytes,
+            header.first_index,
+            header.time_ns,
+            header.synced_index,
+            header.count,
+            header.data_bytes,
+            0,
+            0,
+            header.offset,
+        )
+        crc = _extend(_extend(self._seed, checked), payload)
+        return checked[:_UNCHECKED_BYTES] + _CRC.pack(crc)
 
-def decode_header(data: bytes, position: int, offset: int, epoch: int) -> FrameHeader | None:
-    """The header at `data[position:]`, or None if no frame of this epoch can start there.
+    def encode_single(
+        self, offset: int, index: int, time_ns: int, synced_index: int, record: bytes
+    ) -> bytes:
+        """The whole frame of one record, on the hot path."""
+        size = len(record)
+        payload = _ONE_OFFSETS.pack(0, size) + record + _PADDING[size & 7]
+        checked = _CHECKED.pack(
+            MAGIC,
+            FORMAT,
+            DATA,
+            0,
+            self._epoch,
+            len(payload),
+            index,
+            time_ns,
+            synced_index,
+            1,
+            size,
+            0,
+            0,
+            offset,
+        )
+        crc = _CRC.pack(_extend(_extend(self._seed, checked), payload))
+        return checked[:_UNCHECKED_BYTES] + crc + payload
 
-    It is only plausible: `checksum_holds` decides whether the frame is valid.
-    """
-    if len(data) - position < HEADER_BYTES:
-        return None
-    (
-        magic,
-        _format,
-        kind,
-        flags,
-        low_epoch,
-        payload_bytes,
-        first_index,
-        time_ns,
-        synced_index,
-        count,
-        data_bytes,
-        _zero,
-        _zero_too,
-    ) = _FIELDS.unpack_from(data, position)
-    if magic != MAGIC or low_epoch != epoch & 0xFFFFFFFF or kind not in _KINDS:
-        return None
-    # The same as frame_bytes(), inlined, because this runs for every frame read.
-    if kind == DATA and not flags:
-        if payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
+    def decode_header(self, data: Buffer, position: int, offset: int) -> FrameHeader | None:
+        """The header at `data[position:]`, or None if no frame of this segment starts there.
+
+        It is only plausible: `is_valid` decides.
+        """
+        if len(data) - position < HEADER_BYTES:
             return None
-    elif flags and (kind != DATA or payload_bytes <= frame_bytes(count, data_bytes) - HEADER_BYTES):
-        return None
-    return FrameHeader(
-        kind, offset, payload_bytes, first_index, time_ns, synced_index, count, data_bytes, flags
-    )
+        (
+            magic,
+            _format,
+            kind,
+            flags,
+            epoch,
+            payload_bytes,
+            first_index,
+            time_ns,
+            synced_index,
+            count,
+            data_bytes,
+            _zero,
+            _zero_too,
+        ) = _FIELDS.unpack_from(data, position)
+        if magic != MAGIC or epoch != self._epoch or kind not in _KINDS:
+            return None
+        # The same as frame_bytes(), inlined, because this runs for every frame read.
+        if kind == DATA and not flags:
+            if payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
+                return None
+        elif flags and (
+            kind != DATA or payload_bytes <= frame_bytes(count, data_bytes) - HEADER_BYTES
+        ):
+            return None
+        return FrameHeader(
+            kind,
+            offset,
+            payload_bytes,
+            first_index,
+            time_ns,
+            synced_index,
+            count,
+            data_bytes,
+            flags,
+        )
+
+    def is_valid(self, header: FrameHeader, data: Buffer, position: int) -> bool:
+        """Whether the frame at `data[position:]` is complete and its checksum holds."""
+        start = position + HEADER_BYTES
+        end = start + header.payload_bytes
+        if end > len(data):
+            return False
+        offset = header.offset.to_bytes(8, "little")
+        checked = b"".join((data[position : position + _UNCHECKED_BYTES], offset))
+        crc = _extend(_extend(self._seed, checked), data[start:end])
+        return bool(crc == _CRC.unpack_from(data, position + _UNCHECKED_BYTES)[0])
+
+    def frame_at(self, data: Buffer, position: int, offset: int) -> FrameHeader | None:
+        """The header of the valid frame at `data[position:]`, or None."""
+        header = self.decode_header(data, position, offset)
+        return header if header is not None and self.is_valid(header, data, position) else None
 
 
 def walk(data: bytes, index: int) -> tuple[int, int]:
@@ -201,13 +232,6 @@ def walk(data: bytes, index: int) -> tuple[int, int]:
             return position, HEADER_BYTES + payload_bytes
         position += HEADER_BYTES + payload_bytes
     return position, 0
-
-
-def checksum_holds(seed: int, header: bytes, payload: bytes, offset: int) -> bool:
-    """Whether header and payload are what was written at `offset`."""
-    checked = header[:_UNCHECKED_BYTES] + offset.to_bytes(8, "little")
-    expected = int.from_bytes(header[_UNCHECKED_BYTES:HEADER_BYTES], "little")
-    return bool(_extend(_extend(seed, checked), payload) == expected)
 
 
 def decode_records(data: bytes, header: FrameHeader, position: int) -> list[bytes]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from pillarbox.log.catalog import Segment, read_header
-from pillarbox.log.disk import Disk
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogCorruptError, RecordLostError
 from pillarbox.log.frame import (
     DATA,
@@ -21,13 +20,14 @@ from pillarbox.log.frame import (
     HEADER_BYTES,
     LOST,
     FrameHeader,
-    checksum_holds,
-    checksum_seed,
-    decode_header,
     decode_record,
     decode_records,
     walk,
 )
+from pillarbox.log.segments import Segment, read_header
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 BLOCK_READ_BYTES = 64 << 10
 _OPEN_FILES_MAX = 16
@@ -68,40 +68,52 @@ class Block(NamedTuple):
 class _File:
     """A segment file, open for reading until the last reference is dropped."""
 
-    __slots__ = ("_disk", "epoch", "handle", "seed")
+    __slots__ = ("_disk", "codec", "epoch", "handle")
 
-    def __init__(self, disk: Disk, path: str, segment: Segment) -> None:
-        self._disk = disk
-        self.handle = disk.open(path)
+    def __init__(self, directory: LogDirectory, segment: Segment) -> None:
+        self._disk = directory.disk
+        self.handle = directory.open(segment.name)
         header = None
-        if disk.lock(self.handle, exclusive=False):
-            header = read_header(disk, self.handle, path)
+        if self._disk.lock(self.handle, exclusive=False):
+            header = read_header(self._disk, self.handle, directory.path_of(segment.name))
         if header is None or header.epoch != segment.header.epoch:
-            # Recycled since it was looked up.
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(segment.name)  # recycled since it was looked up
         self.epoch = header.epoch
-        self.seed = checksum_seed(header.log_id, header.epoch)
+        self.codec = header.codec
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._disk.close(self.handle)
 
 
+class _Cache(OrderedDict[K, V]):
+    """Drops the oldest entries."""
+
+    def __init__(self, size_max: int) -> None:
+        super().__init__()
+        self._size_max = size_max
+
+    def put(self, key: K, value: V) -> V:
+        self[key] = value
+        while len(self) > self._size_max:
+            self.popitem(last=False)
+        return value
+
+
 class FrameReader:
     """Reads checked frames of one log. Thread-safe."""
 
-    def __init__(self, disk: Disk, directory: str, *, indexing: bool = False) -> None:
-        self._disk = disk
+    def __init__(self, directory: LogDirectory, *, indexing: bool = False) -> None:
+        self._disk = directory.disk
         self._directory = directory
         # If the writer is in another process, the reader builds the index of the open segment.
         self._indexing = indexing
         self._lock = threading.RLock()  # a signal handler may read, too
-        self._files: OrderedDict[int, _File] = OrderedDict()
-        self._blocks: OrderedDict[tuple[int, int], Block] = OrderedDict()
-        self._windows: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._checked: tuple[Segment, FrameHeader, bytes] | None = (
-            None  # the last frame with several records
-        )
+        self._files: _Cache[int, _File] = _Cache(_OPEN_FILES_MAX)
+        self._blocks: _Cache[tuple[int, int], Block] = _Cache(_BLOCKS_MAX)
+        self._windows: _Cache[tuple[int, int], bytes] = _Cache(_WINDOWS_MAX)
+        #: The last frame with several records.
+        self._checked: tuple[Segment, FrameHeader, bytes] | None = None
 
     def record(self, segment: Segment, index: int, *, wait: bool = True) -> bytes:
         """One confirmed record. Only its own frame is checked.
@@ -132,15 +144,12 @@ class FrameReader:
         frame = data[position : position + size]
         if len(frame) < size <= self._disk.size(file.handle) - offset:
             frame = self._disk.pread(file.handle, size, offset, wait=wait)
-        header = decode_header(frame, 0, offset, file.epoch)
-        head, payload = frame[:HEADER_BYTES], frame[HEADER_BYTES:]
-        if header is None or not checksum_holds(file.seed, head, payload, offset):
+        header = file.codec.frame_at(frame, 0, offset)
+        if header is None or not header.first_index <= target < header.end_index:
             raise _damage(segment, offset, target)
         if header.kind == LOST:
             what = "this record was lost to damage, and the log was repaired without it"
             raise RecordLostError(segment.name, what, offset, target + segment.shift)
-        if not header.first_index <= target < header.end_index:
-            raise _damage(segment, offset, target)
         return header, frame
 
     def _window(
@@ -155,9 +164,7 @@ class FrameReader:
             data = self._disk.pread(file.handle, stop - start, start, wait=wait)
             if len(data) <= WINDOW_BYTES:
                 with self._lock:
-                    self._windows[key] = data
-                    while len(self._windows) > _WINDOWS_MAX:
-                        self._windows.popitem(last=False)
+                    self._windows.put(key, data)
         return data
 
     def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
@@ -183,9 +190,7 @@ class FrameReader:
         complete = block.next_offset - offset >= BLOCK_READ_BYTES // 2 or segment.sealed
         if complete and len(block.data) <= _CACHED_BYTES_MAX:
             with self._lock:
-                self._blocks[key] = block
-                while len(self._blocks) > _BLOCKS_MAX:
-                    self._blocks.popitem(last=False)
+                self._blocks.put(key, block)
         return block
 
     def forget(self, segment: Segment) -> None:
@@ -193,10 +198,10 @@ class FrameReader:
         with self._lock:
             self._checked = None
             self._files.pop(segment.base_index, None)
-            caches: tuple[OrderedDict[tuple[int, int], Any], ...] = self._blocks, self._windows
-            for cache in caches:
-                for key in [key for key in list(cache) if key[0] == segment.base_index]:
-                    cache.pop(key, None)
+            for key in [*self._blocks, *self._windows]:
+                if key[0] == segment.base_index:
+                    self._blocks.pop(key, None)
+                    self._windows.pop(key, None)
 
     def close(self) -> None:
         with self._lock:
@@ -211,10 +216,7 @@ class FrameReader:
             if file is None or file.epoch != segment.header.epoch:
                 if not wait:  # reading its header may block
                     raise BlockingIOError(errno.EAGAIN, "the segment is not open")
-                file = _File(self._disk, f"{self._directory}/{segment.name}", segment)
-                self._files[segment.base_index] = file
-                while len(self._files) > _OPEN_FILES_MAX:
-                    self._files.popitem(last=False)
+                return self._files.put(segment.base_index, _File(self._directory, segment))
             return file
 
     def _read_block(self, segment: Segment, offset: int, end_index: int) -> Block:
@@ -244,7 +246,7 @@ def _parse(
     end = end_index - segment.shift
     expected: int | None = None
     while len(data) - position >= HEADER_BYTES:
-        header = decode_header(data, position, offset + position, file.epoch)
+        header = file.codec.decode_header(data, position, offset + position)
         if header is None or (expected is not None and header.first_index != expected):
             if expected is not None and expected < end and not _sealed_end(segment, expected):
                 raise _damage(segment, offset + position, expected)
@@ -254,8 +256,7 @@ def _parse(
         stop = position + HEADER_BYTES + header.payload_bytes
         if stop > len(data):
             return frames, position, stop - position
-        body = position + HEADER_BYTES
-        if not checksum_holds(file.seed, data[position:body], data[body:stop], header.offset):
+        if not file.codec.is_valid(header, data, position):
             raise _damage(segment, header.offset, header.first_index)
         if header.kind in (DATA, LOST):
             frames.append(header)

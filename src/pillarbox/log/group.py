@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from pillarbox.log.segment import SegmentWriter
+from pillarbox.log.segment_writer import SegmentWriter
 
 _logger = logging.getLogger("pillarbox.log")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pillarbox.log.errors import LogError
 from pillarbox.log.group import Group, decide, nothing, notify_all, remove_waiter, wake_one
-from pillarbox.log.segment import JOIN_BYTES_MAX, SegmentWriter
+from pillarbox.log.segment_writer import JOIN_BYTES_MAX, SegmentWriter
 from pillarbox.mutex import RLock, not_reentrant, reentrant_call
 
 #: How long lazy records may stay in memory.

@@ -1,38 +1,29 @@
-"""The header block and the footer of a segment file, and file names.
+"""The header block of a segment file, and the index by which readers seek in it.
 
 The header has a 4 KiB block of its own, synced before the file gets its name, so no later write
-can tear it. The footer is the last frame, written when the segment is sealed (on a roll or a
-clean close); it contains an index by which readers seek.
+can tear it.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
 
 from pillarbox.log.errors import LogFormatError
+from pillarbox.log.frame import FrameCodec
 
 SEGMENT_MAGIC = b"PBXSEG\0\0"
-TRAILER_MAGIC = b"PBXSEAL\0"
 #: Format 1 did not name the previous segment.
 FORMAT = 2
 BLOCK_BYTES = 4096
-SUFFIX = ".seg"
-PENDING_SUFFIX = ".pending"
-SPARE_PREFIX = "spare-"
 #: In a staged segment, indices count from 0; its name in the log has its first index.
 STAGED = 1
 
 _HEADER = struct.Struct("<8sHHI16sQQQqQ")
-_FOOTER = struct.Struct("<QQqqQQQ")
-_ENTRY = struct.Struct("<QqQ")
-_TRAILER = struct.Struct("<Q8s")
 
 
 class SegmentHeader(NamedTuple):
@@ -46,6 +37,15 @@ class SegmentHeader(NamedTuple):
     flags: int = 0
     #: The epoch of the previous segment, 0 if this is the first; None in format 1.
     previous_epoch: int | None = 0
+
+    @property
+    def staged(self) -> bool:
+        return bool(self.flags & STAGED)
+
+    @property
+    def codec(self) -> FrameCodec:
+        """Reads and writes the frames of this segment."""
+        return FrameCodec(self.log_id, self.epoch)
 
     def encode(self) -> bytes:
         fields = _HEADER.pack(
@@ -100,6 +100,11 @@ def _decode_fields(block: bytes) -> SegmentHeader:
     return SegmentHeader(log_id, epoch, base, synced, created, flags, known)
 
 
+def index_stride(capacity: int) -> int:
+    """Bytes between two index entries: at most 4,096 entries, at least 1 KiB apart."""
+    return max(1024, min(16384, capacity // 64), capacity // 4096)
+
+
 class FrameIndex:
     """The offsets of some frames: one entry about every `stride` bytes, in order."""
 
@@ -121,10 +126,13 @@ class FrameIndex:
         # Last, because readers on other threads bisect this list without a lock.
         self.first_indices.append(first_index)
 
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """The entries: first index, time and offset."""
+        return zip(self.first_indices, self.times, self.offsets, strict=True)
+
     def floor_of_index(self, index: int) -> int:
         """The offset of the last entry at or before `index`."""
-        position = bisect_right(self.first_indices, index)
-        return self.offsets[position - 1] if position else BLOCK_BYTES
+        return self.range_of_index(index)[0]
 
     def range_of_index(self, index: int) -> tuple[int, int | None]:
         """The offsets between which `index` is; the second is None after the last entry."""
@@ -136,81 +144,3 @@ class FrameIndex:
         """The offset of the last entry older than `time_ns`."""
         position = bisect_right(self.times, time_ns - 1, 0, len(self.first_indices))
         return self.offsets[position - 1] if position else BLOCK_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Footer:
-    """The summary of a sealed segment. `commit_offset` is that of its last commit, or 0."""
-
-    base_index: int
-    end_index: int
-    min_time_ns: int
-    max_time_ns: int
-    frames: int
-    commit_offset: int
-    index: FrameIndex
-    #: How far the log was on disk when the footer was written; from the frame header.
-    synced_index: int = 0
-
-
-def footer_bytes_max(capacity: int, stride: int) -> int:
-    """The maximum size of the footer frame in a segment of this size."""
-    return 64 + _FOOTER.size + _TRAILER.size + _ENTRY.size * (capacity // stride + 2)
-
-
-def index_stride(capacity: int) -> int:
-    """Bytes between two index entries: at most 4,096 entries, at least 1 KiB apart."""
-    return max(1024, min(16384, capacity // 64), capacity // 4096)
-
-
-def encode_footer(footer: Footer, offset: int) -> bytes:
-    """The payload of the footer frame at `offset`."""
-    index = footer.index
-    entries = zip(index.first_indices, index.times, index.offsets, strict=True)
-    head = _FOOTER.pack(
-        footer.base_index,
-        footer.end_index,
-        footer.min_time_ns,
-        footer.max_time_ns,
-        footer.frames,
-        footer.commit_offset,
-        (len(index.offsets) << 32) | index.stride,
-    )
-    body = b"".join(_ENTRY.pack(*entry) for entry in entries)
-    return head + body + _TRAILER.pack(offset, TRAILER_MAGIC)
-
-
-def decode_footer(payload: bytes, synced_index: int) -> Footer:
-    """The footer in the payload of a checked footer frame."""
-    base, end, oldest, newest, frames, commit_offset, sizes = _FOOTER.unpack_from(payload)
-    index = FrameIndex(sizes & 0xFFFFFFFF)
-    body = payload[_FOOTER.size : _FOOTER.size + (sizes >> 32) * _ENTRY.size]
-    if body:
-        columns = zip(*_ENTRY.iter_unpack(body), strict=True)
-        index.first_indices, index.times, index.offsets = map(list, columns)
-    return Footer(base, end, oldest, newest, frames, commit_offset, index, synced_index)
-
-
-def trailer_offset(tail: bytes) -> int | None:
-    """The offset of the footer frame, from the last bytes of the file; None if not sealed."""
-    if len(tail) < _TRAILER.size:
-        return None
-    offset, magic = _TRAILER.unpack_from(tail, len(tail) - _TRAILER.size)
-    return int(offset) if magic == TRAILER_MAGIC else None
-
-
-def segment_name(base_index: int, *, adopted: bool = False) -> str:
-    """Names sort like segments; an adopted one may share the first index of an empty one."""
-    return f"{base_index:020d}{'a' if adopted else ''}{SUFFIX}"
-
-
-_NAME = re.compile(r"(\d{20})a?\.seg")
-
-
-def base_of_name(name: str) -> int:
-    """The first index in the name of a segment file."""
-    return int(name[:20])
-
-
-def is_segment_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None

@@ -20,56 +20,25 @@ from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
-from pillarbox.log.catalog import Catalog, Retention, Segment, first_to_keep
-from pillarbox.log.commit_writer import CommitWriter
-from pillarbox.log.confirmed import ConfirmedWriter
-from pillarbox.log.disk import Disk, RealDisk, make_directory, opened, sync, take_lock
+from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.directory import LogDirectory
+from pillarbox.log.disk import Disk, RealDisk, make_directory, sync
 from pillarbox.log.errors import LogError, LogPoisonedError
 from pillarbox.log.group_commit import CONFIRMED, Ticket
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.log_reader import LogReader
+from pillarbox.log.open_segments import OpenSegments
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
-from pillarbox.log.writer import FSYNC, MEMORY, OS
-from pillarbox.mutex import Mutex, not_reentrant
+from pillarbox.log.segments import Catalog, Retention, Segment, first_to_keep
+from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
+from pillarbox.mutex import Mutex
 
 _logger = logging.getLogger("pillarbox.log")
 
 Durability = Literal["fsync", "os", "memory"]
 SEGMENT_BYTES = 64 << 20
 SEGMENT_BYTES_MIN = 2 * BLOCK_BYTES
-
-
-class DiskSpace:
-    """The disk space of one log. Thread-safe."""
-
-    def __init__(self, writer: CommitWriter) -> None:
-        self._writer = writer
-
-    @property
-    def full(self) -> bool:
-        """Whether the disk was full when space was last needed; urgent records still fit."""
-        return self._writer.full
-
-    @property
-    def segment_bytes(self) -> int:
-        """The size of a new segment, which is smaller on a small disk."""
-        return self._writer.segment_bytes_now()
-
-    def reserve(self, size_bytes: int) -> None:
-        """Reserve space for urgent records; while that fails, the log counts as full."""
-        with not_reentrant(self._writer.lock):
-            self._writer.reserve_for_urgent(size_bytes)
-
-    def check(self) -> bool:
-        """Whether a full disk has space again for a record like the last one refused."""
-        with not_reentrant(self._writer.lock):
-            return self._writer.check_space()
-
-    def release(self, size_bytes: int, leave: int) -> bool:
-        """Free this much of the reserve, if at least `leave` bytes of it remain."""
-        with not_reentrant(self._writer.lock):
-            return self._writer.reserve.release(size_bytes, leave)
 
 
 class Log(ReadableLog, Closing):
@@ -79,8 +48,7 @@ class Log(ReadableLog, Closing):
 
     def __init__(
         self,
-        path: str,
-        disk: Disk,
+        directory: LogDirectory,
         lock_handle: int,
         recovered: Recovery,
         *,
@@ -90,40 +58,35 @@ class Log(ReadableLog, Closing):
         prepare_ahead: bool,
     ) -> None:
         catalog = Catalog(recovered.segments)
-        super().__init__(disk, path, catalog, indexing=False)
+        super().__init__(directory, catalog, indexing=False)
         self.durability = durability
         self.recovery = recovered
         self.retention = retention
         self._lock_handle = lock_handle
         self._drop_lock = Mutex()
         self._closed = False
-        self._shared_word = ConfirmedWriter(disk, path, self.watchers)
+        self._confirmed = ConfirmedIndex(directory, self.watchers, write=True)
         self._new_id = secrets.token_bytes(16)
-        self._writer = CommitWriter(
-            disk,
-            path,
+        writer = self._writer = Writer(
+            directory,
             catalog,
-            recovered,
-            log_id=self.log_id,
+            self.log_id,
+            segment_bytes,
             durability=durability,
-            segment_bytes=segment_bytes,
             prepare_ahead=prepare_ahead,
-            confirmed=self._shared_word.set,
+            confirmed=self._confirmed.set,
             rolled=self._on_rolled,
         )
-        self.space = DiskSpace(self._writer)
-        self._shared_word.set(self._writer.end_index)
-        self.syncs = self._writer.syncs
+        self._confirmed.set(writer.end_index)
+        self.space: OpenSegments = writer
         # The hot path: writes (or buffers) one record now and returns its index, or None if another
         # thread writes; then submit it. If the log `syncs`, call `sync` next: it confirms the
         # record, and other writers wait until then.
         self.write_now: Callable[[bytes], int | None]
-        writer = self._writer
         self.write_now = writer.write_one_now if durability != MEMORY else writer.buffer_one
-        self.sync = self._writer.sync
+        self.sync, self.syncs = writer.sync, writer.syncs
+        self.halt, self.abandon = writer.halt, writer.commit.abandon
         _open_logs.add(self)
-        self.halt = self._writer.halt
-        self.abandon = self._writer.commit.abandon
 
     @overload
     @classmethod
@@ -166,19 +129,18 @@ class Log(ReadableLog, Closing):
         By default the last segment is read and checked. `check="all"` checks every segment;
         `"footer"` checks none if the log was closed cleanly, which is the fastest.
         """
-        directory = os.fspath(path)
         used = disk if disk is not None else RealDisk()
         if readonly:
-            return LogReader(directory, used)
+            return LogReader(os.fspath(path), used)
         if durability not in (FSYNC, OS, MEMORY):
             raise LogError(f"durability must be 'fsync', 'os' or 'memory'; got {durability!r}")
         if segment_bytes < SEGMENT_BYTES_MIN:
             raise LogError(f"segment_bytes must be {SEGMENT_BYTES_MIN} or more")
-        make_directory(used, directory)
-        handle = take_lock(used, directory)
+        directory = LogDirectory(used, os.fspath(path))
+        make_directory(used, directory.path)
+        handle = directory.lock()
         try:
             recovered = recover(
-                used,
                 directory,
                 check_all=check == "all",
                 trust_footer=check == "footer",
@@ -186,7 +148,6 @@ class Log(ReadableLog, Closing):
             )
             return cls(
                 directory,
-                used,
                 handle,
                 recovered,
                 durability=durability,
@@ -210,9 +171,9 @@ class Log(ReadableLog, Closing):
             self._writer.close()
         finally:
             self.watchers.notify()
-            self._shared_word.close()
+            self._confirmed.close()
             self._reader.close()
-            self._disk.close(self._lock_handle)
+            self._directory.disk.close(self._lock_handle)
 
     def leave_to_parent(self) -> None:
         """In a forked child: disable this copy, as the log belongs to the parent."""
@@ -272,9 +233,9 @@ class Log(ReadableLog, Closing):
             if first is None or segment.base_index >= first.base_index:
                 with (
                     contextlib.suppress(FileNotFoundError),  # dropped by retention
-                    opened(self._disk, f"{self.path}/{segment.name}") as handle,
+                    self._directory.opened(segment.name) as handle,
                 ):
-                    sync(self._disk, handle)
+                    sync(self._directory.disk, handle)
 
     @property
     def end_index(self) -> int:

@@ -8,15 +8,14 @@ frames themselves prove to be on disk.
 from __future__ import annotations
 
 from pillarbox.closing import Closing
-from pillarbox.log.catalog import Catalog, Segment, load_sealed, read_header
-from pillarbox.log.confirmed import ConfirmedReader
-from pillarbox.log.disk import Disk, opened
+from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.directory import LogDirectory
+from pillarbox.log.disk import Disk
 from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
-from pillarbox.log.layout import FrameIndex, base_of_name, index_stride
 from pillarbox.log.readable_log import ReadableLog
-from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
 from pillarbox.log.segment_links import why_not_here
+from pillarbox.log.segments import Catalog, Segment, load_segment
 from pillarbox.mutex import Mutex
 
 
@@ -26,12 +25,12 @@ class LogReader(ReadableLog, Closing):
     polls = True
 
     def __init__(self, path: str, disk: Disk) -> None:
-        super().__init__(disk, path, Catalog([]), indexing=True)
+        super().__init__(LogDirectory(disk, path), Catalog([]), indexing=True)
         self._refresh_lock = Mutex()
-        self._shared_word = ConfirmedReader(disk, path)
+        self._confirmed = ConfirmedIndex(self._directory, self.watchers, write=False)
         self._end = 0
         try:
-            confirmed = self._shared_word.get()
+            confirmed = self._confirmed.get()
             self._relist()
         except FileNotFoundError:
             raise LogError(
@@ -44,7 +43,7 @@ class LogReader(ReadableLog, Closing):
         return self._end
 
     def refresh(self) -> None:
-        confirmed = self._shared_word.get()
+        confirmed = self._confirmed.get()
         if confirmed is None or confirmed <= self._end:
             return
         with self._refresh_lock:
@@ -54,18 +53,14 @@ class LogReader(ReadableLog, Closing):
     def close(self) -> None:
         """Close the files; the log and its writer are not affected."""
         self._reader.close()
-        self._shared_word.close()
+        self._confirmed.close()
 
     def _proven_end(self, confirmed: int | None) -> int:
         """The end of the confirmed records, as far as the last segment has valid frames."""
-        segments = self._catalog.segments
-        if not segments:
-            return 0
-        last = segments[-1]
-        if last.sealed:
-            return last.end_index
-        image = load_image(self._disk, self.path, last.name)
-        found = scan(image.data, image.header)
+        last = self._catalog.last
+        if last is None or last.sealed:
+            return last.end_index if last is not None else 0
+        found = scan(self._directory.map(last.name), last.name, last.header)
         last.commit_offset = found.commit_offset
         proven = max(last.base_index, min(found.synced_index, found.end_index))
         return proven if confirmed is None else max(proven, min(confirmed, found.end_index))
@@ -81,15 +76,14 @@ class LogReader(ReadableLog, Closing):
             self._list_again({})
 
     def _list_again(self, known: dict[str, Segment]) -> None:
-        names = segment_names(self._disk, self.path)
+        names = self._directory.segment_names()
         segments: list[Segment] = []
         gone = dict(known)
-        for position, name in enumerate(names):
+        for name in names:
             segment = before = gone.pop(name, None)
-            last = position == len(names) - 1
             # The last one may have been sealed, or reopened, since.
-            if segment is None or last or not segment.sealed:
-                segment = self._load(name, segment)
+            if segment is None or name == names[-1] or not segment.sealed:
+                segment = self._load(name, before)
             if segment is None:
                 continue
             if before is None:
@@ -100,24 +94,20 @@ class LogReader(ReadableLog, Closing):
             self._reader.forget(segment)
 
     def _check_link(self, before: list[Segment], segment: Segment) -> None:
-        what = why_not_here(self._disk, self.path, before, segment.header, segment.name)
+        what = why_not_here(self._directory, before, segment)
         if what is not None:
-            raise LogCorruptError(f"{self.path}/{segment.name}", what, 0, segment.base_index)
+            path = self._directory.path_of(segment.name)
+            raise LogCorruptError(path, what, 0, segment.base_index)
 
     def _load(self, name: str, before: Segment | None) -> Segment | None:
         try:
-            sealed = load_sealed(self._disk, self.path, name)
-            if sealed is not None:
-                return sealed
-            with opened(self._disk, f"{self.path}/{name}") as handle:
-                header = read_header(self._disk, handle, name)
-                size = self._disk.size(handle)
+            segment = load_segment(self._directory, name)
         except FileNotFoundError:
             return None
-        if header is None:
-            raise LogFormatError(f"{self.path}/{name} is not a log segment, or is damaged")
-        if before is not None and before.header.epoch == header.epoch:
-            before.sealed = False
-            return before
-        base = base_of_name(name)
-        return Segment(name, base, base, header, FrameIndex(index_stride(size)))
+        if segment is None:
+            path = self._directory.path_of(name)
+            raise LogFormatError(f"{path} is not a log segment, or is damaged")
+        if segment.sealed or before is None or before.header.epoch != segment.header.epoch:
+            return segment
+        before.sealed = False  # keep the index that was built
+        return before

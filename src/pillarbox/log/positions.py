@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import zlib
 
-from pillarbox.log.disk import Disk, make_directory, read_file, replace_file
+from pillarbox.log.directory import LogDirectory
+from pillarbox.log.disk import make_directory, read_file, replace_file
 from pillarbox.log.errors import LogCorruptError, LogError
 
 TAILERS = "tailers"
@@ -21,10 +22,9 @@ _SUFFIX = ".position"
 class Positions:
     """Named positions of one kind in the directory of a log."""
 
-    def __init__(self, disk: Disk, directory: str, kind: str) -> None:
-        self._disk = disk
-        self._directory = f"{directory}/{kind}"
-        self._kind = kind
+    def __init__(self, directory: LogDirectory, kind: str) -> None:
+        self._disk = directory.disk
+        self._directory = directory.path_of(kind)
 
     def load(self, name: str) -> int | None:
         """The saved index; None if there is none of this name."""

@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pillarbox import notebook
-from pillarbox.log.catalog import Catalog, Segment
-from pillarbox.log.commit_frames import Commit, read_commit
-from pillarbox.log.disk import Disk
+from pillarbox.log.commits import Commit, read_commit
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame import LOST
 from pillarbox.log.frame_reader import Block, Frame, FrameReader
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.positions import PINS, TAILERS, Positions
 from pillarbox.log.segment_links import identity_of
+from pillarbox.log.segments import Catalog, Segment
 from pillarbox.log.tailer import Tailer
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class ReadableLog(ABC):
     _repr_html_ = notebook.of_log
     _new_id = b""
 
-    def __init__(self, disk: Disk, path: str, catalog: Catalog, *, indexing: bool) -> None:
-        self.path = path
-        self._disk = disk
+    def __init__(self, directory: LogDirectory, catalog: Catalog, *, indexing: bool) -> None:
+        self.path = directory.path
+        self._directory = directory
         self._catalog = catalog
-        self._reader = FrameReader(disk, path, indexing=indexing)
-        self._tailer_positions = Positions(disk, path, TAILERS)
-        self._pins = Positions(disk, path, PINS)
+        self._reader = FrameReader(directory, indexing=indexing)
+        self._tailer_positions = Positions(directory, TAILERS)
+        self._pins = Positions(directory, PINS)
         self.watchers = Watchers()
 
     @property
@@ -117,43 +117,21 @@ class ReadableLog(ABC):
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """Blocks of checked frames that cover `start` up to `stop`."""
-        if start >= stop:
-            return
-        end = self.end_index
-        segment = self._catalog.of_index(start)
-        if segment is None or start < self.first_index or stop > end:
-            raise LogIndexError(self.path, start, self.first_index, end)
-        block = self._block_of(segment, start, end)
-        while True:
-            yield block
-            index = block.frames[-1].end_index + block.shift
-            if index >= stop:
-                return
-            ended = segment.sealed and index >= segment.end_index
-            if ended or self._next_holds(segment, index):
-                segment = self._segment_of(index)
-                block = self._block_of(segment, index, end)
-            else:
-                offset = block.next_offset
-                block = self._reader.block(segment, offset, end)
-                if not block.frames:
-                    block = self._block_of(segment, index, end)
-
-    def _next_holds(self, segment: Segment, index: int) -> bool:
-        following = self._catalog.after(segment)
-        return following is not None and following.base_index <= index
-
-    def _segment_of(self, index: int) -> Segment:
-        segment = self._catalog.of_index(index)
-        if segment is None:
-            raise LogIndexError(self.path, index, self.first_index, self.end_index)
-        return segment
-
-    def _block_of(self, segment: Segment, index: int, end: int) -> Block:
-        try:
-            return self._reader.block_of_index(segment, index, end)
-        except FileNotFoundError:
-            raise LogIndexError(self.path, index, self.first_index, end) from None
+        index, end = start, self.end_index
+        while index < stop:
+            segment = self._catalog.of_index(index)
+            if segment is None or index < self.first_index or stop > end:
+                raise LogIndexError(self.path, index, self.first_index, end)
+            try:
+                block = self._reader.block_of_index(segment, index, end)
+                while block.frames:
+                    yield block
+                    index = block.frames[-1].end_index + block.shift
+                    if index >= stop or self._catalog.of_index(index) is not segment:
+                        break
+                    block = self._reader.block(segment, block.next_offset, end)
+            except FileNotFoundError:
+                raise LogIndexError(self.path, index, self.first_index, end) from None
 
     def index_at_time(self, time_ns: int) -> int:
         """The index of the first record written at or after `time_ns`, or the end."""
@@ -186,7 +164,7 @@ class ReadableLog(ABC):
     def _commits_of(self, segment: Segment) -> Iterator[Commit]:
         offset = segment.commit_offset
         while offset >= BLOCK_BYTES:
-            commit = read_commit(self._disk, self.path, segment, offset)
+            commit = read_commit(self._directory, segment, offset)
             if not commit.lost:
                 yield commit
             offset = commit.previous_offset
@@ -202,7 +180,7 @@ class ReadableLog(ABC):
 
         first = self.first_index if start is None else start
         stop = self.end_index if end is None else min(end, self.end_index)
-        return read_batches(self._disk, self.path, self._catalog, first, stop)
+        return read_batches(self._directory, self._catalog, first, stop)
 
     def tailer(self, name: str | None = None) -> Tailer:
         """A reader with a position; a named one starts at its saved position."""

@@ -13,14 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from pillarbox.log.commit_frames import Commit
-from pillarbox.log.disk import Disk, RealDisk, take_lock
-from pillarbox.log.errors import LogError
-from pillarbox.log.frame import DATA, decode_records
-from pillarbox.log.frame_reader import Frame
-from pillarbox.log.layout import BLOCK_BYTES, base_of_name, is_segment_name
-from pillarbox.log.rewrite import (
+from pillarbox.log.commits import Commit
+from pillarbox.log.directory import (
     MOVED_SUFFIX,
+    LogDirectory,
+    base_of_name,
+    is_segment_name,
+    segment_name,
+)
+from pillarbox.log.disk import Disk, RealDisk
+from pillarbox.log.errors import LogError
+from pillarbox.log.frame import DATA, LOST, decode_records
+from pillarbox.log.frame_reader import Frame
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.rewrite import (
     lost_commit,
     move_all,
     placeholders,
@@ -28,7 +34,7 @@ from pillarbox.log.rewrite import (
     write_placeholder,
 )
 from pillarbox.log.salvage import SalvagedSegment, SegmentOrder, load, order_segments
-from pillarbox.log.scan import evidence_of_damage, scan
+from pillarbox.log.scan import evidence_of_damage
 
 Progress = Callable[[int, int], None]
 _BROKEN = "frames fail their checksums or are missing"
@@ -96,8 +102,8 @@ def verify(
 
     `log_id` is the expected id of the log, and `needs` the records that it must contain.
     """
-    used = disk if disk is not None else RealDisk()
-    return _examine(used, os.fspath(path), progress, log_id, needs).report
+    directory = LogDirectory(disk or RealDisk(), os.fspath(path))
+    return _examine(directory, progress, log_id, needs).report
 
 
 def repair(
@@ -109,16 +115,16 @@ def repair(
     needs: tuple[int, int] | None = None,
 ) -> Report:
     """Repair the log; lost records are marked as such, and no file is deleted."""
-    used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
-    handle = take_lock(used, directory)
+    directory = LogDirectory(disk or RealDisk(), os.fspath(path))
+    handle = directory.lock()
     try:
-        found = _examine(used, directory, progress, log_id, needs)
+        found = _examine(directory, progress, log_id, needs)
         if found.report.unsure is not None:
             raise LogError(found.report.unsure)
         if found.report.damage:
-            _repair_files(used, directory, found)
+            _repair_files(directory, found)
     finally:
-        used.close(handle)
+        directory.disk.close(handle)
     return found.report
 
 
@@ -126,15 +132,15 @@ def salvage(
     path: str | os.PathLike[str], *, disk: Disk | None = None, log_id: str = ""
 ) -> Iterator[Frame]:
     """All frames that can still be read, in order."""
-    used, directory = disk if disk is not None else RealDisk(), os.fspath(path)
-    for found in _ordered(used, directory, log_id, None)[1].order:
+    directory = LogDirectory(disk or RealDisk(), os.fspath(path))
+    for found in _ordered(directory, log_id, None)[1].order:
         for frame in found.frames:
             if frame.kind == DATA:
                 records = decode_records(found.payload(frame), frame, 0)
                 yield Frame(frame.first_index + found.shift, frame.time_ns, records)
 
 
-def _repair_files(disk: Disk, directory: str, examined: _Examined) -> None:
+def _repair_files(directory: LogDirectory, examined: _Examined) -> None:
     report, order, commits = examined.report, examined.segments.order, examined.commits
     rejected = [found for found, _ in examined.segments.rejected]
     planned = [
@@ -142,27 +148,29 @@ def _repair_files(disk: Disk, directory: str, examined: _Examined) -> None:
         for first, end in examined.missing
         for each in placeholders(examined.segments, first, end, commits)
     ]
-    report.kept_aside += move_all(disk, directory, order, rejected)
+    report.kept_aside += move_all(directory, order, rejected)
     for at, found in enumerate(order):
         if found.damaged:
             before = order[at - 1] if at else None
             end = examined.ends.get(found.right_name, found.end)
             commit = commits.get(found.right_name)
-            report.kept_aside.append(rewrite_segment(disk, directory, found, before, end, commit))
+            report.kept_aside.append(rewrite_segment(directory, found, before, end, commit))
     for header, first, end in planned:
         time_ns = max((each.time_ns for each in order if each.base < first), default=0)
-        write_placeholder(disk, directory, header, first, end, time_ns, commits)
+        commit = commits.get(segment_name(first, adopted=header.staged))
+        write_placeholder(directory, header, first, end, time_ns, commit)
 
 
 def _examine(
-    disk: Disk,
-    directory: str,
+    directory: LogDirectory,
     progress: Progress | None,
     log_id: str,
     needs: tuple[int, int] | None,
 ) -> _Examined:
-    files, segments = _ordered(disk, directory, log_id, progress)
-    report = Report(directory, segments=len(files), bytes=sum(len(each.image) for each in files))
+    files, segments = _ordered(directory, log_id, progress)
+    report = Report(
+        directory.path, segments=len(files), bytes=sum(len(each.image) for each in files)
+    )
     report.log_id = segments.log_id.hex()
     examined = _Examined(report, segments)
     order = segments.order
@@ -176,20 +184,20 @@ def _examine(
     _report_missing(examined)
     if segments.unsure:
         report.unsure = (
-            f"{directory} contains as many segments of one log as of another; remove those that do"
-            " not belong there, then repair it"
+            f"{directory.path} contains as many segments of one log as of another; remove those"
+            " that do not belong there, then repair it"
         )
     return examined
 
 
 def _ordered(
-    disk: Disk, directory: str, log_id: str, progress: Progress | None
+    directory: LogDirectory, log_id: str, progress: Progress | None
 ) -> tuple[list[SalvagedSegment], SegmentOrder]:
     files = []
-    names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in disk.names(directory)]
+    names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in directory.names()]
     names = [(file, name) for file, name in names if is_segment_name(name)]
     for at, (file, name) in enumerate(names):
-        files.append(load(disk, directory, file, name))
+        files.append(load(directory, file, name))
         if progress is not None:
             progress(at + 1, len(names))
     return files, order_segments(files, bytes.fromhex(log_id))
@@ -204,28 +212,27 @@ def _check(found: SalvagedSegment, following: SalvagedSegment | None, report: Re
     if found.guessed:
         what = "the header block fails its checksum; the records can be saved"
         report.damage.append(Damage(name, what, 0, BLOCK_BYTES, base, base))
-    whole = scan(found.image, found.known)
-    proof = evidence_of_damage(found.image, found.known, whole)
-    if proof is None and not found.sealed and following is None:
-        _tail(found, whole.end_offset, report)
+    torn = following is None and not found.sealed  # if so, at most its tail is torn
     index, position = base, BLOCK_BYTES
-    for frame in found.frames:
+    for at, frame in enumerate(found.frames):
         first = frame.first_index + found.shift
         if frame.offset != position or first != index:
+            if torn and evidence_of_damage(found.frames[at:], index - found.shift) is None:
+                del found.frames[at:]  # they were never confirmed
+                break
+            torn = False
             report.damage.append(Damage(name, _BROKEN, position, frame.offset, index, first))
             found.damaged = True
         index, position = frame.end_index + found.shift, frame.end_offset
+    if torn and found.image[position:].strip(b"\0"):
+        report.torn_tail = (name, position, len(found.image) - position)
     data = [frame for frame in found.frames if frame.kind == DATA]
     report.frames += len(data)
     report.records += sum(frame.count for frame in data)
-    report.lost_before.extend((a + found.shift, b + found.shift) for a, b in whole.lost)
-
-
-def _tail(found: SalvagedSegment, end_offset: int, report: Report) -> None:
-    """The last segment was not closed: what follows its valid frames was never confirmed."""
-    found.frames = [frame for frame in found.frames if frame.offset < end_offset]
-    if found.image[end_offset:].strip(b"\0"):
-        report.torn_tail = (found.name, end_offset, len(found.image) - end_offset)
+    lost = [frame for frame in found.frames if frame.kind == LOST]
+    report.lost_before.extend(
+        (x.first_index + found.shift, x.end_index + found.shift) for x in lost
+    )
 
 
 def _check_end(

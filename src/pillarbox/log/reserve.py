@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 
-from pillarbox.log.disk import Disk, has_no_space, opened
+from pillarbox.log.directory import RESERVE_PREFIX, LogDirectory
+from pillarbox.log.disk import has_no_space
 from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.log.segment import zero_fill
+from pillarbox.log.segment_writer import zero_fill
 
-RESERVE_PREFIX = "reserve-"
 FILE_BYTES_MIN = 64 << 10
 FILE_BYTES_MAX = 16 << 20
 
@@ -21,12 +21,10 @@ FILE_BYTES_MAX = 16 << 20
 class Reserve:
     """The reserve files of one log."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk, self._directory = disk, directory
-        self._files: dict[str, int] = {}
-        for name in disk.names(directory):
-            if name.startswith(RESERVE_PREFIX):
-                self._files[name] = self._size(name)
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        names = [name for name in directory.names() if name.startswith(RESERVE_PREFIX)]
+        self._files = {name: self._size(name) for name in names}
         self.held = sum(self._files.values())
         self.wanted = 0
 
@@ -57,7 +55,7 @@ class Reserve:
 
     def _remove(self, name: str) -> None:
         self.forget(name)
-        self._disk.unlink(f"{self._directory}/{name}")
+        self._directory.unlink(name)
 
     def find(self, size_bytes: int) -> tuple[str, int] | None:
         """The largest file (name, bytes), if it is large enough."""
@@ -69,23 +67,20 @@ class Reserve:
         self.held -= self._files.pop(name)
 
     def _add(self, size_bytes: int) -> None:
-        name = f"{RESERVE_PREFIX}{secrets.token_hex(8)}"
-        path = f"{self._directory}/{name}"
-        handle = self._disk.open(path, write=True, create=True)
+        disk, name = self._directory.disk, f"{RESERVE_PREFIX}{secrets.token_hex(8)}"
         try:
-            self._disk.allocate(handle, 0, size_bytes)
-            if self._disk.size(handle) < size_bytes:  # no posix_fallocate here
-                zero_fill(self._disk, handle, 0, size_bytes)
+            with self._directory.opened(name, write=True, create=True) as handle:
+                disk.allocate(handle, 0, size_bytes)
+                if disk.size(handle) < size_bytes:  # no posix_fallocate here
+                    zero_fill(disk, handle, 0, size_bytes)
         except OSError as error:
             if has_no_space(error):
                 with contextlib.suppress(OSError):
-                    self._disk.unlink(path)
+                    self._directory.unlink(name)
             raise
-        finally:
-            self._disk.close(handle)
         self._files[name] = size_bytes
         self.held += size_bytes
 
     def _size(self, name: str) -> int:
-        with opened(self._disk, f"{self._directory}/{name}") as handle:
-            return self._disk.size(handle) // BLOCK_BYTES * BLOCK_BYTES
+        with self._directory.opened(name) as handle:
+            return self._directory.disk.size(handle) // BLOCK_BYTES * BLOCK_BYTES

@@ -9,66 +9,58 @@ killed can be repeated.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile, zip_longest
 
 import msgspec
 
-from pillarbox.log.commit_frames import Commit, encode_commit, relink
-from pillarbox.log.disk import Disk, make_directory, write_all
+from pillarbox.log.commits import Commit, encode_commit, relink
+from pillarbox.log.directory import (
+    MOVED_SUFFIX,
+    LogDirectory,
+    base_of_name,
+    new_spare_name,
+    segment_name,
+)
+from pillarbox.log.disk import write_all
 from pillarbox.log.frame import COMMIT, FOOTER, LOST, FrameHeader
-from pillarbox.log.layout import BLOCK_BYTES, STAGED, SegmentHeader, base_of_name, segment_name
-from pillarbox.log.recovery import ASIDE
+from pillarbox.log.layout import BLOCK_BYTES, STAGED, SegmentHeader, index_stride
 from pillarbox.log.salvage import SalvagedSegment, SegmentOrder
-from pillarbox.log.segment import SegmentWriter, new_epoch, new_spare_name
-
-#: Suffix of files that are being renamed.
-MOVED_SUFFIX = ".moved"
-
-
-def set_aside(disk: Disk, directory: str, source: str, name: str) -> str:
-    """Link the file `source` into the `aside/` of a log; returns its path there."""
-    make_directory(disk, f"{directory}/{ASIDE}")
-    taken = set(disk.names(f"{directory}/{ASIDE}"))
-    kept = next(new for new in _numbered(name) if new not in taken)
-    disk.link(source, f"{directory}/{ASIDE}/{kept}")
-    disk.sync_directory(f"{directory}/{ASIDE}")
-    return f"{ASIDE}/{kept}"
+from pillarbox.log.segment_writer import SegmentWriter, new_epoch
+from pillarbox.log.segments import Segment
 
 
 def move_all(
-    disk: Disk,
-    directory: str,
+    directory: LogDirectory,
     order: Sequence[SalvagedSegment],
     rejected: Sequence[SalvagedSegment],
 ) -> list[str]:
     """Rename segments to their right names, and set the rejected ones aside."""
-    kept = [set_aside(disk, directory, f"{directory}/{each.name}", each.name) for each in rejected]
+    kept = [directory.set_aside(directory.path_of(each.name), each.name) for each in rejected]
     moving = [each for each in order if each.name != each.right_name]
     set_aside_names = {each.name for each in rejected}
     for each in moving:
         target = f"{each.right_name}{MOVED_SUFFIX}"
         if each.name != target:
             if target in set_aside_names:  # left by a killed repair
-                disk.unlink(f"{directory}/{target}")
-            disk.link(f"{directory}/{each.name}", f"{directory}/{target}")
-    disk.sync_directory(directory)
+                directory.unlink(target)
+            directory.disk.link(directory.path_of(each.name), directory.path_of(target))
+    directory.sync()
     left = {each.name for each in (*moving, *rejected)} - {each.right_name for each in order}
     for each in moving:
-        path = f"{directory}/{each.right_name}"
-        disk.rename(path + MOVED_SUFFIX, path)
+        directory.rename(each.right_name + MOVED_SUFFIX, each.right_name)
         each.name = each.right_name
-    disk.sync_directory(directory)
-    for name in left.intersection(disk.names(directory)):
-        disk.unlink(f"{directory}/{name}")
+    directory.sync()
+    for name in left.intersection(directory.names()):
+        directory.unlink(name)
     if left:
-        disk.sync_directory(directory)
+        directory.sync()
     return kept
 
 
 def rewrite_segment(
-    disk: Disk,
-    directory: str,
+    directory: LogDirectory,
     found: SalvagedSegment,
     before: SalvagedSegment | None,
     end_index: int,
@@ -78,94 +70,79 @@ def rewrite_segment(
 
     Adds `commit`, if one is lost. Returns where the damaged file is kept.
     """
-    spare = f"{directory}/{new_spare_name()}"
-    handle = disk.open(spare, write=True, create=True)
     # Keep the epoch, by which the next segment or a commit refers to this one.
     header = found.known._replace(synced_index=0)
     if found.guessed and before is not None and before.end == found.base:
         header = header._replace(previous_epoch=before.known.epoch)
     capacity = len(found.image) + BLOCK_BYTES + 64 * (len(found.frames) + 2)
-    writer = SegmentWriter(disk, handle, header, capacity, capacity)
-    try:
-        write_all(disk, handle, [header.encode()], 0)
+    with _new_segment(directory, header, capacity, commit) as (spare, writer):
         for frame in found.frames:
             _copy(writer, found, frame)
-        _mark_lost(writer, end_index - found.shift, writer.max_time_ns)
-        _finish(writer, commit)
-        writer.sync()
-    finally:
-        writer.close()
-    kept = set_aside(disk, directory, f"{directory}/{found.name}", found.name)
-    disk.sync_directory(directory)
-    disk.rename(spare, f"{directory}/{found.name}")
-    disk.sync_directory(directory)
+        _mark_lost(writer, end_index - found.shift, writer.segment.max_time_ns)
+    kept = directory.set_aside(directory.path_of(found.name), found.name)
+    directory.sync()
+    directory.rename(spare, found.name)
+    directory.sync()
     return kept
 
 
 def write_placeholder(
-    disk: Disk,
-    directory: str,
+    directory: LogDirectory,
     header: SegmentHeader,
     first_index: int,
     end_index: int,
     time_ns: int,
-    commits: Mapping[str, Commit],
+    commit: Commit | None,
 ) -> None:
     """Write a segment with a LOST frame for all of its records."""
-    name = segment_name(first_index, adopted=bool(header.flags & STAGED))
-    spare = f"{directory}/{new_spare_name()}"
-    handle = disk.open(spare, write=True, create=True)
-    commit = commits.get(name)
     capacity = 4 * BLOCK_BYTES + (len(encode_commit(commit)) if commit is not None else 0)
-    writer = SegmentWriter(disk, handle, header, capacity, capacity)
-    try:
-        write_all(disk, handle, [header.encode()], 0)
+    with _new_segment(directory, header, capacity, commit) as (spare, writer):
         _mark_lost(writer, header.base_index + end_index - first_index, time_ns)
-        _finish(writer, commit)
+    directory.rename(spare, segment_name(first_index, adopted=header.staged))
+    directory.sync()
+
+
+@contextmanager
+def _new_segment(
+    directory: LogDirectory, header: SegmentHeader, capacity: int, commit: Commit | None
+) -> Iterator[tuple[str, SegmentWriter]]:
+    """A new file to write frames to; then the commit, the footer and a sync are added."""
+    spare = new_spare_name()
+    handle = directory.open(spare, write=True, create=True)
+    segment = Segment(segment_name(header.base_index), header, index_stride(capacity))
+    writer = SegmentWriter(directory.disk, handle, segment, capacity, capacity)
+    try:
+        write_all(directory.disk, handle, [header.encode()], 0)
+        yield spare, writer
+        if commit is not None:
+            commit = msgspec.structs.replace(commit, previous_offset=segment.commit_offset)
+            _write(writer, COMMIT, encode_commit(commit), segment.max_time_ns)
+        writer.seal(segment.end_index)
         writer.sync()
     finally:
         writer.close()
-    disk.rename(spare, f"{directory}/{name}")
-    disk.sync_directory(directory)
 
 
-def _finish(writer: SegmentWriter, commit: Commit | None) -> None:
-    if commit is not None:
-        commit = msgspec.structs.replace(commit, previous_offset=writer.commit_offset)
-        payload, end = encode_commit(commit), writer.end_index
-        writer.write_frame(COMMIT, payload, time_ns=writer.max_time_ns, synced=end)
-    writer.seal(writer.end_index)
+def _write(writer: SegmentWriter, kind: int, payload: bytes, time_ns: int, *details: int) -> None:
+    frame = writer.write_frame(kind, payload, time_ns, writer.segment.end_index, *details)
+    if frame.commits:
+        writer.segment.commit_offset = frame.offset
 
 
 def _copy(writer: SegmentWriter, found: SalvagedSegment, frame: FrameHeader) -> None:
-    _mark_lost(writer, frame.first_index, writer.max_time_ns)
-    if frame.kind == FOOTER or frame.first_index < writer.end_index:
+    segment = writer.segment
+    _mark_lost(writer, frame.first_index, segment.max_time_ns)
+    if frame.kind == FOOTER or frame.first_index < segment.end_index:
         return
     payload = found.payload(frame)
     if frame.commits:
-        payload = relink(frame, payload, writer.commit_offset)
-    writer.write_frame(
-        frame.kind,
-        payload,
-        time_ns=frame.time_ns,
-        synced=writer.end_index,
-        count=frame.count,
-        data_bytes=frame.data_bytes,
-        flags=frame.flags,
-    )
+        payload = relink(frame, payload, segment.commit_offset)
+    _write(writer, frame.kind, payload, frame.time_ns, frame.count, frame.data_bytes, frame.flags)
 
 
 def _mark_lost(writer: SegmentWriter, end_index: int, time_ns: int) -> None:
-    if end_index > writer.end_index:
-        count = end_index - writer.end_index
-        writer.write_frame(LOST, b"", time_ns=time_ns, synced=writer.end_index, count=count)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    number = 1
-    while True:
-        yield f"{name}.damaged-{number}"
-        number += 1
+    if end_index > writer.segment.end_index:
+        _write(writer, LOST, b"", time_ns, end_index - writer.segment.end_index)
 
 
 Placeholder = tuple[SegmentHeader, int, int]  # header, first index, end index

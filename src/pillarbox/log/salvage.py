@@ -12,19 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pillarbox.log.commit_frames import Commit, decode_commit
-from pillarbox.log.disk import Disk, Mapping, opened
+from pillarbox.log.commits import Commit, decode_commit
+from pillarbox.log.directory import LogDirectory, base_of_name, segment_name
+from pillarbox.log.disk import Mapping
 from pillarbox.log.frame import COMMIT, DATA, FOOTER, HEADER_BYTES, FrameHeader
 from pillarbox.log.layout import (
     BLOCK_BYTES,
     STAGED,
     SegmentHeader,
-    base_of_name,
     decode_segment_header,
     guess_segment_header,
-    segment_name,
 )
-from pillarbox.log.scan import frames_after
+from pillarbox.log.scan import valid_frames
 from pillarbox.log.segment_links import NO_ID, contradicts
 
 #: Number of files, of links between them, of records, and of files with the right name.
@@ -54,7 +53,7 @@ class SalvagedSegment:
 
     @property
     def staged(self) -> bool:
-        return bool(self.known.flags & STAGED)
+        return self.known.staged
 
     @property
     def shift(self) -> int:
@@ -94,16 +93,14 @@ class SalvagedSegment:
                     yield commit
 
 
-def load(disk: Disk, directory: str, file: str, name: str) -> SalvagedSegment:
+def load(directory: LogDirectory, file: str, name: str) -> SalvagedSegment:
     """Read the segment in `file`, whose segment name is `name`."""
-    path = f"{directory}/{file}"
-    with opened(disk, path) as handle:
-        image = disk.map(handle, disk.size(handle))
+    image = directory.map(file)
     block = image[:BLOCK_BYTES]
     base = base_of_name(name)
-    header = decode_segment_header(block, path)
+    header = decode_segment_header(block, directory.path_of(file))
     if header is not None:
-        frames = list(frames_after(image, header, BLOCK_BYTES))
+        frames = list(valid_frames(image, header))
         return SalvagedSegment(file, image, header, frames, base)
     found = SalvagedSegment(file, image, None, base=base, guessed=True, damaged=True)
     try_headers(found, guess_segment_header(block), adopted=name != segment_name(base))
@@ -113,7 +110,7 @@ def load(disk: Disk, directory: str, file: str, name: str) -> SalvagedSegment:
 def try_headers(found: SalvagedSegment, guesses: Iterable[SegmentHeader], *, adopted: bool) -> None:
     """Use the first of these headers under which the file has a valid frame."""
     for guess in guesses:
-        frames = list(frames_after(found.image, guess, BLOCK_BYTES))
+        frames = list(valid_frames(found.image, guess))
         if frames:
             base = 0 if adopted else _base(frames[0], found.base, guess.base_index)
             # Trust the name for what the checksum of a frame does not cover.

@@ -8,105 +8,44 @@ Only recovery, verify and repair scan; readers use `frame_reader.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 from pillarbox.log.disk import Mapping
-from pillarbox.log.frame import (
-    ALIGN_BYTES,
-    DATA,
-    FOOTER,
-    HEADER_BYTES,
-    LOST,
-    FrameHeader,
-    checksum_holds,
-    checksum_seed,
-    decode_header,
-    epoch_mark,
-)
-from pillarbox.log.layout import (
-    BLOCK_BYTES,
-    Footer,
-    FrameIndex,
-    SegmentHeader,
-    decode_footer,
-    index_stride,
-)
+from pillarbox.log.frame import ALIGN_BYTES, FOOTER, MARK_OFFSET, FrameHeader
+from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader, index_stride
+from pillarbox.log.segments import Segment
 
 
-@dataclass(slots=True)
-class Scan:
-    """What a segment contains up to the first invalid frame."""
-
-    end_index: int
-    end_offset: int
-    index: FrameIndex
-    footer: Footer | None = None
-    footer_offset: int = 0
-    commit_offset: int = 0
-    frames: int = 0
-    min_time_ns: int = 0
-    max_time_ns: int = 0
-    synced_index: int = 0
-    lost: list[tuple[int, int]] = field(default_factory=list)
-
-
-def frame_at(image: Mapping, seed: int, epoch: int, offset: int) -> FrameHeader | None:
-    """The valid frame at `offset`, or None."""
-    raw = image[offset : offset + HEADER_BYTES]
-    header = decode_header(raw, 0, offset, epoch)
-    if header is None:
-        return None
-    start = offset + HEADER_BYTES
-    payload = image[start : start + header.payload_bytes]
-    if len(payload) != header.payload_bytes:
-        return None
-    return header if checksum_holds(seed, raw, payload, offset) else None
-
-
-def scan(image: Mapping, segment: SegmentHeader) -> Scan:
-    """Follow the frames up to the footer or the first invalid one."""
-    seed, epoch = checksum_seed(segment.log_id, segment.epoch), segment.epoch
-    stride = index_stride(len(image))
-    found = Scan(segment.base_index, BLOCK_BYTES, FrameIndex(stride))
-    found.synced_index = segment.synced_index
+def scan(image: Mapping, name: str, header: SegmentHeader) -> Segment:
+    """The segment up to its footer or its first invalid frame."""
+    codec = header.codec
+    segment = Segment(name, header, index_stride(len(image)))
     while True:
-        frame = frame_at(image, seed, epoch, found.end_offset)
-        if frame is None or frame.first_index != found.end_index:
-            return found
-        if frame.synced_index > found.synced_index:
-            found.synced_index = frame.synced_index
+        end = segment.end_offset
+        frame = codec.frame_at(image, end, end)
+        if frame is None or frame.first_index + segment.shift != segment.end_index:
+            segment.size_bytes = end
+            return segment
+        segment.synced_index = max(segment.synced_index, frame.synced_index + segment.shift)
         if frame.kind == FOOTER:
-            payload = image[frame.offset + HEADER_BYTES : frame.end_offset]
-            found.footer = decode_footer(payload, frame.synced_index)
-            found.footer_offset = frame.offset
-            return found
-        _count_in(found, frame)
+            segment.size_bytes = frame.end_offset
+            segment.sealed = True
+            return segment
+        segment.add(frame)
+        if frame.commits:
+            segment.commit_offset = frame.offset
 
 
-def _count_in(found: Scan, frame: FrameHeader) -> None:
-    if frame.kind == DATA:
-        found.index.add(frame.first_index, frame.time_ns, frame.offset)
-        found.min_time_ns = found.min_time_ns or frame.time_ns
-        found.frames += 1
-    elif frame.kind == LOST:
-        found.lost.append((frame.first_index, frame.end_index))
-    if frame.commits:
-        found.commit_offset = frame.offset
-    found.max_time_ns = frame.time_ns
-    found.end_index = frame.end_index
-    found.end_offset = frame.end_offset
-
-
-def frames_after(image: Mapping, segment: SegmentHeader, offset: int) -> Iterator[FrameHeader]:
-    """Every valid frame of this segment that starts at or after `offset`."""
-    seed, epoch = checksum_seed(segment.log_id, segment.epoch), segment.epoch
+def valid_frames(
+    image: Mapping, header: SegmentHeader, start: int = BLOCK_BYTES
+) -> Iterator[FrameHeader]:
+    """Every valid frame of this segment that starts at or after an offset."""
+    codec = header.codec
+    position = start
     # A recycled file contains frames of older epochs.
-    mark, before = epoch_mark(epoch)
-    position = offset
-    while (marked := image.find(mark, position + before)) >= 0:
-        position = marked - before
-        frame = None if position % ALIGN_BYTES else frame_at(image, seed, epoch, position)
+    while (marked := image.find(codec.mark, position + MARK_OFFSET)) >= 0:
+        position = marked - MARK_OFFSET
+        frame = None if position % ALIGN_BYTES else codec.frame_at(image, position, position)
         if frame is None:
             position += 1
             continue
@@ -114,12 +53,13 @@ def frames_after(image: Mapping, segment: SegmentHeader, offset: int) -> Iterato
         position = frame.end_offset
 
 
-def evidence_of_damage(image: Mapping, segment: SegmentHeader, found: Scan) -> FrameHeader | None:
-    """A valid frame that proves that what should follow `found` was once on disk."""
-    if found.footer is not None:
-        return None
-    for frame in frames_after(image, segment, found.end_offset):
+def evidence_of_damage(frames: Iterable[FrameHeader], end_index: int) -> FrameHeader | None:
+    """The first of these frames that proves that records at `end_index` were once on disk.
+
+    Given are the frames that follow an invalid one, and the index where that should start.
+    """
+    for frame in frames:
         # The second condition covers damaged frames without records.
-        if frame.synced_index > found.end_index or frame.synced_index >= frame.first_index:
+        if frame.synced_index > end_index or frame.synced_index >= frame.first_index:
             return frame
     return None

@@ -12,9 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from pillarbox.log.disk import Disk, opened, sync, write_all
-from pillarbox.log.layout import BLOCK_BYTES, SPARE_PREFIX
-from pillarbox.log.segment import SegmentWriter, new_spare_name, zero_fill
+from pillarbox.log.directory import SPARE_PREFIX, LogDirectory, new_spare_name
+from pillarbox.log.disk import sync, write_all
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.segment_writer import SegmentWriter, zero_fill
 from pillarbox.mutex import Mutex
 
 SPARES_MAX = 2
@@ -23,10 +24,8 @@ SPARES_MAX = 2
 class SpareFiles:
     """The spare files of one log, and the threads that prepare them."""
 
-    def __init__(
-        self, disk: Disk, directory: str, segment_bytes: int, *, prepare_ahead: bool
-    ) -> None:
-        self._disk, self._directory = disk, directory
+    def __init__(self, directory: LogDirectory, segment_bytes: int, *, prepare_ahead: bool) -> None:
+        self._disk, self._directory = directory.disk, directory
         self._segment_bytes = segment_bytes
         self._prepare_ahead = prepare_ahead
         self._lock = Mutex()
@@ -34,7 +33,7 @@ class SpareFiles:
         self._preparing = False
         self._sync_lock = Mutex()
         self._unsynced: deque[SegmentWriter] = deque()
-        self._names = [n for n in disk.names(directory) if n.startswith(SPARE_PREFIX)]
+        self._names = [n for n in directory.names() if n.startswith(SPARE_PREFIX)]
 
     def take(self) -> str | None:
         """Take a spare file; None if there is none. Waits for one that is being prepared."""
@@ -58,9 +57,8 @@ class SpareFiles:
 
     def _prepare(self) -> None:
         name = new_spare_name()
-        path = f"{self._directory}/{name}"
         try:
-            with opened(self._disk, path, write=True, create=True) as handle:
+            with self._directory.opened(name, write=True, create=True) as handle:
                 zero_fill(self._disk, handle, 0, self._segment_bytes)
                 sync(self._disk, handle)
             with self._lock:
@@ -68,7 +66,7 @@ class SpareFiles:
         except OSError:
             # Not fatal: the segment is created when needed, and reports the error then.
             with contextlib.suppress(OSError):
-                self._disk.unlink(path)
+                self._directory.unlink(name)
         finally:
             self._preparing = False
 
@@ -95,10 +93,9 @@ class SpareFiles:
 
     def drop(self, name: str, *, recyclable: bool) -> None:
         """Recycle a dropped segment file if nobody reads it; else delete it."""
-        path = f"{self._directory}/{name}"
-        if not recyclable or len(self._names) >= SPARES_MAX or not self._recycle(path):
-            self._disk.unlink(path)
-            self._disk.sync_directory(self._directory)
+        if not recyclable or len(self._names) >= SPARES_MAX or not self._recycle(name):
+            self._directory.unlink(name)
+            self._directory.sync()
 
     def drop_all(self) -> bool:
         """Delete all spare files; returns whether there were any."""
@@ -106,17 +103,17 @@ class SpareFiles:
         with self._lock:
             names, self._names = self._names, []
         for name in names:
-            self._disk.unlink(f"{self._directory}/{name}")
+            self._directory.unlink(name)
         return bool(names)
 
-    def _recycle(self, path: str) -> bool:
+    def _recycle(self, name: str) -> bool:
         """Turn a file into a spare; False if someone has it open."""
-        with opened(self._disk, path, write=True) as handle:
+        with self._directory.opened(name, write=True) as handle:
             if not self._disk.lock(handle, exclusive=True):
                 return False
             spare = new_spare_name()
-            self._disk.rename(path, f"{self._directory}/{spare}")
-            self._disk.sync_directory(self._directory)
+            self._directory.rename(name, spare)
+            self._directory.sync()
             # Under the lock, so that a reader that just opened the file finds no header.
             write_all(self._disk, handle, [bytes(BLOCK_BYTES)], 0)
         self.put_back(spare)

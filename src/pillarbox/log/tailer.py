@@ -43,8 +43,8 @@ class Tailer:
         self.name = name
         self._positions = positions
         self._backward = False
-        self._event = threading.Event()
-        self._unblocked = False
+        self.event = threading.Event()
+        self.unblocked = False
         self._ahead: Iterator[Frame] | None = None
         self._buffer: Frame | None = None
         saved = positions.load(name) if positions is not None and name is not None else None
@@ -102,8 +102,8 @@ class Tailer:
 
     def unblock(self) -> None:
         """Make the current `wait`, or else the next one, return at once without records."""
-        self._unblocked = True
-        self._event.set()
+        self.unblocked = True
+        self.event.set()
 
     def has_data(self) -> bool:
         if self._backward:
@@ -167,17 +167,6 @@ class Tailer:
         if self._positions is not None and self.name is not None:
             self._positions.save(self.name, self.index)
 
-    def park(self, event: threading.Event) -> None:
-        self._event = event
-        self.log.watchers.add(event)
-
-    def unpark(self, event: threading.Event) -> None:
-        self.log.watchers.remove(event)
-
-    def was_unblocked(self) -> bool:
-        unblocked, self._unblocked = self._unblocked, False
-        return unblocked
-
 
 def alts(
     tailers: Sequence[Tailer], *, max_records: int = 1000, timeout: float | None = None
@@ -197,14 +186,16 @@ def wait_any(tailers: Sequence[Tailer], timeout: float | None = None) -> Tailer 
     polls = any(tailer.log.polls for tailer in tailers)
     pause = POLL_SECONDS_MIN
     for tailer in tailers:
-        tailer.park(event)
+        tailer.event = event
+        tailer.log.watchers.add(event)
     try:
         while True:
             event.clear()
             for tailer in tailers:
                 tailer.log.refresh()
             for tailer in tailers:
-                if tailer.was_unblocked():
+                if tailer.unblocked:
+                    tailer.unblocked = False
                     return None
                 if tailer.has_data():
                     return tailer
@@ -217,4 +208,4 @@ def wait_any(tailers: Sequence[Tailer], timeout: float | None = None) -> Tailer 
             event.wait(left)
     finally:
         for tailer in tailers:
-            tailer.unpark(event)
+            tailer.log.watchers.remove(event)

@@ -1,4 +1,4 @@
-"""The one writer of a log: assigns indices, allocates space, rolls segments, commits groups.
+"""The one writer of a log: assigns indices, and commits records in groups.
 
 Space is allocated before a record gets its index, so a full disk is an error of `submit` that
 changes nothing. After that a group is confirmed, or the writer is poisoned: a failed write or
@@ -9,21 +9,19 @@ At level fsync, at most one frame is written but not yet synced at any time.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 
-from pillarbox.log.catalog import Catalog
-from pillarbox.log.disk import Disk
+from pillarbox.log.commits import COMMIT_BYTES_MAX, Commit, encode_commit
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import (
     LogClosedError,
-    LogError,
     LogFullError,
     LogPoisonedError,
     RecordTooLargeError,
 )
-from pillarbox.log.frame import FRAME_BYTES_MAX
+from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
 from pillarbox.log.group import Group
 from pillarbox.log.group_commit import (
     BUFFER_BYTES,
@@ -32,50 +30,44 @@ from pillarbox.log.group_commit import (
     GroupCommit,
     Ticket,
 )
-from pillarbox.log.recovery import Recovery
-from pillarbox.log.segment import FRAME_OVERHEAD_BYTES, JOIN_BYTES_MAX, SegmentWriter, cost_of
-from pillarbox.log.segment_allocator import SegmentAllocator
-from pillarbox.mutex import RLock, not_reentrant, reentrant_call
+from pillarbox.log.open_segments import OpenSegments
+from pillarbox.log.segment_writer import (
+    FRAME_OVERHEAD_BYTES,
+    JOIN_BYTES_MAX,
+    SegmentWriter,
+    cost_of,
+)
+from pillarbox.log.segments import Catalog
+from pillarbox.mutex import not_reentrant, reentrant_call
 
 FSYNC, OS, MEMORY = "fsync", "os", "memory"
 _SINGLE_BYTES = FRAME_OVERHEAD_BYTES + 4
 
 
-class Writer(SegmentAllocator):
+class Writer(OpenSegments):
     """Appends to one log directory. The lock guards indices and space; one leader writes."""
 
     def __init__(
         self,
-        disk: Disk,
-        directory: str,
+        directory: LogDirectory,
         catalog: Catalog,
-        recovered: Recovery,
-        *,
         log_id: bytes,
-        durability: str,
         segment_bytes: int,
+        *,
+        durability: str,
         prepare_ahead: bool,
         confirmed: Callable[[int], None],
         rolled: Callable[[], None],
     ) -> None:
+        syncs = durability == FSYNC
         super().__init__(
-            disk,
-            directory,
-            catalog,
-            recovered,
-            log_id=log_id,
-            segment_bytes=segment_bytes,
-            prepare_ahead=prepare_ahead,
+            directory, catalog, log_id, segment_bytes, syncs=syncs, prepare_ahead=prepare_ahead
         )
-        self.syncs, self._buffers = durability == FSYNC, durability == MEMORY
+        self._buffers = durability == MEMORY
         self._confirmed, self._rolled = confirmed, rolled
-        self.lock: RLock = threading.RLock()
         self.commit = GroupCommit(self.lock, self._write, self.poison)
         self.end_index = self.next_index
-        last = catalog.segments[-1] if catalog.segments else None
-        self.last_time_ns = last.max_time_ns if last else 0
-        self.stopped: LogError | None = None
-        self.poisoned: LogPoisonedError | None = None
+        self.last_time_ns = catalog.last.max_time_ns if catalog.last else 0
 
     def submit(
         self, records: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
@@ -83,7 +75,7 @@ class Writer(SegmentAllocator):
         """Assign indices to the records and add them to a group."""
         cost = cost_of(records)
         if cost > FRAME_BYTES_MAX:
-            raise RecordTooLargeError(self.directory, cost, FRAME_BYTES_MAX)
+            raise RecordTooLargeError(self.directory.path, cost, FRAME_BYTES_MAX)
         commit, buffers = self.commit, self._buffers
         with not_reentrant(self.lock):
             segment = self._filling
@@ -255,18 +247,18 @@ class Writer(SegmentAllocator):
         """Accept no more records, because the owner's state is unknown; keep what was accepted."""
         if self.stopped is None:
             cause = f"interrupted by {type(error).__name__}: {error}"
-            self.stopped = LogPoisonedError(self.directory, cause)
+            self.stopped = LogPoisonedError(self.directory.path, cause)
 
-    def _allocate(self, cost: int, *, urgent: bool, leave: int = 0) -> SegmentWriter:
+    def _allocate(self, cost: int, *, urgent: bool = False, leave: int = 0) -> SegmentWriter:
         """Lock held: a segment with allocated space for `cost`."""
         if self.stopped is not None:
             raise self.stopped
         try:
-            segment = self.segment_for(cost, urgent=urgent, leave=leave)
+            segment = self._segment_for(cost, urgent=urgent, leave=leave)
         except OSError as error:
             raise self.poison(error) from error
         if segment is None:
-            raise LogFullError(self.directory, cost)
+            raise LogFullError(self.directory.path, cost)
         return segment
 
     def _write(self, group: Group) -> None:
@@ -288,8 +280,8 @@ class Writer(SegmentAllocator):
             segment.write_records(records, now, self.synced_index)
         self.last_time_ns = now
         if not self.syncs:
-            self.end_index = segment.end_index
-            self._confirmed(segment.end_index)
+            self.end_index = segment.segment.end_index
+            self._confirmed(self.end_index)
 
     def _sync(self, segment: SegmentWriter) -> None:
         try:
@@ -299,89 +291,78 @@ class Writer(SegmentAllocator):
         except BaseException as error:
             self.poison(error)
             raise
-        self.synced_index = self.end_index = segment.end_index
-        self._confirmed(segment.end_index)
+        self.synced_index = self.end_index = segment.segment.end_index
+        self._confirmed(self.end_index)
 
-    def _roll(self, segment: SegmentWriter) -> None:
-        """Seal the full segment and continue in the next."""
-        full, self._active = self._active, segment
-        if full is None:
-            return
-        with self._or_poisoned():
-            self._seal(full)
-        self._rolled()
-
-    def _seal(self, writer: SegmentWriter) -> None:
-        """Write the footer; at level fsync, sync it before anything follows."""
-        footer = writer.seal(self.synced_index)
-        if self.syncs:
-            writer.sync()
-            writer.close()
-        else:
-            self.spares.sync_later(writer, self._synced)
-        self._listed(writer).seal(footer, writer.position)
-
-    def _synced(self, segment: SegmentWriter, error: OSError | None) -> None:
-        """A sealed segment was synced in the background, or the sync failed."""
-        if error is not None:
-            self.poison(error)
-        else:
-            self.synced_index = max(self.synced_index, segment.end_index)
-
-    def _sync_if_needed(self, segment: SegmentWriter) -> None:
-        """Sync the segment unless that was done."""
-        if not self.syncs or self.synced_index < segment.end_index:
-            segment.sync()
-            self.synced_index = segment.end_index
-
-    def poison(self, cause: BaseException) -> LogPoisonedError:
-        """Confirm nothing any more; the first cause is reported."""
-        if self.poisoned is None:
-            self.poisoned = LogPoisonedError(self.directory, f"{type(cause).__name__}: {cause}")
-            self.stopped = self.poisoned
-        return self.poisoned
+    def append_committed(self, records: Sequence[bytes], meta: bytes) -> int:
+        """Append the records, if any, and a commit in one frame; returns the first index."""
+        with self._exclusively():
+            first, now = self.next_index, max(time.time_ns(), self.last_time_ns)
+            end = first + len(records)
+            cost = cost_of(records) + len(meta) + COMMIT_BYTES_MAX
+            if cost > FRAME_BYTES_MAX:
+                raise RecordTooLargeError(self.directory.path, cost, FRAME_BYTES_MAX)
+            active = self._exclusive_segment(cost)
+            commit = Commit(first, end, [], meta, now, active.segment.commit_offset)
+            payload, data_bytes = encode_records(records) if records else (b"", 0)
+            with self._or_poisoned():
+                self._sync_if_needed(active)
+                frame = active.write_frame(
+                    DATA if records else COMMIT,
+                    payload + encode_commit(commit),
+                    now,
+                    self.synced_index,
+                    len(records),
+                    data_bytes,
+                    COMMITTING if records else 0,
+                )
+                active.sync()
+            active.segment.commit_offset = frame.offset
+            self.last_time_ns = now
+            if records:
+                self.next_index = self.synced_index = self.end_index = end
+                self._confirmed(end)
+        return first
 
     @contextlib.contextmanager
-    def _or_poisoned(self) -> Iterator[None]:
-        """Poison the log on any error: the state of the disk is unknown then."""
+    def _exclusively(self) -> Iterator[None]:
+        """Drain the writer and lock it, so that the caller may write."""
+        while True:
+            self.commit.drain()
+            self.lock.acquire()
+            if self.commit.idle:
+                break
+            self.lock.release()
         try:
+            if self.stopped is not None:
+                raise self.stopped
             yield
-        except OSError as error:
-            raise self.poison(error) from error
-        except BaseException as error:
-            self.poison(error)
-            raise
+        finally:
+            self.lock.release()
+
+    def _exclusive_segment(self, cost: int) -> SegmentWriter:
+        """The open segment, with space for `cost`, and all before it sealed."""
+        segment = self._filling
+        if segment is None or not segment.fits(cost):
+            segment = self._allocate(cost)
+        segment.planned += cost
+        if segment is not self._active:
+            self._roll(segment)
+        return segment
+
+    def _roll(self, segment: SegmentWriter) -> None:
+        """Seal the active segment and continue in the next."""
+        full, self._active = self._active, segment
+        if full is not None:
+            with self._or_poisoned():
+                self._seal(full)
+            self._rolled()
 
     def close(self) -> None:
         """Write what was submitted, seal and sync; if poisoned, only close the files."""
         with not_reentrant(self.lock):
-            self.stopped = self.stopped or LogClosedError(self.directory)
+            self.stopped = self.stopped or LogClosedError(self.directory.path)
         with contextlib.suppress(LogPoisonedError):
             self.commit.drain()
         self.commit.stop()
-        with contextlib.suppress(OSError):  # they do no harm
-            self.spares.drop_all()
-        active, filling = self._active, self._filling
-        self._active = self._filling = None
-        try:
-            for writer in (active, filling if filling is not active else None):
-                if writer is not None and self.poisoned is None:
-                    self._seal_at_close(writer)
-            with contextlib.suppress(OSError):  # replace a reserve file that was used
-                self.reserve.fill()
-        finally:
-            if self.poisoned is not None:
-                self._close_files(active, filling)
-
-    def _seal_at_close(self, writer: SegmentWriter) -> None:
-        with self._or_poisoned():
-            self._sync_if_needed(writer)
-            footer = writer.seal(self.synced_index)
-            writer.sync()
-        writer.close()
-        self._listed(writer).seal(footer, writer.position)
-
-    def _close_files(self, *writers: SegmentWriter | None) -> None:
-        for writer in {id(each): each for each in writers if each is not None}.values():
-            with contextlib.suppress(OSError):
-                writer.close()
+        self._close_segments()

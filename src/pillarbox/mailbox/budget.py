@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pillarbox.core import journal
 from pillarbox.log.reserve import FILE_BYTES_MIN
-from pillarbox.log.segment import cost_of
+from pillarbox.log.segment_writer import cost_of
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pillarbox.log import LogReader, RealDisk
-from pillarbox.log.catalog import Segment, read_header
-from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, base_of_name
+from pillarbox.log.directory import LogDirectory
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.segments import Segment, read_header
 from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
@@ -151,11 +152,11 @@ def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wante
     """Record batches (index, time, record) of the pieces, in order, in whatever process."""
     from pillarbox.log.arrow import read_segment  # noqa: PLC0415 - behind an extra
 
-    disk = RealDisk()
+    log = LogDirectory(RealDisk(), directory)
     for piece in pieces:
         try:
-            segment = _reopen(disk, directory, piece)
-            yield from read_segment(disk, directory, segment, piece.start, piece.stop)
+            segment = _reopen(log, piece)
+            yield from read_segment(log, segment, piece.start, piece.stop)
         except FileNotFoundError as error:
             if wanted.fail_on_loss:
                 raise DataLossError(url, piece.start, piece.stop) from error
@@ -183,15 +184,11 @@ def _piece(segment: Segment, start: int, stop: int) -> Piece:
     return Piece(segment.name, segment.header.epoch, start, stop, *frame)
 
 
-def _reopen(disk: RealDisk, directory: str, piece: Piece) -> Segment:
-    handle = disk.open(f"{directory}/{piece.segment}")
-    try:
-        header = read_header(disk, handle, piece.segment)
-    finally:
-        disk.close(handle)
+def _reopen(directory: LogDirectory, piece: Piece) -> Segment:
+    with directory.opened(piece.segment) as handle:
+        header = read_header(directory.disk, handle, piece.segment)
     if header is None or header.epoch != piece.epoch:
         raise FileNotFoundError(piece.segment)  # recycled: the same as gone
-    index = FrameIndex(1)
-    index.add(piece.frame_index, 0, piece.frame_offset)
-    base = base_of_name(piece.segment)
-    return Segment(piece.segment, base, base, header, index)
+    segment = Segment(piece.segment, header, stride=1)
+    segment.index.add(piece.frame_index, 0, piece.frame_offset)
+    return segment

@@ -1,9 +1,9 @@
 """The segment being written: space allocated ahead, frames, and the footer.
 
-Space is allocated before a record is accepted: `planned` counts what was accepted, `position`
-what was written, and `planned` never exceeds `reserved`, so a write never meets a full disk. The
-last part of the space is for urgent records, and there is always space for the footer. A segment
-`for_urgent` was made from the log's reserve and takes urgent records only.
+Space is allocated before a record is accepted: `planned` is where the accepted records will end,
+and never exceeds `reserved`, so a write never meets a full disk. The last part of the space is for
+urgent records, and there is always space for the footer. A segment `for_urgent` was made from the
+log's reserve and takes urgent records only.
 Call it with the log's lock held (`fits`, `grow`) or as the leader (`write`, `seal`).
 """
 
@@ -12,28 +12,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from pillarbox.log.directory import LogDirectory, new_spare_name, segment_name
 from pillarbox.log.disk import Disk, has_no_space, sync, write_all
-from pillarbox.log.frame import (
-    DATA,
-    FOOTER,
-    HEADER_BYTES,
-    FrameHeader,
-    checksum_seed,
-    encode_header,
-    encode_records,
-    encode_single,
-)
-from pillarbox.log.layout import (
-    BLOCK_BYTES,
-    Footer,
-    FrameIndex,
-    SegmentHeader,
-    encode_footer,
-    footer_bytes_max,
-    index_stride,
-    segment_name,
-)
-from pillarbox.log.scan import Scan
+from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, FrameHeader, encode_records
+from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, SegmentHeader, index_stride
+from pillarbox.log.segments import Segment, footer_bytes_max
 
 CHUNK_BYTES = 1 << 20
 JOIN_BYTES_MAX = 64 << 10
@@ -79,30 +62,21 @@ def clear_from(disk: Disk, handle: int, end: int, entries: int) -> int:
 
 
 class SegmentWriter:
-    """One open segment file, written from `position` on."""
+    """One open segment file, written from the end of its frames on."""
 
     __slots__ = (
+        "_codec",
         "_disk",
         "_footer_bytes",
         "_handle",
         "_index_at",
         "_reserved",
-        "_seed",
         "_urgent_bytes",
-        "base_index",
         "capacity",
-        "commit_offset",
-        "end_index",
-        "epoch",
         "for_urgent",
-        "frames",
-        "index",
-        "max_time_ns",
-        "min_time_ns",
-        "name",
         "plain_end",
         "planned",
-        "position",
+        "segment",
         "urgent_end",
     )
 
@@ -110,7 +84,7 @@ class SegmentWriter:
         self,
         disk: Disk,
         handle: int,
-        header: SegmentHeader,
+        segment: Segment,
         capacity: int,
         reserved: int,
         *,
@@ -118,33 +92,20 @@ class SegmentWriter:
     ) -> None:
         self._disk = disk
         self._handle = handle
-        self._seed = checksum_seed(header.log_id, header.epoch)
+        self._codec = segment.header.codec
         self._urgent_bytes = urgent_bytes(capacity)
         stride = index_stride(capacity)
         self._footer_bytes = footer_bytes_max(capacity, stride)
-        self.name = segment_name(header.base_index)
-        self.epoch = header.epoch
-        self.base_index = self.end_index = header.base_index
+        self.segment = segment
         self.capacity = capacity
         self.for_urgent = for_urgent  # takes no other records
         self.reserved = reserved
-        self.position = self.planned = BLOCK_BYTES
-        self.index = FrameIndex(stride)
+        self.planned = segment.end_offset
         self._index_at = 0  # the next frame to index is at or after this offset
-        self.frames = self.commit_offset = 0
-        self.min_time_ns = self.max_time_ns = 0
-
-    def resume(self, found: Scan) -> None:
-        """Continue after the frames of an earlier session; zeros follow them."""
-        self.position = self.planned = found.end_offset
-        self.end_index = found.end_index
-        self.frames = found.frames
-        self.commit_offset = found.commit_offset
-        self.min_time_ns, self.max_time_ns = found.min_time_ns, found.max_time_ns
-        for entry in zip(
-            found.index.first_indices, found.index.times, found.index.offsets, strict=True
-        ):
-            self.index.add(*entry)
+        if segment.index.stride != stride:
+            entries, segment.index = segment.index, FrameIndex(stride)
+            for entry in entries:
+                segment.index.add(*entry)
 
     def fits(self, cost_bytes: int, *, urgent: bool = False) -> bool:
         """Whether `cost_bytes` more fit in the allocated space."""
@@ -164,18 +125,6 @@ class SegmentWriter:
             raise
         self.reserved = end
         return True
-
-    def write_records(self, records: Sequence[bytes], time_ns: int, synced_index: int) -> None:
-        """Write the records as one frame, without syncing."""
-        payload, data_bytes = encode_records(records)
-        self.write_frame(
-            DATA,
-            payload,
-            time_ns=time_ns,
-            synced=synced_index,
-            count=len(records),
-            data_bytes=data_bytes,
-        )
 
     @property
     def reserved(self) -> int:
@@ -202,80 +151,65 @@ class SegmentWriter:
 
     def write_single(self, record: bytes, time_ns: int, synced_index: int) -> int:
         """`write_records` for one small record, on the hot path; returns the index after it."""
-        position, index = self.position, self.end_index
-        frame = encode_single(
-            self._seed, self.epoch, position, index, time_ns, synced_index, record
-        )
-        try:
-            written = self._disk.pwrite(self._handle, (frame,), position)
-        except InterruptedError:
-            written = 0
-        if written != len(frame):
-            write_all(self._disk, self._handle, (frame,), position)  # write all of it again
+        segment = self.segment
+        position, index = segment.end_offset, segment.end_index
+        frame = self._codec.encode_single(position, index, time_ns, synced_index, record)
+        write_all(self._disk, self._handle, (frame,), position)
         if position >= self._index_at:
-            self.index.add(index, time_ns, position)
-            self._index_at = self.index.offsets[-1] + self.index.stride
-        self.min_time_ns = self.min_time_ns or time_ns
-        self.max_time_ns = time_ns
-        self.frames += 1
-        self.position = position + len(frame)
-        self.end_index = index = index + 1
+            segment.index.add(index, time_ns, position)
+            self._index_at = segment.index.offsets[-1] + segment.index.stride
+        segment.min_time_ns = segment.min_time_ns or time_ns
+        segment.max_time_ns = time_ns
+        segment.frames += 1
+        segment.end_offset = position + len(frame)
+        segment.end_index = index = index + 1
         return index
+
+    def write_records(self, records: Sequence[bytes], time_ns: int, synced_index: int) -> None:
+        """Write the records as one frame, without syncing."""
+        payload, data_bytes = encode_records(records)
+        self.write_frame(DATA, payload, time_ns, synced_index, len(records), data_bytes)
 
     def write_frame(
         self,
         kind: int,
         payload: bytes,
-        *,
         time_ns: int,
-        synced: int,
+        synced_index: int,
         count: int = 0,
         data_bytes: int = 0,
         flags: int = 0,
-    ) -> None:
+    ) -> FrameHeader:
+        segment = self.segment
         header = FrameHeader(
             kind,
-            self.position,
+            segment.end_offset,
             len(payload),
-            self.end_index,
+            segment.end_index - segment.shift,
             time_ns,
-            synced,
+            synced_index,
             count,
             data_bytes,
             flags,
         )
-        head = encode_header(self._seed, self.epoch, header, payload)
+        head = self._codec.encode_header(header, payload)
         # Measured: for small payloads a copy costs less than a second part in the system call.
         parts = (head + payload,) if len(payload) <= JOIN_BYTES_MAX else (head, payload)
-        write_all(self._disk, self._handle, parts, self.position)
-        if header.commits:
-            self.commit_offset = self.position
-        if kind == DATA:
-            self.index.add(self.end_index, time_ns, self.position)
-            self.min_time_ns = self.min_time_ns or time_ns
-            self.frames += 1
-        self.max_time_ns = time_ns
-        self.position += HEADER_BYTES + len(payload)
-        self.end_index += count
+        write_all(self._disk, self._handle, parts, header.offset)
+        if kind != FOOTER:
+            segment.add(header)
+        return header
 
     def sync(self) -> None:
         sync(self._disk, self._handle)
 
-    def seal(self, synced_index: int) -> Footer:
+    def seal(self, synced_index: int) -> None:
         """Write the footer and truncate the file there, without syncing."""
-        footer = Footer(
-            self.base_index,
-            self.end_index,
-            self.min_time_ns,
-            self.max_time_ns,
-            self.frames,
-            self.commit_offset,
-            self.index,
-        )
-        payload = encode_footer(footer, self.position)
-        self._disk.truncate(self._handle, self.position + HEADER_BYTES + len(payload))
-        self.write_frame(FOOTER, payload, time_ns=self.max_time_ns, synced=synced_index)
-        return footer
+        segment = self.segment
+        payload = segment.encode_footer()
+        segment.size_bytes = segment.end_offset + HEADER_BYTES + len(payload)
+        self._disk.truncate(self._handle, segment.size_bytes)
+        self.write_frame(FOOTER, payload, segment.max_time_ns, synced_index)
 
     def close(self) -> None:
         self._disk.close(self._handle)
@@ -287,8 +221,7 @@ def cost_of(records: Sequence[bytes]) -> int:
 
 
 def create_segment(
-    disk: Disk,
-    directory: str,
+    directory: LogDirectory,
     spare: str | None,
     header: SegmentHeader,
     capacity: int,
@@ -299,8 +232,9 @@ def create_segment(
 
     On a full disk, raises OSError(ENOSPC) and changes nothing but a spare file.
     """
-    path = f"{directory}/{spare or new_spare_name()}"
-    handle = disk.open(path, write=True, create=spare is None)
+    disk, name = directory.disk, segment_name(header.base_index)
+    source = spare or new_spare_name()
+    handle = directory.open(source, write=True, create=spare is None)
     try:
         reserved = disk.size(handle)
         first = min(capacity, CHUNK_BYTES)
@@ -309,19 +243,16 @@ def create_segment(
             reserved = first
         write_all(disk, handle, [header.encode()], 0)
         sync(disk, handle)
-        disk.rename(path, f"{directory}/{segment_name(header.base_index)}")
-        disk.sync_directory(directory)
+        directory.rename(source, name)
+        directory.sync()
     except OSError as error:
         disk.close(handle)
         if has_no_space(error) and spare is None:
-            disk.unlink(path)
+            directory.unlink(source)
         raise
+    segment = Segment(name, header, index_stride(capacity))
     reserved = min(reserved, capacity)
-    return SegmentWriter(disk, handle, header, capacity, reserved, for_urgent=for_urgent)
-
-
-def new_spare_name() -> str:
-    return f"spare-{secrets.token_hex(8)}"
+    return SegmentWriter(disk, handle, segment, capacity, reserved, for_urgent=for_urgent)
 
 
 def new_epoch() -> int:

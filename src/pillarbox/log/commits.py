@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import msgspec
 
-from pillarbox.log.catalog import Segment
-from pillarbox.log.disk import Disk, opened
+from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogCorruptError
-from pillarbox.log.frame import (
-    COMMIT,
-    HEADER_BYTES,
-    FrameHeader,
-    checksum_holds,
-    checksum_seed,
-    decode_header,
-    frame_bytes,
-)
+from pillarbox.log.frame import COMMIT, HEADER_BYTES, FrameHeader, frame_bytes
+from pillarbox.log.segments import Segment, read_frame
+
+#: More than a commit takes beyond its metadata (about 130 bytes).
+COMMIT_BYTES_MAX = 256
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -46,30 +41,28 @@ def encode_commit(commit: Commit) -> bytes:
     return framed + bytes(-len(framed) % 8)
 
 
-def read_commit(disk: Disk, directory: str, segment: Segment, offset: int) -> Commit:
-    """The commit frame at `offset`."""
-    path = f"{directory}/{segment.name}"
-    with opened(disk, path) as handle:
-        head = disk.pread(handle, HEADER_BYTES, offset)
-        frame = decode_header(head, 0, offset, segment.header.epoch)
-        payload = disk.pread(handle, frame.payload_bytes, offset + HEADER_BYTES) if frame else b""
-    seed = checksum_seed(segment.header.log_id, segment.header.epoch)
-    if frame is None or not frame.commits or not checksum_holds(seed, head, payload, offset):
+def read_commit(directory: LogDirectory, segment: Segment, offset: int) -> Commit:
+    """The commit in the frame at `offset`."""
+    with directory.opened(segment.name) as handle:
+        found = read_frame(directory.disk, handle, segment.header.codec, offset)
+    if found is None or not found[0].commits:
+        path = directory.path_of(segment.name)
         raise LogCorruptError(path, "its commit frame is damaged", offset, segment.end_index)
-    return decode_commit(frame, payload)
+    return decode_commit(*found)
 
 
 def decode_commit(frame: FrameHeader, payload: bytes) -> Commit:
     """The commit in the payload of a checked frame."""
-    return _decode(payload[_commit_at(frame) :])
+    framed = payload[_commit_at(frame) :]
+    size = int.from_bytes(framed[:8], "little")
+    return msgspec.msgpack.decode(framed[8 : 8 + size], type=Commit)
 
 
 def relink(frame: FrameHeader, payload: bytes, previous_offset: int) -> bytes:
     """The payload of a frame that a repair moves, with the new offset of the previous commit."""
-    start = _commit_at(frame)
     commit = decode_commit(frame, payload)
     commit = msgspec.structs.replace(commit, previous_offset=previous_offset)
-    return payload[:start] + encode_commit(commit)
+    return payload[: _commit_at(frame)] + encode_commit(commit)
 
 
 def _commit_at(frame: FrameHeader) -> int:
@@ -77,8 +70,3 @@ def _commit_at(frame: FrameHeader) -> int:
     if frame.kind == COMMIT:
         return 0
     return frame_bytes(frame.count, frame.data_bytes) - HEADER_BYTES
-
-
-def _decode(framed: bytes) -> Commit:
-    size = int.from_bytes(framed[:8], "little")
-    return msgspec.msgpack.decode(framed[8 : 8 + size], type=Commit)

@@ -1,0 +1,225 @@
+"""The segments of a log: what each contains, and their order.
+
+A sealed segment ends with a footer, which describes its contents and has the index by which
+readers seek. Without a valid footer, a segment must be scanned.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pillarbox.log.directory import LogDirectory, base_of_name
+from pillarbox.log.disk import Disk
+from pillarbox.log.frame import DATA, HEADER_BYTES, FrameCodec, FrameHeader
+from pillarbox.log.layout import (
+    BLOCK_BYTES,
+    FrameIndex,
+    SegmentHeader,
+    decode_segment_header,
+    index_stride,
+)
+from pillarbox.mutex import Mutex
+
+_FOOTER = struct.Struct("<QQqqQQQ")
+_ENTRY = struct.Struct("<QqQ")
+_TRAILER = struct.Struct("<Q8s")
+_TRAILER_MAGIC = b"PBXSEAL\0"
+
+
+class Segment:
+    """What is known of one segment: from its footer, by a scan, or because it is written here.
+
+    All indices are those of the log. Within an adopted segment, frames and `index` count from 0,
+    and `shift` is the difference.
+    """
+
+    __slots__ = (
+        "adopted",
+        "base_index",
+        "commit_offset",
+        "end_index",
+        "end_offset",
+        "frames",
+        "header",
+        "index",
+        "max_time_ns",
+        "min_time_ns",
+        "name",
+        "sealed",
+        "shift",
+        "size_bytes",
+        "synced_index",
+    )
+
+    def __init__(self, name: str, header: SegmentHeader, stride: int) -> None:
+        self.name = name
+        self.header = header
+        self.base_index = self.end_index = base_of_name(name)
+        self.shift = self.base_index - header.base_index
+        self.index = FrameIndex(stride)
+        self.end_offset = BLOCK_BYTES  # after the last frame
+        self.frames = 0  # with records
+        self.commit_offset = 0  # of the last commit on disk, or 0
+        self.min_time_ns = self.max_time_ns = 0
+        #: The log was on disk up to here when the last frame was written.
+        self.synced_index = header.synced_index + self.shift
+        self.sealed = False
+        self.size_bytes = 0
+        #: The adopted segments that its last commit names, with their epochs; read on demand.
+        self.adopted: dict[str, int | None] | None = None
+
+    @property
+    def staged(self) -> bool:
+        """Whether it was adopted: written elsewhere, then added by a commit."""
+        return self.header.staged
+
+    @property
+    def proven(self) -> bool:
+        """Whether every frame was on disk when the footer was written (not so at level os)."""
+        return self.sealed and self.synced_index >= self.end_index
+
+    def add(self, frame: FrameHeader) -> None:
+        """Count the next frame."""
+        if frame.kind == DATA:
+            self.index.add(frame.first_index, frame.time_ns, frame.offset)
+            self.min_time_ns = self.min_time_ns or frame.time_ns
+            self.frames += 1
+        self.max_time_ns = frame.time_ns
+        self.end_index = frame.end_index + self.shift
+        self.end_offset = frame.end_offset
+
+    def encode_footer(self) -> bytes:
+        """The payload of the footer frame."""
+        head = _FOOTER.pack(
+            self.header.base_index,
+            self.end_index - self.shift,
+            self.min_time_ns,
+            self.max_time_ns,
+            self.frames,
+            self.commit_offset,
+            (len(self.index.offsets) << 32) | self.index.stride,
+        )
+        body = b"".join(_ENTRY.pack(*entry) for entry in self.index)
+        return head + body + _TRAILER.pack(self.end_offset, _TRAILER_MAGIC)
+
+    def decode_footer(self, frame: FrameHeader, payload: bytes) -> None:
+        """Take the contents from a valid footer."""
+        _, end, oldest, newest, frames, commit_offset, sizes = _FOOTER.unpack_from(payload)
+        self.index = FrameIndex(sizes & 0xFFFFFFFF)
+        entries = payload[_FOOTER.size : _FOOTER.size + (sizes >> 32) * _ENTRY.size]
+        if entries:
+            columns = zip(*_ENTRY.iter_unpack(entries), strict=True)
+            self.index.first_indices, self.index.times, self.index.offsets = map(list, columns)
+        self.end_index = end + self.shift
+        self.min_time_ns, self.max_time_ns = oldest, newest
+        self.frames, self.commit_offset = frames, commit_offset
+        self.synced_index = frame.synced_index + self.shift
+        self.end_offset, self.size_bytes = frame.offset, frame.end_offset
+        self.sealed = True
+
+
+def footer_bytes_max(capacity: int, stride: int) -> int:
+    """The maximum size of the footer frame in a segment of this size."""
+    return HEADER_BYTES + _FOOTER.size + _TRAILER.size + _ENTRY.size * (capacity // stride + 2)
+
+
+def read_header(disk: Disk, handle: int, path: str) -> SegmentHeader | None:
+    return decode_segment_header(disk.pread(handle, BLOCK_BYTES, 0), path)
+
+
+def load_segment(directory: LogDirectory, name: str) -> Segment | None:
+    """A segment by its header and, if it is sealed, its footer; None without a valid header."""
+    disk = directory.disk
+    with directory.opened(name) as handle:
+        header = read_header(disk, handle, directory.path_of(name))
+        if header is None:
+            return None
+        size = disk.size(handle)
+        segment = Segment(name, header, index_stride(size))
+        tail = disk.pread(handle, _TRAILER.size, size - _TRAILER.size)
+        if len(tail) == _TRAILER.size:
+            offset, magic = _TRAILER.unpack(tail)
+            if magic == _TRAILER_MAGIC and BLOCK_BYTES <= offset <= size - HEADER_BYTES:
+                found = read_frame(disk, handle, header.codec, offset)
+                if found is not None and found[0].end_offset == size:
+                    segment.decode_footer(*found)
+    return segment
+
+
+def read_frame(
+    disk: Disk, handle: int, codec: FrameCodec, offset: int
+) -> tuple[FrameHeader, bytes] | None:
+    """The valid frame at this offset, with its payload; None if there is none."""
+    data = disk.pread(handle, HEADER_BYTES, offset)
+    frame = codec.decode_header(data, 0, offset)
+    if frame is None:
+        return None
+    data += disk.pread(handle, frame.payload_bytes, offset + HEADER_BYTES)
+    return (frame, data[HEADER_BYTES:]) if codec.is_valid(frame, data, 0) else None
+
+
+class Catalog:
+    """The segments in order. Lists are replaced, never changed, so readers need no lock."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._lock = Mutex()
+        self.replace(segments)
+
+    def replace(self, segments: list[Segment]) -> None:
+        self._view = (segments, [segment.base_index for segment in segments])
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._view[0]
+
+    @property
+    def last(self) -> Segment | None:
+        return self.segments[-1] if self.segments else None
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            self.replace([*self.segments, segment])
+
+    def drop_first(self) -> None:
+        with self._lock:
+            self.replace(self.segments[1:])
+
+    def drop_last(self) -> None:
+        with self._lock:
+            self.replace(self.segments[:-1])
+
+    def of_index(self, index: int) -> Segment | None:
+        """The segment that contains (or will contain) the index."""
+        segments, bases = self._view
+        position = bisect_right(bases, index)
+        return segments[position - 1] if position else None
+
+    def after(self, segment: Segment) -> Segment | None:
+        segments = self.segments
+        position = segments.index(segment) + 1 if segment in segments else len(segments)
+        return segments[position] if position < len(segments) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Limits of a log; None means no limit. Pins and named tailers keep records longer."""
+
+    age_seconds: float | None = None
+    bytes: int | None = None
+
+
+def first_to_keep(segments: Sequence[Segment], retention: Retention, now_ns: int) -> int:
+    """The first index that the retention keeps."""
+    total = sum(segment.size_bytes for segment in segments)
+    for segment in segments:
+        too_old = retention.age_seconds is not None and (
+            segment.max_time_ns < now_ns - int(retention.age_seconds * 1e9)
+        )
+        too_large = retention.bytes is not None and total > retention.bytes
+        if not segment.sealed or not (too_old or too_large):
+            return segment.base_index
+        total -= segment.size_bytes
+    return segments[-1].end_index if segments else 0
