@@ -21,7 +21,7 @@ from pillarbox.log.directory import (
 )
 from pillarbox.log.disk import Mapping
 from pillarbox.log.errors import LogCorruptError
-from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader
 from pillarbox.log.scan import evidence_of_damage, scan, valid_frames
 from pillarbox.log.segment_links import why_not_here, why_not_named
 from pillarbox.log.segment_writer import SegmentWriter, clear_from
@@ -102,10 +102,15 @@ class _Recoverer:
         if segment is None:
             path, base = self._directory.path_of(name), base_of_name(name)
             raise LogCorruptError(path, "its header block fails its checksum", 0, base)
+        return segment
+
+    def _header_of(self, name: str) -> SegmentHeader:
+        """The header of a later segment, whose place in the log is not checked yet."""
+        segment = self._load(name)
         wrong = why_not_named(segment)
         if wrong is not None:
             raise self._damage(segment, wrong, 0, segment.base_index)
-        return segment
+        return segment.header
 
     def _damage(self, segment: Segment, what: str, offset: int, index: int) -> LogCorruptError:
         return LogCorruptError(self._directory.path_of(segment.name), what, offset, index)
@@ -119,7 +124,7 @@ class _Recoverer:
         if not segment.sealed or segment.end_index != base_of_name(later[0]):
             return False
         return segment.proven or any(
-            self._load(name).header.synced_index >= segment.end_index for name in later
+            self._header_of(name).synced_index >= segment.end_index for name in later
         )
 
     def _examine(self, segment: Segment, later: list[str]) -> Segment:
@@ -155,7 +160,7 @@ class _Recoverer:
     def _refuse_if_confirmed(self, segment: Segment, later: list[str], size: int) -> None:
         """Search the segments after a torn one for proof that it was once intact on disk."""
         for name in later:
-            header = self._load(name).header
+            header = self._header_of(name)
             frames = valid_frames(self._directory.map(name), header)
             synced = max((frame.synced_index for frame in frames), default=0)
             if max(synced, header.synced_index) > segment.end_index or header.staged:
@@ -165,7 +170,7 @@ class _Recoverer:
     def _set_aside(self, later: list[str]) -> None:
         """Move away the segments after a torn one: they were never confirmed on disk."""
         for name in reversed(later):
-            frames = valid_frames(self._directory.map(name), self._load(name).header)
+            frames = valid_frames(self._directory.map(name), self._header_of(name))
             if next(frames, None) is None:
                 self._directory.rename(name, new_spare_name())
             else:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile, zip_longest
+from typing import NamedTuple
 
 import msgspec
 
@@ -60,25 +61,18 @@ def move_all(
 
 
 def rewrite_segment(
-    directory: LogDirectory,
-    found: SalvagedSegment,
-    before: SalvagedSegment | None,
-    end_index: int,
-    commit: Commit | None,
+    directory: LogDirectory, found: SalvagedSegment, before: SalvagedSegment | None
 ) -> str:
-    """Rewrite a segment from its valid frames, with a LOST frame up to `end_index`.
-
-    Adds `commit`, if one is lost. Returns where the damaged file is kept.
-    """
+    """Rewrite a damaged segment from its valid frames; returns where the old file is kept."""
     # Keep the epoch, by which the next segment or a commit refers to this one.
-    header = found.known._replace(synced_index=0)
+    header = found.header._replace(synced_index=0)
     if found.guessed and before is not None and before.end == found.base:
-        header = header._replace(previous_epoch=before.known.epoch)
+        header = header._replace(previous_epoch=before.header.epoch)
     capacity = len(found.image) + BLOCK_BYTES + 64 * (len(found.frames) + 2)
-    with _new_segment(directory, header, capacity, commit) as (spare, writer):
+    with _new_segment(directory, header, capacity, found.lost_commit) as (spare, writer):
         for frame in found.frames:
             _copy(writer, found, frame)
-        _mark_lost(writer, end_index - found.shift, writer.segment.max_time_ns)
+        _mark_lost(writer, found.full_end - found.shift, writer.segment.max_time_ns)
     kept = directory.set_aside(directory.path_of(found.name), found.name)
     directory.sync()
     directory.rename(spare, found.name)
@@ -86,19 +80,21 @@ def rewrite_segment(
     return kept
 
 
-def write_placeholder(
-    directory: LogDirectory,
-    header: SegmentHeader,
-    first_index: int,
-    end_index: int,
-    time_ns: int,
-    commit: Commit | None,
-) -> None:
+class Placeholder(NamedTuple):
+    """A segment whose records are all lost."""
+
+    header: SegmentHeader
+    first_index: int
+    end_index: int
+    commit: Commit | None = None
+
+
+def write_placeholder(directory: LogDirectory, new: Placeholder, time_ns: int) -> None:
     """Write a segment with a LOST frame for all of its records."""
-    capacity = 4 * BLOCK_BYTES + (len(encode_commit(commit)) if commit is not None else 0)
-    with _new_segment(directory, header, capacity, commit) as (spare, writer):
-        _mark_lost(writer, header.base_index + end_index - first_index, time_ns)
-    directory.rename(spare, segment_name(first_index, adopted=header.staged))
+    capacity = 4 * BLOCK_BYTES + (len(encode_commit(new.commit)) if new.commit is not None else 0)
+    with _new_segment(directory, new.header, capacity, new.commit) as (spare, writer):
+        _mark_lost(writer, new.header.base_index + new.end_index - new.first_index, time_ns)
+    directory.rename(spare, segment_name(new.first_index, adopted=new.header.staged))
     directory.sync()
 
 
@@ -145,24 +141,18 @@ def _mark_lost(writer: SegmentWriter, end_index: int, time_ns: int) -> None:
         _write(writer, LOST, b"", time_ns, end_index - writer.segment.end_index)
 
 
-Placeholder = tuple[SegmentHeader, int, int]  # header, first index, end index
-
-
-def placeholders(
-    segments: SegmentOrder, first: int, end: int, commits: dict[str, Commit]
-) -> Iterator[Placeholder]:
-    """The placeholders for the records `first` up to `end`; adds the commits they need."""
+def placeholders(segments: SegmentOrder, first: int, end: int) -> Iterator[Placeholder]:
+    """The placeholders for the records `first` up to `end`."""
     order = segments.order
     before = next((each for each in reversed(order) if each.end <= first and each.base < end), None)
     following = order[order.index(before) + 1 :] if before is not None else order
     after = following[0] if following else None
-    wanted = after.known.previous_epoch if after is not None and not after.staged else None
-    previous = before.known.epoch if before is not None else None
-    commit = _commit_at(order, first)
+    wanted = after.header.previous_epoch if after is not None and not after.staged else None
+    previous = before.header.epoch if before is not None else None
+    commit = _commit_at(segments, first)
     for name, epoch, file_end in _files_of(commit, first, end):
         known = wanted if wanted and file_end == end else epoch or new_epoch()
-        header = SegmentHeader(secrets.token_bytes(16), known, 0, 0, 0, STAGED)
-        yield header, base_of_name(name), file_end
+        yield Placeholder(_adopted_header(known), base_of_name(name), file_end)
         first, previous = file_end, known
     named = commit.files if commit is not None else ()
     if first == end and named and (after is None or not after.staged or after.right_name in named):
@@ -171,20 +161,23 @@ def placeholders(
     if before is not None and not before.staged and before.base == first:
         # An empty segment, whose commit is lost too, has its name.
         name = segment_name(first, adopted=True)
-        commits[before.right_name] = lost_commit(following, (name, first, epoch), end)
+        before.lost_commit = lost_commit(following, (name, first, epoch), end)
         before.damaged = True
-        yield SegmentHeader(secrets.token_bytes(16), epoch, 0, 0, 0, STAGED), first, end
+        yield Placeholder(_adopted_header(epoch), first, end)
         return
-    if after is not None and after.staged:
-        commits[segment_name(first)] = lost_commit(following)
-    yield SegmentHeader(segments.log_id, epoch, first, 0, 0, previous_epoch=previous), first, end
+    header = SegmentHeader(segments.log_id, epoch, first, 0, 0, previous_epoch=previous)
+    adopts = after is not None and after.staged
+    yield Placeholder(header, first, end, lost_commit(following) if adopts else None)
 
 
-def _commit_at(order: Sequence[SalvagedSegment], first: int) -> Commit | None:
+def _adopted_header(epoch: int) -> SegmentHeader:
+    return SegmentHeader(secrets.token_bytes(16), epoch, 0, 0, 0, STAGED)
+
+
+def _commit_at(segments: SegmentOrder, first: int) -> Commit | None:
     """The commit that names an adopted segment with this first index, if any."""
     name = segment_name(first, adopted=True)
-    commits = (commit for each in order if not each.staged for commit in each.adoptions())
-    return next((commit for commit in commits if name in commit.files), None)
+    return next((commit for commit in segments.adoptions() if name in commit.files), None)
 
 
 def _files_of(commit: Commit | None, first: int, end: int) -> Iterator[tuple[str, int | None, int]]:
@@ -201,7 +194,7 @@ def lost_commit(
 ) -> Commit:
     """A replacement for the lost commit of the adopted segments that follow."""
     run = list(takewhile(lambda each: each.staged, following))
-    named = [(each.right_name, each.base, each.known.epoch) for each in run]
+    named = [(each.right_name, each.base, each.header.epoch) for each in run]
     if also is not None:
         named.insert(0, also)
     end = run[-1].end if run else end

@@ -8,12 +8,18 @@ part wins: the most files, then the most that link to each other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pillarbox.log.commits import Commit, decode_commit
-from pillarbox.log.directory import LogDirectory, base_of_name, segment_name
+from pillarbox.log.directory import (
+    MOVED_SUFFIX,
+    LogDirectory,
+    base_of_name,
+    is_segment_name,
+    segment_name,
+)
 from pillarbox.log.disk import Mapping
 from pillarbox.log.frame import COMMIT, DATA, FOOTER, HEADER_BYTES, FrameHeader
 from pillarbox.log.layout import (
@@ -26,8 +32,10 @@ from pillarbox.log.layout import (
 from pillarbox.log.scan import valid_frames
 from pillarbox.log.segment_links import NO_ID, contradicts
 
+Progress = Callable[[int, int], None]
 #: Number of files, of links between them, of records, and of files with the right name.
 _Score = tuple[int, int, int, int]
+_UNKNOWN = SegmentHeader(NO_ID, 0, 0, 0, 0)
 _UNREADABLE = "its header can't be read, so nothing in it can be checked"
 
 
@@ -37,33 +45,39 @@ class SalvagedSegment:
 
     name: str
     image: Mapping
-    header: SegmentHeader | None
+    header: SegmentHeader
     frames: list[FrameHeader] = field(default_factory=list)
     #: Its first index in the log: from its name, until a better source is found.
     base: int = 0
-    #: Whether the header block fails its checksum and `header` was inferred from the frames.
+    #: Whether the header block fails its checksum; then `header` is inferred from the frames.
     guessed: bool = False
-    #: Whether it must be rewritten.
+    #: Whether it must be rewritten, with LOST frames up to this index and with this commit.
     damaged: bool = False
-
-    @property
-    def known(self) -> SegmentHeader:
-        assert self.header is not None
-        return self.header
+    lost_to: int = 0
+    lost_commit: Commit | None = None
 
     @property
     def staged(self) -> bool:
-        return self.known.staged
+        return self.header.staged
 
     @property
     def shift(self) -> int:
         """The difference between an index of the log and one in this file."""
-        return self.base - self.known.base_index
+        return self.base - self.header.base_index
 
     @property
     def end(self) -> int:
         """The index after its last valid record."""
         return self.frames[-1].end_index + self.shift if self.frames else self.base
+
+    @property
+    def full_end(self) -> int:
+        """The index after its last record, including lost ones."""
+        return max(self.end, self.lost_to)
+
+    @property
+    def end_offset(self) -> int:
+        return self.frames[-1].end_offset if self.frames else BLOCK_BYTES
 
     @property
     def time_ns(self) -> int:
@@ -93,7 +107,19 @@ class SalvagedSegment:
                     yield commit
 
 
-def load(directory: LogDirectory, file: str, name: str) -> SalvagedSegment:
+def load_all(directory: LogDirectory, progress: Progress | None) -> list[SalvagedSegment]:
+    """Read every segment file, including those that a killed repair was renaming."""
+    names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in directory.names()]
+    names = [(file, name) for file, name in names if is_segment_name(name)]
+    files = []
+    for at, (file, name) in enumerate(names):
+        files.append(_load(directory, file, name))
+        if progress is not None:
+            progress(at + 1, len(names))
+    return files
+
+
+def _load(directory: LogDirectory, file: str, name: str) -> SalvagedSegment:
     """Read the segment in `file`, whose segment name is `name`."""
     image = directory.map(file)
     block = image[:BLOCK_BYTES]
@@ -102,12 +128,14 @@ def load(directory: LogDirectory, file: str, name: str) -> SalvagedSegment:
     if header is not None:
         frames = list(valid_frames(image, header))
         return SalvagedSegment(file, image, header, frames, base)
-    found = SalvagedSegment(file, image, None, base=base, guessed=True, damaged=True)
-    try_headers(found, guess_segment_header(block), adopted=name != segment_name(base))
+    found = SalvagedSegment(file, image, _UNKNOWN, base=base, guessed=True, damaged=True)
+    _try_headers(found, guess_segment_header(block), adopted=name != segment_name(base))
     return found
 
 
-def try_headers(found: SalvagedSegment, guesses: Iterable[SegmentHeader], *, adopted: bool) -> None:
+def _try_headers(
+    found: SalvagedSegment, guesses: Iterable[SegmentHeader], *, adopted: bool
+) -> None:
     """Use the first of these headers under which the file has a valid frame."""
     for guess in guesses:
         frames = list(valid_frames(found.image, guess))
@@ -137,6 +165,12 @@ class SegmentOrder:
     #: Whether the directory contains as much of another log.
     unsure: bool = False
 
+    def adoptions(self) -> Iterator[Commit]:
+        """The commits of the log that name adopted segments."""
+        for each in self.order:
+            if not each.staged:
+                yield from each.adoptions()
+
 
 def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOrder:
     """Find the segments of one log: the one with this id, if there is any of it."""
@@ -145,14 +179,14 @@ def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOr
     _try_neighbours(files, result.log_id)
     candidates, adopted = [], []
     for each in files:
-        if each.header is None or (each.staged and not each.frames):
+        if each.header is _UNKNOWN or (each.staged and not each.frames):
             result.rejected.append((each, _UNREADABLE))
         elif each.staged:
             adopted.append(each)
-        elif each.known.log_id not in (result.log_id, NO_ID):
+        elif each.header.log_id not in (result.log_id, NO_ID):
             result.rejected.append((each, "it belongs to another log"))
         else:
-            each.base = each.known.base_index
+            each.base = each.header.base_index
             candidates.append(each)
     _add_adopted(adopted, candidates, result)
     result.order = _best_chain(candidates)
@@ -169,12 +203,12 @@ def _add_adopted(
     """Add the adopted segments that belong to the log to the candidates."""
     commits = [commit for each in candidates for commit in each.adoptions()]
     named = {epoch for commit in commits for epoch in commit.epochs}
-    followed = {(each.base, each.known.previous_epoch) for each in candidates}
+    followed = {(each.base, each.header.previous_epoch) for each in candidates}
     bases: dict[int, set[int]] = defaultdict(set)
     for each in adopted:
-        bases[each.known.epoch].add(each.base)
+        bases[each.header.epoch].add(each.base)
     for each in adopted:
-        epoch = each.known.epoch
+        epoch = each.header.epoch
         what = _why_not_adopted(each, commits)
         known = epoch in named or (each.end, epoch) in followed
         if what is None and not known and len(bases[epoch]) > 1:
@@ -188,9 +222,9 @@ def _add_adopted(
 def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: SegmentOrder) -> None:
     sizes: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
     for each in files:
-        if each.header is not None and not each.staged and each.known.log_id != NO_ID:
-            sizes[each.known.log_id][0] += 1
-            sizes[each.known.log_id][1] += each.records
+        if not each.staged and each.header.log_id != NO_ID:
+            sizes[each.header.log_id][0] += 1
+            sizes[each.header.log_id][1] += each.records
     if log_id in sizes or (log_id and not sizes):
         result.log_id = log_id
     elif sizes:
@@ -200,20 +234,20 @@ def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: Segment
 
 def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
     """A file without a header may be the predecessor that another header names."""
-    known = [each.known for each in files if each.header is not None]
+    known = [each.header for each in files if each.header is not _UNKNOWN]
     named = {header.previous_epoch for header in known} - {header.epoch for header in known}
     guesses = [SegmentHeader(log_id, epoch, 0, 0, 0) for epoch in named if epoch]
     for each in files:
-        if each.header is None:
-            try_headers(each, guesses, adopted=False)
+        if each.header is _UNKNOWN:
+            _try_headers(each, guesses, adopted=False)
 
 
 def _why_not_adopted(found: SalvagedSegment, commits: Iterable[Commit]) -> str | None:
     """Set the first index of an adopted segment by its commit; or why it has none."""
     named = covering = None
     for commit in commits:
-        if found.known.epoch in commit.epochs:
-            found.base = int(commit.files[commit.epochs.index(found.known.epoch)][:20])
+        if found.header.epoch in commit.epochs:
+            found.base = base_of_name(commit.files[commit.epochs.index(found.header.epoch)])
             return None
         if found.right_name in commit.files:
             named = commit
@@ -224,7 +258,7 @@ def _why_not_adopted(found: SalvagedSegment, commits: Iterable[Commit]) -> str |
         return None if fits else "no commit names it"
     if named.epochs:
         return "another file was committed under its name"
-    ends = [*(int(file[:20]) for file in named.files[1:]), named.end_index]
+    ends = [*map(base_of_name, named.files[1:]), named.end_index]
     if found.sealed and found.end != ends[named.files.index(found.right_name)]:
         return "it does not contain as many records as the file committed under its name"
     return None
@@ -262,15 +296,15 @@ def _can_follow(found: SalvagedSegment, before: SalvagedSegment) -> bool:
     if found.base < before.end or found.right_name == before.right_name:
         return False
     adjacent = found.base == before.end
-    return found.staged or not adjacent or not contradicts(found.known, before.known)
+    return found.staged or not adjacent or not contradicts(found.header, before.header)
 
 
 def _is_linked(found: SalvagedSegment, before: SalvagedSegment) -> bool:
-    return not found.staged and found.known.previous_epoch == before.known.epoch
+    return not found.staged and found.header.previous_epoch == before.header.epoch
 
 
 def _why_not(found: SalvagedSegment, order: Iterable[SalvagedSegment]) -> str:
     for each in order:
-        if each.known.epoch == found.known.epoch:
+        if each.header.epoch == found.header.epoch:
             return f"it is another copy of {each.right_name}"
     return "it contradicts the segments around it"
