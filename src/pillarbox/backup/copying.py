@@ -14,14 +14,14 @@ import google_crc32c
 
 from pillarbox.backup.files import SNAPSHOT_HEAD_BYTES, Files
 from pillarbox.core.errors import MailboxError
-from pillarbox.log import LogCorruptError, LogReader, RealDisk
+from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.confirmed import FILE as CONFIRMED_FILE
-from pillarbox.log.confirmed import ConfirmedWriter
+from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.disk import make_directory, opened, sync, write_all
-from pillarbox.log.layout import base_of_name
-from pillarbox.log.readable_log import Watchers
-from pillarbox.log.recovery import load_image, segment_names
 from pillarbox.log.scan import scan
+from pillarbox.log.segment_links import why_not_named
+from pillarbox.log.segments import load_segment
 from pillarbox.mailbox.belonging import faults
 from pillarbox.mailbox.broker.wire import StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
@@ -65,6 +65,7 @@ class _Copy:
 
     def __init__(self, files: Files, directory: str, progress: Progress) -> None:
         self._files, self._directory, self._progress = files, directory, progress
+        self._log = LogDirectory(_disk, f"{directory}/{LOG}")
         self._whole: dict[str, int] = {}  # sealed segments that are copied, with their sizes
         self._end = 0  # the index after the last record that was copied
 
@@ -83,9 +84,9 @@ class _Copy:
     def _copy(self, listing: StoreListing) -> int:
         total = 0
         self._whole = {name: self._whole[name] for name in listing.segments if name in self._whole}
-        for name in segment_names(_disk, self._log):
+        for name in self._log.segment_names():
             if name not in self._whole:  # dropped since, or copied in part
-                os.unlink(f"{self._log}/{name}")
+                self._log.unlink(name)
         for number, name in enumerate(listing.segments):
             self._progress(number, len(listing.segments))
             following = listing.segments[number + 1 : number + 2]
@@ -95,31 +96,28 @@ class _Copy:
             make_directory(_disk, os.path.dirname(f"{self._directory}/{name}"))
             total += self._write(name, [content])
         self._confirm()
-        _disk.sync_directory(self._log)
+        self._log.sync()
         _disk.sync_directory(self._directory)
         self._check_together(listing)
         return total
 
-    @property
-    def _log(self) -> str:
-        return f"{self._directory}/{LOG}"
-
     def _segment(self, name: str, following: list[str], listing: StoreListing) -> int:
         """Copy one segment, as far as its frames are valid; returns its size."""
         size = self._fetch(name, f"{LOG}/{name}")
-        try:
-            image = load_image(_disk, self._log, name)
-        except LogCorruptError as error:
-            raise self._damaged(name, error.what) from error
-        found = scan(image.data, image.header)
+        segment = load_segment(self._log, name)
+        if segment is None:
+            raise self._damaged(name, "its header block fails its checksum")
+        wrong = why_not_named(segment)
+        if wrong is not None:
+            raise self._damaged(name, wrong)
+        found = scan(self._log.map(name), name, segment.header)
         wanted = base_of_name(following[0]) if following else listing.confirmed
-        end = found.end_index + image.shift
-        self._end = end
+        self._end = end = found.end_index
         if end < wanted or (following and end != wanted):
             raise self._damaged(name, f"its records end at {end}, not at {wanted}")
-        if found.footer is None:  # still written to: what follows may be half a frame
+        if not found.sealed:  # still written to: what follows may be half a frame
             size = found.end_offset
-            with opened(_disk, image.path, write=True) as handle:
+            with self._log.opened(name, write=True) as handle:
                 _disk.truncate(handle, size)
                 sync(_disk, handle)
         elif following:
@@ -149,17 +147,17 @@ class _Copy:
 
     def _confirm(self) -> None:
         """All that was copied is on disk now, whatever the durability of the store: note that."""
-        word = ConfirmedWriter(_disk, self._log, Watchers())
-        word.set(self._end)
-        word.close()
-        with opened(_disk, f"{self._log}/{CONFIRMED_FILE}", write=True) as handle:
+        confirmed = ConfirmedIndex(self._log, write=True)
+        confirmed.set(self._end)
+        confirmed.close()
+        with self._log.opened(CONFIRMED_FILE, write=True) as handle:
             sync(_disk, handle)
 
     def _check_together(self, listing: StoreListing) -> None:
         if not listing.segments:
             return
         state = read_snapshot(_disk, self._directory)
-        with LogReader(self._log, _disk) as log:
+        with LogReader(self._log.path, _disk) as log:
             known = log.log_id.hex(), log.first_index, log.end_index
         for fault in faults(_disk, self._directory, state, *known):
             raise BackupError(f"{fault.file} of the store {fault.what}; no backup was made")

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import LogError
-from pillarbox.log.confirmed import ConfirmedReader
+from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.directory import LogDirectory, is_segment_name
 from pillarbox.log.disk import RealDisk
-from pillarbox.log.layout import is_segment_name
 from pillarbox.log.positions import PINS, TAILERS
 from pillarbox.mailbox.broker.wire import StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE
@@ -53,9 +53,9 @@ class StoreFiles:
     def listing(self) -> StoreListing:
         for _ in range(_TRIES):
             head = self._snapshot_head()
+            confirmed = self._confirmed()  # before the segments, of which a new one may begin
             segments = self._place.segment_files()
             small = {name: content for name in self._small() if (content := self._content(name))}
-            confirmed = self._confirmed()
             if head == self._snapshot_head():
                 return StoreListing(head, segments, small, confirmed)
         raise MailboxStorageError(
@@ -97,7 +97,7 @@ class StoreFiles:
         """The index after the last confirmed record; 0 if no writer vouches for it."""
         if self._place.writer() is None:
             return 0
-        reader = ConfirmedReader(RealDisk(), self._place.log)
+        reader = ConfirmedIndex(LogDirectory(RealDisk(), self._place.log))
         try:
             return reader.get() or 0
         finally:

@@ -7,26 +7,45 @@ Never synced: if the writer has died, readers check the frames themselves.
 from __future__ import annotations
 
 import struct
+import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import SharedWord, has_no_space
-
-if TYPE_CHECKING:
-    from pillarbox.log.readable_log import Watchers
 
 FILE = "confirmed"
 _WORD = struct.Struct("<QQ")
 _MASK = (1 << 64) - 1
 
 
+class Watchers:
+    """Threads that wait for a log to grow."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # for signal handlers
+        self.parked: list[threading.Event] = []
+
+    def add(self, event: threading.Event) -> None:
+        with self._lock:
+            self.parked = [*self.parked, event]
+
+    def remove(self, event: threading.Event) -> None:
+        with self._lock:
+            self.parked = [each for each in self.parked if each is not event]
+
+    def notify(self) -> None:
+        for event in self.parked:
+            event.set()
+
+
 class ConfirmedIndex:
     """The index in shared memory, and the watchers in this process."""
 
-    def __init__(self, directory: LogDirectory, watchers: Watchers, *, write: bool) -> None:
+    def __init__(
+        self, directory: LogDirectory, watchers: Watchers | None = None, *, write: bool = False
+    ) -> None:
         self._disk, self._path = directory.disk, directory.path_of(FILE)
-        self._watchers = watchers
+        self._watchers = watchers or Watchers()
         self._shared_word: SharedWord | None = None
         if write:
             try:

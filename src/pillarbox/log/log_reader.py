@@ -27,7 +27,7 @@ class LogReader(ReadableLog, Closing):
     def __init__(self, path: str, disk: Disk) -> None:
         super().__init__(LogDirectory(disk, path), Catalog([]), indexing=True)
         self._refresh_lock = Mutex()
-        self._confirmed = ConfirmedIndex(self._directory, self.watchers, write=False)
+        self._confirmed = ConfirmedIndex(self._directory)
         self._end = 0
         try:
             confirmed = self._confirmed.get()

@@ -7,13 +7,13 @@ process polls, and what it polls is shared memory.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pillarbox import notebook
 from pillarbox.log.commits import Commit, read_commit
+from pillarbox.log.confirmed import Watchers
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.errors import LogIndexError
 from pillarbox.log.frame import LOST
@@ -26,26 +26,6 @@ from pillarbox.log.tailer import Tailer
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class Watchers:
-    """Threads that wait for a log to grow."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # for signal handlers
-        self.parked: list[threading.Event] = []
-
-    def add(self, event: threading.Event) -> None:
-        with self._lock:
-            self.parked = [*self.parked, event]
-
-    def remove(self, event: threading.Event) -> None:
-        with self._lock:
-            self.parked = [each for each in self.parked if each is not event]
-
-    def notify(self) -> None:
-        for event in self.parked:
-            event.set()
 
 
 class ReadableLog(ABC):
