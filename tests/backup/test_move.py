@@ -66,7 +66,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS, ids="-to-".join)
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=map("-to-".join, PAIRS))
 def test_R12_messages_move_whole_and_in_order(
     source: str, target: str, stack: ExitStack, tmp_path: Path
 ) -> None:
