@@ -32,7 +32,7 @@ from pillarbox.mailbox.message import Details, Undecodable
 from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.runner import Connection, Verb
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.verbs import Verbs, Where, no_target, user_attributes
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, no_target, user_attributes
 
 T = TypeVar("T")
 
@@ -79,20 +79,16 @@ class AtticVerbs(Verbs[T, Kept], Generic[T]):
     def _ask(self, verb: str, *arguments: Any, **options: Any) -> Verb[Any]:
         return (yield Request(self.name, verb, arguments, options))
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        letters = [_pack(Letter(body, attributes)) for body in bodies]
-        options = {"delay_seconds": delay / _SECOND_NS, "priority": priority, "group": group}
-        if deduplication_id is None:
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        letters = [_pack(Letter(body, sent.attributes)) for body in sent.bodies]
+        options = {
+            "delay_seconds": sent.delay / _SECOND_NS,
+            "priority": sent.priority,
+            "group": sent.group,
+        }
+        if sent.deduplication_id is None:
             return (yield from self._ask("send_many", letters, **options))  # type: ignore[no-any-return]
-        options["deduplication_id"] = deduplication_id
+        options["deduplication_id"] = sent.deduplication_id
         return [(yield from self._ask("send", letters[0], **options))]
 
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:

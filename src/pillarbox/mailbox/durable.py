@@ -26,7 +26,7 @@ from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mailbox.runner import Step
-from pillarbox.mailbox.verbs import Verbs
+from pillarbox.mailbox.verbs import Outgoing, Verbs
 from pillarbox.mutex import Mutex, reentrant_call
 
 T = TypeVar("T")
@@ -180,9 +180,9 @@ class DurableVerbs(LocalVerbs[T]):
             (key,) = session.send((body,))  # it waits for room that can be had
         return self.store.ids.of(key)
 
-    def _send(self, bodies: list[bytes], *options: Any) -> Step[list[str]]:
-        send = super()._send(bodies, *options)
-        if any(options) or len(bodies) != 1:
+    def _send(self, sent: Outgoing) -> Step[list[str]]:
+        send, bodies = super()._send(sent), sent.bodies
+        if len(bodies) != 1 or sent != Outgoing(bodies):
             return send
 
         def send_plain() -> list[str]:

@@ -29,7 +29,7 @@ from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.verbs import Verbs, Where, no_target, user_attributes
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, no_target, user_attributes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,21 +79,13 @@ class LocalVerbs(Verbs[T, Lease]):
         other.use_session(dead)
         return other
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Step[list[str]]:
+    def _send(self, sent: Outgoing) -> Step[list[str]]:
         extra: Callable[[], Extra] | None = None
-        if group is not None or deduplication_id is not None:
-            extra = partial(Extra, group=group, deduplication=deduplication_id)
+        if sent.group is not None or sent.deduplication_id is not None:
+            extra = partial(Extra, group=sent.group, deduplication=sent.deduplication_id)
 
         def send() -> list[str]:
-            keys = self.session.send(bodies, priority, delay, attributes, extra)
+            keys = self.session.send(sent.bodies, sent.priority, sent.delay, sent.attributes, extra)
             return self.store.message_ids(keys)
 
         return send

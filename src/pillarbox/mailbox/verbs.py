@@ -14,6 +14,8 @@ from sys import modules
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, Unpack
 
+from msgspec import Struct
+
 from pillarbox import tracing
 from pillarbox.codec import QUICK_ERRORS, Codec
 from pillarbox.core import limits
@@ -30,6 +32,17 @@ D = TypeVar("D")  # a delivery, as the backend knows it
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 Where = Callable[[Any], bool]
+
+
+class Outgoing(Struct, gc=False):
+    """Messages that are sent together: they differ in nothing but their bodies."""
+
+    bodies: list[bytes]
+    delay: int = 0
+    priority: int = 0
+    attributes: dict[str, str] | None = None
+    group: str | None = None
+    deduplication_id: str | None = None
 
 
 class Verbs(ABC, Generic[T, D]):
@@ -78,7 +91,7 @@ class Verbs(ABC, Generic[T, D]):
             limits.token("group", group)
         if deduplication_id is not None:
             limits.token("deduplication_id", deduplication_id)
-        return self._send(data, delay, priority, noted, group, deduplication_id)
+        return self._send(Outgoing(data, delay, priority, noted, group, deduplication_id))
 
     def receive(self, mailbox: Any, **options: Unpack[ReceiveOptions]) -> Runnable[list[Any]]:
         return self._receive(mailbox, *self.receive_options(**options))
@@ -156,15 +169,7 @@ class Verbs(ABC, Generic[T, D]):
         """The verbs of the dead-letter queue, if there is one."""
 
     @abstractmethod
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Runnable[list[str]]: ...
+    def _send(self, sent: Outgoing) -> Runnable[list[str]]: ...
     @abstractmethod
     def _receive(
         self, mailbox: Any, count: int, timeout: int, wait: int

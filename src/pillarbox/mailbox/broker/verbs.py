@@ -31,7 +31,7 @@ from pillarbox.mailbox.message import (
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Interrupted, Verb
 from pillarbox.mailbox.store import no_queue
-from pillarbox.mailbox.verbs import Verbs, Where, user_attributes
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, user_attributes
 
 T = TypeVar("T")
 
@@ -80,19 +80,11 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
 
     # -- sending and receiving -----------------------------------------------------------------
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        if len(bodies) > BATCH_MAX:
-            raise _too_many("bodies", bodies)
-        sent = bodies, priority, microseconds(delay), attributes, group, deduplication_id
-        return self._ask(wire.Send(*sent))
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        if len(sent.bodies) > BATCH_MAX:
+            raise _too_many("bodies", sent.bodies)
+        options = sent.priority, microseconds(sent.delay), sent.attributes
+        return self._ask(wire.Send(sent.bodies, *options, sent.group, sent.deduplication_id))
 
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:
         until = time.monotonic_ns() + wait

@@ -27,6 +27,7 @@ from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.mailbox.protocol import BatchOptions, SendOptions
 from pillarbox.mailbox.runner import Verb, run_async, run_awaiting, run_blocking, run_sync
 from pillarbox.mailbox.url import opener_of
+from pillarbox.mailbox.verbs import Outgoing
 
 T = TypeVar("T")
 
@@ -36,20 +37,13 @@ _PUT = "SELECT * FROM pillarbox.put_outbox(%s, %s::bytea[], %s::bytea, %s::int, 
 class _OutboxVerbs(PostgresVerbs[T], Generic[T]):
     """The checks of every send, and another place to put the messages."""
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        if not bodies:
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        if not sent.bodies:
             return []
-        options = str(priority), wire.microseconds(delay), group, deduplication_id
-        head = wire.packed(attributes) if attributes else None
-        parameters = self.name, bodies, head, *options
+        head = wire.packed(sent.attributes) if sent.attributes else None
+        options = str(sent.priority), wire.microseconds(sent.delay)
+        names = sent.group, sent.deduplication_id
+        parameters = self.name, sent.bodies, head, *options, *names
         rows = yield Call(self.name, _PUT, parameters, connection=self.connection)
         return [row[0] for row in rows]
 

@@ -17,7 +17,7 @@ from pillarbox.mailbox.postgres.low_water import LowWater
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
-from pillarbox.mailbox.verbs import Verbs
+from pillarbox.mailbox.verbs import Outgoing, Verbs
 
 T = TypeVar("T")
 
@@ -119,30 +119,22 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         call.parameters = str(self.queue_id), *call.parameters[1:]
         return (yield call)
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        if not bodies:
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        if not sent.bodies:
             return []
         call = self.call(
             _SEND,
-            bodies,
-            wire.packed(attributes) if attributes else None,
-            str(priority),
-            wire.microseconds(delay),
-            group,
-            deduplication_id,
+            sent.bodies,
+            wire.packed(sent.attributes) if sent.attributes else None,
+            str(sent.priority),
+            wire.microseconds(sent.delay),
+            sent.group,
+            sent.deduplication_id,
             _DEDUPLICATION_US,
             str(self.low_water.since),
             self.connection is None,
         )
-        call.repeatable = deduplication_id is not None
+        call.repeatable = sent.deduplication_id is not None
         ids, until = (yield from self.ask(call))[0]
         if self.connection is None:
             self.low_water.since = until
@@ -161,7 +153,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
             if reply_queue:  # a client makes its own, and is gone
                 return dropped(self.name, in_reply_to)
             raise
-        ids = yield from self._send([data], 0, 0, noted, None, None)
+        ids = yield from self._send(Outgoing([data], attributes=noted))
         return ids[0]
 
     def expire(self) -> Verb[None]:

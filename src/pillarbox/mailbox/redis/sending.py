@@ -12,7 +12,7 @@ from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, answer, is_reply_queue
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.queue import RedisQueue, Settings
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.verbs import Verbs
+from pillarbox.mailbox.verbs import Outgoing, Verbs
 
 T = TypeVar("T")
 
@@ -39,16 +39,8 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         self._sessions: list[_Session] = []
         self._ending = "-" + os.urandom(5).hex()
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        if not bodies:
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        if not sent.bodies:
             return []
         try:
             session = self._sessions.pop()
@@ -56,19 +48,19 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
             session = _Session(self.queue)
         session.count += 1
         keys = [session.key]
-        if deduplication_id is not None:
-            keys.append(self.queue.keys.key(f"twin:{deduplication_id}"))
-        head = wire.head_of(attributes) if attributes else wire.PLAIN
+        if sent.deduplication_id is not None:
+            keys.append(self.queue.keys.key(f"twin:{sent.deduplication_id}"))
+        head = wire.head_of(sent.attributes) if sent.attributes else wire.PLAIN
         call = self.queue.call(
             "send",
-            *(session.count, self._ending, priority, wire.microseconds(delay), group or b""),
-            *(_DEDUPLICATION_US, *map(head.__add__, bodies)),
+            *(session.count, self._ending, sent.priority, wire.microseconds(sent.delay)),
+            *(sent.group or b"", _DEDUPLICATION_US, *map(head.__add__, sent.bodies)),
             keys=tuple(keys),
             confirm=True,
         )
         answer = yield from self.queue.ask(call)
         self._sessions.append(session)  # not after an error: its call may still be on its way
-        return self._ids(answer, len(bodies))
+        return self._ids(answer, len(sent.bodies))
 
     def _ids(self, answer: bytes | int, count: int) -> list[str]:
         if isinstance(answer, int):
@@ -88,7 +80,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         """Send `body` as the answer to a message."""
         data, noted = answer(in_reply_to, body)
         limits.body_bytes(data, self.max_body_bytes)
-        ids = yield from self._send([data], 0, 0, noted, None, None)
+        ids = yield from self._send(Outgoing([data], attributes=noted))
         if is_reply_queue(self.queue.name):
             yield from self.expire()
         return ids[0]

@@ -26,7 +26,7 @@ from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.redriving import move_all, move_chosen
 from pillarbox.mailbox.sqs.sending import send_many, send_one
-from pillarbox.mailbox.verbs import Verbs, Where
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where
 
 T = TypeVar("T")
 
@@ -80,23 +80,15 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
             checked[REPLY_TO] = limits.text("reply_to", reply_to)
         return checked
 
-    def _send(
-        self,
-        bodies: list[bytes],
-        delay: int,
-        priority: int,
-        attributes: dict[str, str] | None,
-        group: str | None,
-        deduplication_id: str | None,
-    ) -> Verb[list[str]]:
-        own = {sqs_form.PRIORITY: str(priority)} if priority else {}
-        users = attributes or {}
+    def _send(self, sent: Outgoing) -> Verb[list[str]]:
+        own = {sqs_form.PRIORITY: str(sent.priority)} if sent.priority else {}
+        users = sent.attributes or {}
         if REPLY_TO in users:
             own[sqs_form.REPLY_TO] = users.pop(REPLY_TO)
         beside = wire.Beside(users, own)
-        options = self._options(delay, group, deduplication_id)
+        options = self._options(sent.delay, sent.group, sent.deduplication_id)
         entries = []
-        for each in bodies:
+        for each in sent.bodies:
             entry, size = beside.entry(each)
             entries.append(({**entry, **options()}, size))
         if len(entries) == 1:
