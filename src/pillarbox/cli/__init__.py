@@ -10,21 +10,20 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, Parameter
 from rich.console import Console
 
 from pillarbox import __version__
 from pillarbox.cli import (
     backup,
     bench,
-    completion,
     dashboard,
     doctor,
     log,
     mcp,
     messages,
-    outbox,
     pipeline,
     postgres,
     queue,
@@ -33,7 +32,7 @@ from pillarbox.cli import (
     top,
     worker,
 )
-from pillarbox.cli.options import command
+from pillarbox.cli.options import DEFAULTS, command
 from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
 from pillarbox.cli.usage import refused_option, usage_message
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -52,10 +51,27 @@ app.version = f"pillarbox {__version__}"
 messages.register(app)
 backup.register(app)
 for module in (
-    queue, top, log, serve, worker, mcp, pipeline, postgres, outbox, report, dashboard, doctor,
-    bench, completion,
+    queue, top, log, serve, worker, mcp, pipeline, postgres, report, dashboard, doctor, bench,
 ):  # fmt: skip
     app.command(module.app)
+app.command(postgres.outbox)
+
+
+@app.command(
+    help_epilogue="Example: source <(pillarbox completion bash)",
+    help_format="plaintext",
+    default_parameter=DEFAULTS,
+)
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /
+) -> int:
+    """Print a completion script for bash, zsh or fish.
+
+    bash: save it as ~/.local/share/bash-completion/completions/pillarbox. zsh: as _pillarbox in a
+    directory of $fpath. fish: as ~/.config/fish/completions/pillarbox.fish.
+    """
+    sys.stdout.write(app.generate_completion(prog_name="pillarbox", shell=shell))
+    return OK
 
 
 def run(tokens: Sequence[str]) -> int:

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, closing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.output import UsageError
@@ -38,18 +40,8 @@ class QueueInfo(NamedTuple):
     paused: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        stats = self.stats
-        return {
-            "name": self.name,
-            "ready": stats.ready,
-            "scheduled": stats.scheduled,
-            "in_flight": stats.in_flight,
-            "dead": stats.dead,
-            "oldest_age_seconds": stats.oldest_age_seconds,
-            "dead_letters": self.dead_letters,
-            "max_deliveries": self.max_deliveries,
-            "paused": self.paused,
-        }
+        known = self._asdict()
+        return {"name": known.pop("name"), **msgspec.structs.asdict(known.pop("stats")), **known}
 
 
 def queues_at(url: str) -> list[QueueInfo]:

@@ -1,7 +1,9 @@
-"""`pillarbox postgres`: the schema that mailboxes on PostgreSQL need."""
+"""`pillarbox postgres` and `outbox`: the schema of mailboxes on PostgreSQL, and the relay."""
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -13,6 +15,11 @@ app = command(
     "postgres",
     "Create or migrate the schema that mailboxes on PostgreSQL need.",
     "Example: pillarbox postgres init postgresql://localhost/shop",
+)
+outbox = command(
+    "outbox",
+    "Move messages from the outbox of a PostgreSQL database to their mailboxes.",
+    "Example: pillarbox outbox relay postgresql://localhost/shop",
 )
 
 
@@ -37,4 +44,27 @@ def init(
         print(f"The schema is up to date (version {after}).")
     else:
         print(f"The schema is ready (version {after}).")
+    return OK
+
+
+@outbox.command(help_epilogue="Example: pillarbox outbox relay postgresql://localhost/shop")
+def relay(
+    url: Annotated[str, Parameter(help="The database: postgresql://user@host/database.")],
+    /,
+    *,
+    once: Annotated[bool, Parameter(help="Move what is there now, then stop.")] = False,
+) -> int:
+    """Send what is in the outbox, in order within each group, until it is stopped.
+
+    Several relays may run: for each mailbox one works, the others stand by.
+    """
+    from pillarbox.mailbox.postgres.relay import Relay  # noqa: PLC0415 - behind an extra
+
+    runner = Relay(url)
+    if once:
+        print(f"{runner.run_once():,} sent")
+        runner.close()
+        return OK
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))  # whatever it does, nothing is lost
+    runner.run()
     return OK
