@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from pillarbox import InMemoryMailbox, open_mailbox
@@ -108,3 +109,24 @@ def test_R59_a_broker_pauses_and_resumes_a_queue(tmp_path: Path, data: bool) -> 
 
         assert [m.body for m in box.receive()] == ["a"]
         box.close()
+
+
+@pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
+def test_R59_an_sqs_client_gets_nothing_from_a_paused_queue(name: str) -> None:
+    with running_broker() as url:
+        client = boto3.client(
+            "sqs", endpoint_url=str(url), region_name="us-east-1",
+            aws_access_key_id="x", aws_secret_access_key="x",
+        )  # fmt: skip
+        fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+        extra = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+        queue = client.create_queue(QueueName=name, Attributes=fifo)["QueueUrl"]
+        pause_queue(f"{url}/{name}", paused=True)
+        client.send_message(QueueUrl=queue, MessageBody="a", **extra)
+
+        for wait in (0, 1):
+            assert "Messages" not in client.receive_message(QueueUrl=queue, WaitTimeSeconds=wait)
+        pause_queue(f"{url}/{name}", paused=False)
+
+        (message,) = client.receive_message(QueueUrl=queue, WaitTimeSeconds=5)["Messages"]
+        assert message["Body"] == "a"
