@@ -94,7 +94,7 @@ def _serve(folder: Path, settings: dict[str, str]) -> subprocess.CompletedProces
 def test_R115_the_image_does_not_serve_everyone_unasked(tmp_path: Path, host: str) -> None:
     settings = {**_settings(tmp_path / "data"), "PILLARBOX_HOST": host}
     found = _serve(tmp_path, settings)
-    assert found.returncode == 1
+    assert found.returncode == 2  # wrong usage: of an option, or of its variable
     told = " ".join(found.stderr.split())
     assert "PILLARBOX_KEY=id:secret" in told
     assert "PILLARBOX_ANONYMOUS=true" in told
@@ -130,6 +130,6 @@ def test_R115_a_key_joins_those_of_the_file_and_is_not_shown(tmp_path: Path) -> 
     with Server(env=settings) as server:
         assert server.told["keys"] == 2
     found = _serve(tmp_path, {**settings, "PILLARBOX_KEY": "only-a-secret"})
-    assert found.returncode == 1
+    assert found.returncode == 2
     assert "id:secret" in found.stderr
     assert "only-a-secret" not in found.stderr
