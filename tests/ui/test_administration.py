@@ -114,6 +114,10 @@ def test_R59_a_dead_letter_queue_is_folded_into_its_queue_and_redriven_there(
     page.on("dialog", lambda dialog: dialog.accept())
 
     expect(page.locator("table.queues tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="folded_dlq").click()
+    page.get_by_text("Dead letters of folded.").get_by_role("link").click()
+    page.go_back()
+    page.go_back()
     page.get_by_role("button", name="Redrive").click()
 
     expect(page.get_by_role("status")).to_have_text("Redrove 1 message.")

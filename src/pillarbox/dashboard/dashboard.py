@@ -149,6 +149,7 @@ class Dashboard:
             shown=shown,
             row=row,
             dead_name=row.dead_name,
+            sources=self.samples.sources(name),
             settings=admin.settings(name) if admin is not None else None,
             span=_span(query),
             spans=list(SPANS),

@@ -140,6 +140,10 @@ class Samples:
     def row(self, name: str) -> Row | None:
         return self._rows.get(name)
 
+    def sources(self, name: str) -> list[str]:
+        """The queues whose dead letters go to this one."""
+        return sorted(row.name for row in list(self._rows.values()) if row.dead_name == name)
+
     def table(self, search: str = "", sort: str = "") -> Table:
         """Queues whose names contain `search`. Dead-letter queues are part of their queue."""
         rows = list(self._rows.values())
