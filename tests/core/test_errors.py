@@ -14,6 +14,7 @@ WIRE = {
     "InvalidParameterError": ("InvalidParameterValue", 400, False),
     "SerializationError": ("InvalidMessageContents", 400, False),
     "ReceiptHandleExpiredError": ("ReceiptHandleIsInvalid", 400, False),
+    "RequestRejectedError": ("InternalFailure", 500, False),
     "MailboxFullError": ("OverLimit", 403, True),
     "MailboxClosedError": ("ServiceUnavailable", 503, False),
     "ReentrantCallError": ("InternalFailure", 500, False),

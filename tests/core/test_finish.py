@@ -34,7 +34,7 @@ def message(key: int, priority: int = 0, group: str | None = None) -> Record:
 
 def leased(queue: Queue, count: int, timeout: int = 30 * SECOND) -> list[Lease]:
     leases = decide.receive(queue, count, timeout, NOW)
-    apply.leased(queue, leases)
+    apply.leased(queue, e.Leased(leases))
     return leases
 
 
@@ -49,16 +49,18 @@ class World:
         self.dead = Queue("dead", Settings(redelivery=redelivery, fair=fair))
         self.queue.send_dead_letters_to(self.dead)
         for first in (1, 10_002):  # keys grow
-            apply.sent(self.queue, [message(first + 10 * n) for n in range(16)])
-            apply.sent(self.queue, [message(1_000 + first + 10 * n, 4) for n in range(4)])
-            apply.sent(self.queue, [message(2_000 + first, 0, "blue"), message(2_010 + first)])
-            apply.sent(self.queue, [message(2_100 + first, 9, "red")])
+            apply.sent(self.queue, e.Sent([message(first + 10 * n) for n in range(16)]))
+            apply.sent(self.queue, e.Sent([message(1_000 + first + 10 * n, 4) for n in range(4)]))
+            apply.sent(
+                self.queue, e.Sent([message(2_000 + first, 0, "blue"), message(2_010 + first)])
+            )
+            apply.sent(self.queue, e.Sent([message(2_100 + first, 9, "red")]))
         apply.scheduled(self.queue, [message(3_000), message(3_001, 0, "blue")], 2 * NOW)
         self.leases = leased(self.queue, 12)
         apply.extended(self.queue, self.leases[4], 3 * NOW)
         apply.returned(self.queue, e.Returned(self.leases[2], NOW, "nacked", NOW + SECOND))
         apply.returned(self.queue, e.Returned(self.leases[3], NOW, "expired", 0))
-        apply.sent(self.dead, [message(5_000 + n) for n in range(12)])
+        apply.sent(self.dead, e.Sent([message(5_000 + n) for n in range(12)]))
         if indexed:
             self.queue.leases.find(0)
 
@@ -131,7 +133,7 @@ EVENTS: dict[str, Callable[[World], e.Event]] = {
 
 def test_R111_a_failure_is_noted_only_where_something_may_die_of_it() -> None:
     queue = Queue("orders")
-    apply.sent(queue, [message(1)])
+    apply.sent(queue, e.Sent([message(1)]))
     (lease,) = leased(queue, 1)
     finish(queue, e.Returned(lease, NOW, "nacked"))
     (record,) = waiting(queue)

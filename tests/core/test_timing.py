@@ -83,7 +83,7 @@ def test_R50_only_the_head_of_a_line_can_be_taken(
         scene.do(c.nack(scene.receive()))
 
     with pytest.raises(AssertionError) as caught:
-        apply.leased(scene.queue, [Lease(scene.records["c"], 1, 0, S, S)])
+        apply.leased(scene.queue, e.Leased([Lease(scene.records["c"], 1, 0, S, S)]))
 
     assert str(caught.value).splitlines()[0] == what
 

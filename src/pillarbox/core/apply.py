@@ -44,7 +44,8 @@ def apply(queue: Queue, event: e.Event) -> None:
     HOW[type(event)](queue, event)
 
 
-def sent(queue: Queue, records: Sequence[Record]) -> None:
+def sent(queue: Queue, event: e.Sent) -> None:
+    records = event.records
     if len(records) > 1 and _are_plain(records):
         append_plain(queue, records, records[0].priority)
         return
@@ -78,8 +79,9 @@ def rescheduled(queue: Queue, record: Record, due: int) -> None:
     queue.wake_at = min(queue.wake_at, due)
 
 
-def leased(queue: Queue, leases: Sequence[Lease]) -> None:
+def leased(queue: Queue, event: e.Leased) -> None:
     """Leases that were given together: they share their timeout and their deadline."""
+    leases = event.leases
     if queue.mask & (queue.mask - 1) == 0 and not queue.groups and not queue.returned:
         lines.take_from_lane(queue, queue.mask.bit_length() - 1, leases)
     else:
@@ -96,7 +98,8 @@ def hidden(queue: Queue, leases: Sequence[Lease]) -> None:
         lines.remove(queue, (lease.record,))
 
 
-def acknowledged(queue: Queue, leases: Sequence[Lease]) -> None:
+def acknowledged(queue: Queue, event: e.Acknowledged) -> None:
+    leases = event.leases
     queue.leases.end(leases)
     if queue.groups:
         for lease in leases:
@@ -140,7 +143,7 @@ def came_due(queue: Queue, event: e.CameDue) -> None:
 
 def died(queue: Queue, event: e.Died) -> None:
     note(event.lease, event.at, event.outcome)
-    acknowledged(queue, (event.lease,))
+    acknowledged(queue, e.Acknowledged([event.lease]))
     event.lease.record.deliveries = event.lease.number
     bury(queue, event.lease.record, event.reason, event.at)
 
@@ -165,7 +168,7 @@ def removed(queue: Queue, keys: Iterable[int]) -> None:
     for key in wanted:
         record = queue.schedule.find(key)
         if key in leases:
-            acknowledged(queue, (leases[key],))
+            acknowledged(queue, e.Acknowledged([leases[key]]))
         elif record is not None:
             queue.schedule.remove(key)
             if record.deliveries:
@@ -224,13 +227,13 @@ def remember(queue: Queue, record: Record) -> None:
 
 
 HOW: dict[type[e.Event], Callable[[Queue, Any], None]] = {
-    e.Sent: lambda q, event: sent(q, event.records),
+    e.Sent: sent,
     e.Scheduled: lambda q, event: scheduled(q, event.records, event.due),
     e.CameDue: came_due,
     e.Rescheduled: lambda q, event: rescheduled(q, event.record, event.due),
-    e.Leased: lambda q, event: leased(q, event.leases),
+    e.Leased: leased,
     e.Hidden: lambda q, event: hidden(q, event.leases),
-    e.Acknowledged: lambda q, event: acknowledged(q, event.leases),
+    e.Acknowledged: acknowledged,
     e.Returned: returned,
     e.Released: released,
     e.Extended: lambda q, event: extended(q, event.lease, event.deadline),

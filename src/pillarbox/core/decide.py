@@ -29,6 +29,8 @@ from pillarbox.core.queue import (
     Outcome,
     Queue,
     Record,
+    deliveries_of,
+    extra_of,
     first,
     in_order,
 )
@@ -38,7 +40,7 @@ def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
     """The records that are new: those that repeat a recent deduplication id are left out."""
     capacity = queue.settings.capacity
     fresh = records
-    if [record for record in records if record.extra]:  # quicker than `any`
+    if any(map(extra_of, records)):
         fresh = _without_duplicates(queue, records, now)
     if fresh and capacity is not None and queue.size + len(fresh) > capacity:
         raise MailboxFullError(
@@ -67,7 +69,10 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
         return []
     deadline = now + timeout
     records = first(queue, count)
-    if count == 1 or [record for record in records if record.deliveries or record.extra]:
+    if len(records) == 1:
+        record = records[0]
+        return [Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)]
+    if any(map(deliveries_of, records)) or any(map(extra_of, records)):
         return [
             Lease(record, record.deliveries + 1, now, deadline, timeout, record.extra)
             for record in records
@@ -105,6 +110,8 @@ def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Ev
 
 def live(leases: Sequence[Lease], now: int) -> list[bool]:
     """Which of these leases hold their message now; a lease named twice counts once."""
+    if len(leases) == 1:
+        return [leases[0].deadline > now]
     answers = [lease.deadline > now for lease in leases]
     if len(set(leases)) < len(leases):
         seen: set[Lease] = set()

@@ -210,7 +210,7 @@ def _taken_out(queue: Queue, key: int) -> Record:
 
 
 def _replay_sent(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.sent(queue, [_new_record(entry, body)])
+    apply.sent(queue, e.Sent([_new_record(entry, body)]))
 
 
 def _replay_scheduled(queue: Queue, entry: Entry, body: Any, find: object) -> None:
@@ -236,7 +236,7 @@ def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
     if ready is None:
         apply.leased_out_of_turn(queue, lease)
     elif lines.is_first(queue, record):
-        apply.leased(queue, [lease])
+        apply.leased(queue, e.Leased([lease]))
     else:
         apply.hidden(queue, [lease])
 
@@ -281,7 +281,7 @@ _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] 
     CAME_DUE: _replay_came_due,
     RESCHEDULED: lambda q, x, _, __: apply.rescheduled(q, _scheduled(q, x), x.at),
     LEASED: _replay_leased,
-    ACKNOWLEDGED: lambda q, x, _, __: apply.acknowledged(q, [_lease(q, x)]),
+    ACKNOWLEDGED: lambda q, x, _, __: apply.acknowledged(q, e.Acknowledged([_lease(q, x)])),
     RETURNED: _replay_returned,
     RELEASED: lambda q, x, _, __: apply.released(q, e.Released(_lease(q, x), bool(x.number))),
     EXTENDED: _replay_extended,

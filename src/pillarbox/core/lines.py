@@ -70,7 +70,7 @@ def group_name(queue: Queue, record: Record) -> str | None:
 
 def can_deliver(queue: Queue, group: Group) -> bool:
     """Whether a group has something to deliver, and so stands in line."""
-    if not group.waiting:
+    if not group.waiting.head and not group.waiting:
         return False
     if group.held == 0 or queue.settings.fair:
         return True
@@ -161,7 +161,7 @@ def _update(queue: Queue, name: str, group: Group) -> None:
         _leave_lane(queue, group)
     if able and group.lane == NO_LANE:
         enter_lane(queue, group)
-    if not group.waiting and not group.held:
+    if not group.held and not group.waiting.head and not group.waiting:
         del queue.groups[name]
 
 
@@ -288,7 +288,8 @@ def _leave_lane(queue: Queue, group: Group) -> None:
 
 
 def _clear_mask(queue: Queue, lane: int) -> None:
-    if not queue.lanes[lane] and lane not in queue.returned:
+    line = queue.lanes[lane]
+    if not line.head and not line and lane not in queue.returned:
         queue.mask &= ~(1 << lane)
 
 

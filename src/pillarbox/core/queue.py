@@ -117,9 +117,12 @@ class Settings(Struct, frozen=True):
 DEFAULT_SETTINGS = Settings()
 
 # What is read from many records at once is read in C.
+body_of = attrgetter("body")
+deliveries_of = attrgetter("deliveries")
 extra_of = attrgetter("extra")
 priority_of = attrgetter("priority")
 record_of = attrgetter("record")
+number_of = attrgetter("number")
 
 
 class Queue:

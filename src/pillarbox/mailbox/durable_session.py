@@ -217,7 +217,7 @@ class DurableQueueSession(QueueSession):
         try:
             store.write_one(entry, urgent=True, lazy=True)
             self.totals.received += 1
-            apply.leased(queue, leases)
+            apply.leased(queue, Leased(leases))
         except BaseException as error:
             store.halt_if_written(before, error)
             raise
@@ -242,7 +242,7 @@ class DurableQueueSession(QueueSession):
             recent = store._recent.pop(lease.record.body >> INDEX_SHIFT, b"")
             store._recent_bytes -= len(recent)
             self.totals.deleted += 1
-            apply.acknowledged(queue, (lease,))
+            apply.acknowledged(queue, Acknowledged([lease]))
         except BaseException as error:
             store.halt_if_written(before, error)
             raise

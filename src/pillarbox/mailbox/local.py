@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from operator import call
+from typing import Any, Generic, TypeVar, cast
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
@@ -10,7 +11,9 @@ from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.runner import Connection
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.verbs import Verbs
 
 T = TypeVar("T")
 
@@ -29,6 +32,10 @@ class LocalMailbox(AbstractMailbox[T], Generic[T]):
     ) -> None:
         verbs: LocalVerbs[T] = LocalVerbs(session, codec_for(body_type), max_body_bytes)
         self._start(verbs, LocalConnection())
+
+    def _connect(self, verbs: Verbs[T, Any], connection: Connection) -> None:
+        super()._connect(verbs, connection)
+        self._run = cast("Any", call)  # a verb is a callable that does all of it
 
     @property
     def _session(self) -> QueueSession:

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from pillarbox.codec import Codec
 from pillarbox.core import limits
-from pillarbox.core.queue import Extra, Lease, Record
+from pillarbox.core.queue import Extra, Lease, Record, number_of, record_of
 from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, answer, dropped, quoted
 from pillarbox.mailbox.local_connection import Receive
 from pillarbox.mailbox.message import (
@@ -86,7 +86,7 @@ class LocalVerbs(Verbs[T, Lease]):
 
         def send() -> list[str]:
             keys = self.session.send(sent.bodies, sent.priority, sent.delay, sent.attributes, extra)
-            return self.store.message_ids(keys)
+            return self.store.ids.of_all(keys)
 
         return send
 
@@ -214,8 +214,8 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def messages(self, leases: Sequence[Lease], mailbox: Any) -> list[Any]:
         """The messages of these leases; those that don't decode are logged and dead-lettered."""
-        bodies = self.bodies([lease.record for lease in leases])
-        numbers = [lease.number for lease in leases]
+        bodies = self.bodies(list(map(record_of, leases)))
+        numbers = list(map(number_of, leases))
         messages, failed = self.decoded(mailbox, leases, numbers, bodies)
         for lease, error in failed:
             dead_lettered = self.session.dead is not None

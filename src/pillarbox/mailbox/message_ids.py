@@ -37,7 +37,9 @@ class MessageIds(dict[int, str]):
 
     def of_all(self, keys: Sequence[int]) -> list[str]:
         """The ids of a batch; those of keys in a row differ in their last digits only."""
-        if not isinstance(keys, range) or len(keys) < 2:
+        if len(keys) == 1:
+            return [self[keys[0] >> LOW_BITS] + hex(keys[0] & LOW | ABOVE)[3:]]
+        if not isinstance(keys, range):
             return list(map(self.of, keys))
         ids: list[str] = []
         start = keys.start

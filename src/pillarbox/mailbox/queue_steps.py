@@ -16,7 +16,7 @@ import msgspec
 from pillarbox.core import apply, decide
 from pillarbox.core.events import Died, DiedInLine, Event, Leased, Released
 from pillarbox.core.finish import finish
-from pillarbox.core.queue import NEVER, Lease, Queue, Record
+from pillarbox.core.queue import NEVER, Lease, Queue, Record, body_of
 from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.totals import Totals
 from pillarbox.mailbox.waiters import Waiter
@@ -68,7 +68,7 @@ class QueueSteps:
         Unless it may `wait` for the disk: BlockingIOError if it had to. With `most_bytes`, reading
         stops after so many; the first body is read however large it is.
         """
-        return [record.body for record in records]
+        return list(map(body_of, records))
 
     def settle(self, now: int) -> None:
         """Let the first that is due happen, and serve those who waited for it. Needs the lock.
@@ -116,6 +116,8 @@ class QueueSteps:
             self._announce(events, now)
             if self.dead.waiters:
                 self.store.wake(self, self.queue.wake_at)
+        if len(events) == 1 and type(events[0]) is Leased:
+            return events[0].leases
         return [lease for event in events if type(event) is Leased for lease in event.leases]
 
     def serve(self, now: int) -> None:

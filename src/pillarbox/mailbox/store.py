@@ -259,7 +259,7 @@ class Store:
         return self.ids.of(key)
 
     def message_ids(self, keys: Sequence[int]) -> list[str]:
-        return [self.ids.of(keys[0])] if len(keys) == 1 else self.ids.of_all(keys)
+        return self.ids.of_all(keys)
 
     def key_of(self, message_id: str) -> int | None:
         """The key behind an id of this store."""
