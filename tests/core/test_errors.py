@@ -14,7 +14,7 @@ WIRE = {
     "InvalidParameterError": ("InvalidParameterValue", 400, False),
     "SerializationError": ("InvalidMessageContents", 400, False),
     "ReceiptHandleExpiredError": ("ReceiptHandleIsInvalid", 400, False),
-    "RequestRejectedError": ("InternalFailure", 500, False),
+    "RequestRejectedError": ("InternalFailure", 400, False),
     "MailboxFullError": ("OverLimit", 403, True),
     "MailboxClosedError": ("ServiceUnavailable", 503, False),
     "ReentrantCallError": ("InternalFailure", 500, False),
@@ -66,3 +66,10 @@ def test_R22_an_invalid_parameter_survives_being_copied_and_sent_to_another_proc
     assert type(again) is InvalidParameterError
     assert str(again) == str(error)
     assert (again.parameter, again.value, again.allowed) == ("priority", 256, "from 0 to 255")
+
+
+def test_R21_a_rejected_request_keeps_its_reason_when_it_is_copied() -> None:
+    error = errors.RequestRejectedError("7", "orders", "out of stock")
+    again = copy.copy(error)
+    assert str(again) == "request 7 to mailbox 'orders' was dead-lettered: out of stock"
+    assert (again.request_id, again.mailbox, again.reason) == ("7", "orders", "out of stock")
