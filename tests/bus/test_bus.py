@@ -123,7 +123,7 @@ def test_R92_waiters_are_woken_only_if_something_is_delivered(
     clock = WatchedClock()
     bus = MessageBus("ada", "bob", clock=clock)
     call = start(lambda: bus.wait_for_message("ada", 1_000))
-    clock.wait_until(lambda: len(bus.queues.recipients["ada"].session.waiters) == 1)
+    clock.wait_until(lambda: len(bus._recipients["ada"].session.waiters) == 1)
     bus.send(to="ada", sender="bob", payload="later", delay_ms=10)
     bus.send(to="bob", sender="ada", payload="not for ada")
     assert bus.deliver_due_messages() == 0
@@ -210,7 +210,7 @@ def test_R95_who_is_unregistered_is_forgotten_with_all_messages_also_on_disk() -
     waiting = start(lambda: world.bus.wait_for_message("cyd"))
     assert world.bus.unregister("ada") == 2
     assert world.bus.recipients == ("bob", "cyd")
-    while not world.bus.queues.recipients["cyd"].session.waiters:
+    while not world.bus._recipients["cyd"].session.waiters:
         threading.Event().wait(0.001)
     with pytest.raises(UnknownRecipientError):
         world.send("ada")
@@ -259,7 +259,7 @@ def test_R92_waiting_ends_with_a_message_with_the_time_or_with_the_bus() -> None
     assert call.result() is None
 
     call = start(lambda: bus.wait_for_message("ada"))
-    clock.wait_until(lambda: len(bus.queues.recipients["ada"].session.waiters) == 1)
+    clock.wait_until(lambda: len(bus._recipients["ada"].session.waiters) == 1)
     bus.close()
     assert call.result() is None
 
@@ -372,11 +372,11 @@ def test_R91_on_disk_recipients_messages_and_times_survive(tmp_path: Path) -> No
 def test_R91_what_a_dead_process_held_comes_back_at_once_and_is_counted() -> None:
     world = DurableWorld()
     world.send("ada")
-    held = world.bus.queues.lease("ada")
+    held = world.bus._lease("ada")
     assert held is not None
-    asyncio.run(world.bus.queues.recorded())
+    asyncio.run(world.bus._store.recorded())
     world.restart("kill")
-    again = world.bus.queues.lease("ada")
+    again = world.bus._lease("ada")
     assert again is not None
     assert (again.id, again.delivery_count) == (held.id, 2)
     world.bus.close()
@@ -386,8 +386,8 @@ def test_R91_what_kills_its_process_each_time_reaches_the_dead_letters() -> None
     world = DurableWorld()
     poison = world.send("ada")
     for _ in range(5):
-        assert world.bus.queues.lease("ada") is not None
-        asyncio.run(world.bus.queues.recorded())
+        assert world.bus._lease("ada") is not None
+        asyncio.run(world.bus._store.recorded())
         world.restart("kill")
     assert world.bus.receive_next("ada") is None
     assert [m.id for m in world.bus.dead_letters("ada")] == [poison.result.message_id]
@@ -465,7 +465,7 @@ def test_R90_the_async_bus_has_the_same_verbs() -> None:
 
             with pytest.raises(UnknownRecipientError):
                 await bus.wait_for_message("eve")
-        assert bus.bus.queues.closed
+        assert bus.bus.closed
 
     for open_bus in (
         lambda clock: MessageBus("ada", "bob", clock=clock),

@@ -198,7 +198,7 @@ def test_R95_a_forced_exit_warns_with_the_count() -> None:
 def test_R95_control_a_forced_exit_that_says_nothing_is_found_out() -> None:
     class Silent(BusProcessor):
         async def run_async(self) -> Processed:
-            self._queues.report_delayed = lambda: None  # type: ignore[method-assign]
+            self.bus._report_delayed = lambda: None  # type: ignore[method-assign]
             return await super().run_async()
 
     with pytest.raises((AssertionError, ExceptionGroup)):
@@ -524,7 +524,7 @@ def test_R97_on_disk_what_a_killed_handler_held_is_handled_again() -> None:
         await running
 
     drive(story())
-    assert world.bus.queues.recipients["ada"].session.queue.size == 0
+    assert world.bus._recipients["ada"].session.queue.size == 0
     world.bus.close()
 
 

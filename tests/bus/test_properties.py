@@ -78,10 +78,10 @@ class Stubborn(MessageBus):
     """R93: says that it did, and does not."""
 
     def cancel(self, message_id: str) -> bool:
-        return self.queues._scheduled(message_id) is not None
+        return self._scheduled(message_id) is not None
 
     def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
-        return SendResult(message_id) if self.queues._scheduled(message_id) else None
+        return SendResult(message_id) if self._scheduled(message_id) else None
 
 
 class Pedantic(MessageBus):

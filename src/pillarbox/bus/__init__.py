@@ -1,9 +1,10 @@
 """Messages between agents: a bus with delays, its processor, and its tool for language models."""
 
-from pillarbox.bus.bus import AsyncMessageBus, MessageBus
+from pillarbox.bus.async_bus import AsyncMessageBus
+from pillarbox.bus.bus import MessageBus
 from pillarbox.bus.envelope import Envelope, SendResult
-from pillarbox.bus.errors import UnknownRecipientError
 from pillarbox.bus.processor import BusProcessor, Processed
+from pillarbox.bus.recipients import UnknownRecipientError
 from pillarbox.bus.tool import SendMessageTool
 
 __all__ = [

@@ -11,13 +11,24 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from pillarbox.bus.envelope import iso
+from pillarbox.clock import Clock
 from pillarbox.core.errors import InvalidParameterError
 
-_MS_NS = 1_000_000
+MS_NS = 1_000_000
 _YEAR_9999_ENDS_NS = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) * 10**9
-_MS_MAX = _YEAR_9999_ENDS_NS // _MS_NS  # an upper bound, whatever the time is now
+_MS_MAX = _YEAR_9999_ENDS_NS // MS_NS  # an upper bound, whatever the time is now
 _SHOWN_BITS_MAX = 1_000  # Python refuses to print much larger numbers
 _ROUND_UP = decimal.Context(prec=40, rounding=decimal.ROUND_CEILING, traps=[])
+
+
+def due_after(value: Any, clock: Clock) -> tuple[int, str | None, float]:
+    """When a delay ends, in nanoseconds and as text, and the delay in milliseconds."""
+    now = clock.now()
+    delay = delay_ns(value, now + clock.epoch_ns)
+    if not delay:
+        return 0, None, 0
+    return now + delay, iso(now + delay + clock.epoch_ns), delay / MS_NS
 
 
 def delay_ns(value: Any, now_epoch_ns: int) -> int:
@@ -26,7 +37,7 @@ def delay_ns(value: Any, now_epoch_ns: int) -> int:
     if number.is_nan() or number <= 0:
         return 0
     if number <= _MS_MAX:
-        delay = int(_ROUND_UP.to_integral_value(_ROUND_UP.multiply(number, Decimal(_MS_NS))))
+        delay = int(_ROUND_UP.to_integral_value(_ROUND_UP.multiply(number, Decimal(MS_NS))))
         if now_epoch_ns + delay <= _YEAR_9999_ENDS_NS:
             return delay
     huge = isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX

@@ -23,6 +23,7 @@ from pillarbox.bus.events import HandlerFailed
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import NEVER
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.message import Message
 from pillarbox.worker.job import Reject, Retry, Verdict
 from pillarbox.worker.retry import RetryPolicy, describe
@@ -65,7 +66,6 @@ class BusProcessor:
         retry: RetryPolicy | None = None,
     ) -> None:
         self.bus = bus
-        self._queues = bus.queues
         self._handler = handler
         self._concurrency = limits.whole("concurrency", concurrency, 1, _CONCURRENCY_MAX)
         self._retry = retry or RetryPolicy()
@@ -115,7 +115,7 @@ class BusProcessor:
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._ready = OrderedDict.fromkeys(self.bus.recipients)
-        self._queues.listeners.append(self._notify)
+        self.bus._listeners.append(self._notify)
         forced = 0
         try:
             while self._stopping == "no":
@@ -123,26 +123,26 @@ class BusProcessor:
             if self._stopping == "graceful":
                 forced = await self._finish()
         finally:
-            self._queues.listeners.remove(self._notify)
+            self.bus._listeners.remove(self._notify)
             await self._abandon()
             self._loop = None
         if self._error is not None:
             raise self._error
-        self._queues.report_delayed()
+        self.bus._report_delayed()
         left = self.bus.delayed_count()
-        self._queues.publish()
+        self.bus._publish()
         return Processed(self._handled, self._failed, forced, left)
 
     async def _step(self) -> None:
         """Deliver what is due, start handlers, then sleep until there is more to do."""
         self._wakeup.clear()
-        self._queues.deliver_due()
-        self._queues.publish()
+        self.bus.deliver_due_messages()
+        self.bus._publish()
         self._start()
         cancel = None
-        if self._queues.wake_at < NEVER and self._loop is not None:
-            clock = self._queues.store.clock
-            cancel = clock.call_at(self._queues.wake_at, self._wakeup.set, self._loop)
+        if self.bus._wake_at < NEVER and self._loop is not None:
+            clock = self.bus._store.clock
+            cancel = clock.call_at(self.bus._wake_at, self._wakeup.set, self._loop)
         await self._wakeup.wait()
         if cancel is not None:
             cancel()
@@ -150,19 +150,19 @@ class BusProcessor:
     async def _finish(self) -> int:
         """Wait for running handlers; in memory, handle all earlier messages, delayed or not."""
         forced = 0
-        if not self._queues.durable:
-            forced = self._queues.force()
-            self._last_key = self._queues.store.last_key
+        if not self.bus.durable:
+            forced = self.bus.force_deliver_all_delayed()
+            self._last_key = self.bus._store.last_key
             self._ready.update(dict.fromkeys(self.bus.recipients))
             self._start()
         while self._running and self._stopping == "graceful":
             self._wakeup.clear()
             await self._wakeup.wait()
-            self._queues.publish()
+            self.bus._publish()
             if self._last_key is not None:
                 self._start()
-        if not self._queues.durable and self._stopping == "graceful":
-            forced += self._queues.force()  # scheduled by handlers meanwhile
+        if not self.bus.durable and self._stopping == "graceful":
+            forced += self.bus.force_deliver_all_delayed()  # scheduled by handlers meanwhile
         return forced
 
     async def _abandon(self) -> None:
@@ -174,7 +174,7 @@ class BusProcessor:
         await asyncio.gather(*(task for task, _ in abandoned), return_exceptions=True)
         for _, message in abandoned:
             with suppress(MailboxError):  # do not mask the error that ended the run
-                await self._queues.store.confirmed(message.release)
+                await self.bus._store.confirmed(message.release)
 
     def _start(self) -> None:
         """Start handlers for the next recipients, up to the limit."""
@@ -185,7 +185,7 @@ class BusProcessor:
             handler = self._handler_of(name)
             if handler is None or name in self._running:  # queued again when it ends
                 continue
-            message = self._queues.lease(name, self._wanted)
+            message = self.bus._lease(name, self._wanted)
             if message is None:
                 continue
             task = asyncio.get_running_loop().create_task(self._work(name, handler, message))
@@ -196,7 +196,7 @@ class BusProcessor:
         del self._running[name]
         self._ready.setdefault(name)
         error = None if task.cancelled() else task.exception()
-        if error is not None and name in self._queues.recipients:  # else it was unregistered
+        if error is not None and name in self.bus._recipients:  # else it was unregistered
             self._error = self._error or error
             self._stopping = "forced"
         self._wakeup.set()
@@ -204,13 +204,14 @@ class BusProcessor:
     def _wanted(self, key: int) -> bool:
         if self._last_key is None:
             return True
-        return key <= self._last_key and self._queues.store.message_id(key) not in self._returned
+        return key <= self._last_key and self.bus._store.message_id(key) not in self._returned
 
     def _handler_of(self, name: str) -> Handler | None:
         return self._handler.get(name) if isinstance(self._handler, Mapping) else self._handler
 
     async def _work(self, name: str, handler: Handler, message: Message[Letter]) -> None:
-        await self._queues.recorded()
+        if isinstance(self.bus._store, DurableStore):
+            await self.bus._store.recorded()  # a delivery that kills the process counts
         try:
             await _call(handler, envelope(message, name))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - affects this message only
@@ -220,7 +221,7 @@ class BusProcessor:
             await self._settle(name, message, error)
         else:
             self._handled += 1
-            await self._queues.store.confirmed(message.acknowledge)
+            await self.bus._store.confirmed(message.acknowledge)
 
     async def _settle(self, name: str, message: Message[Letter], error: BaseException) -> None:
         """Retry, reject or release a message whose handler raised."""
@@ -239,11 +240,11 @@ class BusProcessor:
             verb, outcome = lambda: message.reject(reason), "rejected"
         if self._stopping != "no":
             self._returned.add(message.id)
-        due = self._queues.store.clock.now() + round(after * limits.SECOND_NS) if after else 0
-        await self._queues.store.confirmed(verb)
-        self._queues.requeued(name, due)
+        due = self.bus._store.clock.now() + round(after * limits.SECOND_NS) if after else 0
+        await self.bus._store.confirmed(verb)
+        self.bus._changed(name, due)
         why = str(error) if isinstance(error, Verdict) else describe(error)
-        self._queues.add_event(
+        self.bus._events.append(
             HandlerFailed(message.id, name, message.delivery_count, why, outcome)
         )
 
