@@ -77,8 +77,8 @@ class _Copy:
             except _Changed:
                 continue  # what is copied of sealed segments remains: the rest gets shorter
         raise BackupError(
-            f"the store changed {_TRIES} times faster than it could be copied; back it up when it"
-            " is less busy, or closer to where it is"
+            f"the store dropped files before they were copied, {_TRIES} times in a row; try again"
+            " when it is less busy, or from a machine that is closer to it"
         )
 
     def _copy(self, listing: StoreListing) -> int:
