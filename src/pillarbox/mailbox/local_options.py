@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.core.queue import Redelivery, Settings
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.core.queue import Settings
+from pillarbox.mailbox.protocol import DeadLetterPolicy, QueueOptions
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store, no_queue
 
 _CAPACITY_MAX = 1 << 40
 
 
-class LocalOptions(TypedDict, total=False):
+class LocalOptions(QueueOptions, total=False):
     """How every mailbox of this process may be opened.
 
-    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     `fair=True` makes the group of a message the name of a tenant: a tenant that holds more than
     its share of what is in flight waits behind the others. Such groups keep no order, and what
     comes back takes its old place.
     """
 
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
     fair: bool
-    capacity: int | None
     max_body_bytes: int
-    create: bool
 
 
 def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:

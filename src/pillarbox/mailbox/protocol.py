@@ -65,6 +65,19 @@ class DeadLetterPolicy(Struct, frozen=True):
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
 
 
+class QueueOptions(TypedDict, total=False):
+    """How a mailbox of any backend may be opened.
+
+    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
+    `dead_letters` is for a new queue and for one that exists, the other options are for a new one.
+    """
+
+    create: bool
+    dead_letters: DeadLetterPolicy | None
+    redelivery: Redelivery
+    capacity: int | None
+
+
 class AskOptions(TypedDict, total=False):
     """The options of `RequestClient.ask`.
 

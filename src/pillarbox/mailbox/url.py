@@ -8,14 +8,14 @@ by an entry point of the group `pillarbox.backends`: its name is the scheme, its
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, overload
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
 from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox, shared_store
 from pillarbox.mailbox.place import file_path
-from pillarbox.mailbox.protocol import AsyncMailbox, DeadLetterPolicy, Mailbox, Redelivery
+from pillarbox.mailbox.protocol import AsyncMailbox, Mailbox, QueueOptions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,19 +28,15 @@ T = TypeVar("T")
 ENTRY_POINTS = "pillarbox.backends"
 
 
-class MailboxOptions(TypedDict, total=False):
+class MailboxOptions(QueueOptions, total=False):
     """What `open_mailbox` takes beside the URL and the type.
 
-    The first five are for every backend (on SQS no `capacity` and no `max_body_bytes`). With
-    `create=False` the queue must exist; it is opened as it is. SQS creates a queue only with
-    `create=True`, the others unless you say `create=False`. `dead_letters` is for a new queue and
-    for one that exists. The others are for one backend each.
+    Those of `QueueOptions` are for every backend, but `capacity` is not for SQS. SQS creates a
+    queue only with `create=True`, the others unless you say `create=False`. The others are for
+    some backends each.
     """
 
-    create: bool
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
+    # all but http: and sqs:
     max_body_bytes: int
     # file: and redis:
     durability: Literal["fsync", "os", "memory", "master", "replicated"]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, Address, address_of
 from pillarbox.mailbox.broker.connection import AsyncBrokerConnection, BrokerConnection
 from pillarbox.mailbox.broker.verbs import BrokerVerbs
 from pillarbox.mailbox.broker.wire import Declare, Policy
 from pillarbox.mailbox.local_options import check_options
-from pillarbox.mailbox.protocol import DeadLetterPolicy, SpecialForm
+from pillarbox.mailbox.protocol import QueueOptions, SpecialForm
 
 T = TypeVar("T")
 
@@ -22,18 +21,13 @@ DEFAULT_URL = "http://127.0.0.1:9324"
 _PATIENCE_SECONDS_MAX = 3_600
 
 
-class BrokerOptions(TypedDict, total=False):
-    """How a mailbox behind a broker may be opened. A queue that exists keeps its settings.
+class BrokerOptions(QueueOptions, total=False):
+    """How a mailbox behind a broker may be opened.
 
     Without `dead_letters` a new queue has the broker's own policy; with None it has none.
-    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     """
 
     url: str
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    create: bool
     patience_seconds: float
     tls: ssl.SSLContext | None
 

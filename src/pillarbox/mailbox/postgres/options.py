@@ -8,15 +8,14 @@ What stands behind a `?` are options of the mailbox or of libpq (`sslmode`, `tar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError
-from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.local_options import check_options
 from pillarbox.mailbox.postgres.errors import SERVER_VERSION_MIN
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.protocol import QueueOptions
 
 RETRY_SECONDS = 15.0
 _CONNECT_SECONDS = 5
@@ -24,20 +23,16 @@ WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, another than the one
 _FORM = "postgresql://user@host/database/name"
 
 
-class PostgresOptions(TypedDict, total=False):
+class PostgresOptions(QueueOptions, total=False):
     """How a mailbox on PostgreSQL may be opened.
 
     `url` names the database (the queue's name may follow it or not). `history=True` has the queue
     record its events. A call is tried again for `retry_seconds` while the server can't be reached.
     `pooler=True` is for a transaction pooler in front of the server: no LISTEN, no prepared
-    statements. `create=False` opens a queue that exists; it raises if there is none.
+    statements.
     """
 
     url: str
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    create: bool
     max_body_bytes: int
     history: bool
     retry_seconds: float

@@ -11,7 +11,7 @@ What stands behind a `?` are options of the mailbox or of redis-py's connections
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis.asyncio import connection as async_connections
@@ -23,9 +23,8 @@ from redis.retry import Retry
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.local_options import check_options
-from pillarbox.mailbox.protocol import DeadLetterPolicy
+from pillarbox.mailbox.protocol import QueueOptions
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers
 
@@ -41,22 +40,17 @@ _FORM = (
 )
 
 
-class RedisOptions(TypedDict, total=False):
+class RedisOptions(QueueOptions, total=False):
     """How a mailbox on Redis may be opened.
 
     `client` is a client of redis-py (`Redis` or `RedisCluster`) whose servers are used, `url` names
     them instead. `durability="replicated"` lets a send return when `replicas` have it, or raise
     `NotReplicatedError` after `replica_seconds`. `journal=True` has the queue keep its history in a
     stream. A call is tried again for `retry_seconds` while the servers can't be reached.
-    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
     """
 
     client: Any
     url: str
-    dead_letters: DeadLetterPolicy | None
-    redelivery: Redelivery
-    capacity: int | None
-    create: bool
     max_body_bytes: int
     durability: Durability
     replicas: int
