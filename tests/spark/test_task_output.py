@@ -16,11 +16,13 @@ from pyspark import TaskContext, cloudpickle
 
 from pillarbox import open_mailbox
 from pillarbox.log import Log
+from pillarbox.log.frame import EncodedRecords, encode_records
 from pillarbox.spark import task_output
 from pillarbox.spark.commits import claim
 from pillarbox.spark.errors import FencedError, OptionError
 from pillarbox.spark.mailbox_sink import MailboxSink, MailboxStreamWriter
 from pillarbox.spark.sink import LogBatchWriter
+from pillarbox.spark.task_output import TaskOutput, encoded_records, plain_records
 from tests.spark.support import contents
 
 ROWS = 350
@@ -170,3 +172,18 @@ def test_R86_equal_rows_have_ids_of_their_own_as_ever() -> None:
         for body, number in ((b"tea", b"1"), (b"tea", b"2"), (b"milk", b"1"))
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize("bodies", [[b""], [b"", b""], [b"x"], [b"abc", b"", b"d" * 9]])
+def test_R82_records_are_encoded_from_arrow_as_they_are_from_python(bodies: list[bytes]) -> None:
+    """Also of several tasks, of slices, and of several outputs that are one log."""
+    array = pa.array([b"before", *bodies, b"after"], pa.binary()).slice(1, len(bodies))
+    outputs = [TaskOutput([("a", array), ("b", array), ("a", array)]), TaskOutput([("a", array)])]
+    expected = plain_records(outputs, ["a", "b"])
+    assert expected == bodies * 4
+    found = encoded_records(outputs, ["a", "b"])
+    assert isinstance(found, EncodedRecords)
+    assert (found.payload, found.data_bytes) == encode_records(expected)
+    assert len(found) == len(expected)
+    assert encoded_records([], ["a"]) == encoded_records([TaskOutput([("a", array[:0])])], ["a"])
+    assert encoded_records([], ["a"]) == []

@@ -89,6 +89,33 @@ def frame_bytes(count: int, data_bytes: int) -> int:
     return HEADER_BYTES + offsets_bytes(count) + ((data_bytes + 7) & ~7)
 
 
+class EncodedRecords(msgspec.Struct, frozen=True):
+    """Records as the payload of a data frame, which is how Arrow has them too."""
+
+    payload: bytes
+    count: int
+    data_bytes: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def encode_all(records: Sequence[bytes] | EncodedRecords) -> tuple[bytes, int]:
+    """As `encode_records`, of records that may be encoded already."""
+    if isinstance(records, EncodedRecords):
+        return records.payload, records.data_bytes
+    return encode_records(records)
+
+
+def encode_offsets(
+    offsets: memoryview, data: memoryview, count: int, data_bytes: int
+) -> EncodedRecords:
+    """Records that lie one after another, with the place where each begins and the last ends."""
+    places = 4 * (count + 1)
+    payload = b"".join((offsets, _PADDING[places & 7], data, _PADDING[data_bytes & 7]))
+    return EncodedRecords(payload, count, data_bytes)
+
+
 def encode_records(records: Sequence[bytes]) -> tuple[bytes, int]:
     """The payload of a data frame, and the size of the records in it."""
     if len(records) == 1:

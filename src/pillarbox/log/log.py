@@ -24,6 +24,7 @@ from pillarbox.log.confirmed import ConfirmedIndex
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Disk, RealDisk, make_directory, sync
 from pillarbox.log.errors import LogError, LogPoisonedError
+from pillarbox.log.frame import EncodedRecords
 from pillarbox.log.group_commit import CONFIRMED, Ticket
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.log_reader import LogReader
@@ -329,7 +330,7 @@ class Log(ReadableLog, Closing):
         except (OSError, LogError):
             _logger.exception("could not apply the retention of %s", self.path)
 
-    def append_committed(self, records: Sequence[bytes], meta: bytes) -> int:
+    def append_committed(self, records: Sequence[bytes] | EncodedRecords, meta: bytes) -> int:
         """Append records and metadata in one frame, always synced; returns the first index.
 
         `commits()` returns the metadata. There may be no records.

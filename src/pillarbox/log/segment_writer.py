@@ -14,7 +14,14 @@ from collections.abc import Sequence
 
 from pillarbox.log.directory import LogDirectory, new_spare_name, segment_name
 from pillarbox.log.disk import Disk, has_no_space, sync, write_all
-from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, FrameHeader, encode_records
+from pillarbox.log.frame import (
+    DATA,
+    FOOTER,
+    HEADER_BYTES,
+    EncodedRecords,
+    FrameHeader,
+    encode_records,
+)
 from pillarbox.log.layout import BLOCK_BYTES, FrameIndex, SegmentHeader, index_stride
 from pillarbox.log.segments import Segment, footer_bytes_max
 
@@ -215,8 +222,10 @@ class SegmentWriter:
         self._disk.close(self._handle)
 
 
-def cost_of(records: Sequence[bytes]) -> int:
+def cost_of(records: Sequence[bytes] | EncodedRecords) -> int:
     """The most that these records can take on disk."""
+    if isinstance(records, EncodedRecords):
+        return FRAME_OVERHEAD_BYTES + len(records.payload)
     return FRAME_OVERHEAD_BYTES + 4 * len(records) + sum(map(len, records))
 
 

@@ -21,7 +21,14 @@ from pillarbox.log.errors import (
     LogPoisonedError,
     RecordTooLargeError,
 )
-from pillarbox.log.frame import COMMIT, COMMITTING, DATA, FRAME_BYTES_MAX, encode_records
+from pillarbox.log.frame import (
+    COMMIT,
+    COMMITTING,
+    DATA,
+    FRAME_BYTES_MAX,
+    EncodedRecords,
+    encode_all,
+)
 from pillarbox.log.group import Group
 from pillarbox.log.group_commit import (
     BUFFER_BYTES,
@@ -294,7 +301,7 @@ class Writer(OpenSegments):
         self.synced_index = self.end_index = segment.segment.end_index
         self._confirmed(self.end_index)
 
-    def append_committed(self, records: Sequence[bytes], meta: bytes) -> int:
+    def append_committed(self, records: Sequence[bytes] | EncodedRecords, meta: bytes) -> int:
         """Append the records, if any, and a commit in one frame; returns the first index."""
         with self._exclusively():
             first, now = self.next_index, max(time.time_ns(), self.last_time_ns)
@@ -304,7 +311,7 @@ class Writer(OpenSegments):
                 raise RecordTooLargeError(self.directory.path, cost, FRAME_BYTES_MAX)
             active = self._exclusive_segment(cost)
             commit = Commit(first, end, [], meta, now, active.segment.commit_offset)
-            payload, data_bytes = encode_records(records) if records else (b"", 0)
+            payload, data_bytes = encode_all(records) if records else (b"", 0)
             with self._or_poisoned():
                 self._sync_if_needed(active)
                 frame = active.write_frame(

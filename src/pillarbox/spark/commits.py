@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import msgspec
 
 from pillarbox.log import Commit, Log, LogLockedError
+from pillarbox.log.frame import EncodedRecords
 from pillarbox.log.log import SEGMENT_BYTES
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.spark.errors import DivergedError, FencedError
 from pillarbox.spark.location import local_directory
 from pillarbox.spark.steps import Input, Step, make_durable
 
+Records = Sequence[bytes] | EncodedRecords
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
 LOCK_SECONDS = 60.0
@@ -123,7 +125,7 @@ def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log
 
 def publish(
     step: Step | None,
-    outputs: Mapping[str, Sequence[bytes]],
+    outputs: Mapping[str, Records],
     *,
     strategy: str = EXACTLY_ONCE,
     run: str = "",
@@ -143,6 +145,7 @@ def publish(
         with open_to_commit(directory) as log:
             first = log.next_index
             if step is None:
+                assert not isinstance(records, EncodedRecords)
                 log.append_many(records)
             else:
                 # A batch without tasks does not know its run: it is that of the batch before it.

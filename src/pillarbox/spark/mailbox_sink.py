@@ -30,7 +30,7 @@ from pillarbox.mailbox.url import open_async_mailbox
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.options import flag
 from pillarbox.spark.steps import query_id
-from pillarbox.spark.task_output import TaskOutput
+from pillarbox.spark.task_output import TaskOutput, plain_records
 
 _DIGEST_BYTES = 16
 _AT_ONCE = 1_000  # sends that wait for their confirmation together
@@ -107,7 +107,7 @@ class MailboxSink:
         if self._by_driver:
             outputs = [each for each in messages if isinstance(each, TaskOutput)]
             total = sum(each.rows for each in outputs)
-            rows = (_decode(record) for each in outputs for record in each.records(""))
+            rows = (_decode(r) for each in outputs for r in plain_records([each], [""]))
             send_rows(self._url, rows, lambda count: self._note(count, total))
 
     def _note(self, done: int, total: int) -> None:

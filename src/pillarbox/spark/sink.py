@@ -18,13 +18,19 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pillarbox.spark.commits import AT_LEAST_ONCE, EXACTLY_ONCE, open_to_commit, publish
+from pillarbox.spark.commits import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    Records,
+    open_to_commit,
+    publish,
+)
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.location import is_log, local_directory
 from pillarbox.spark.options import number, required
 from pillarbox.spark.steps import Step, named_step, query_id, read_step
 from pillarbox.spark.table import is_table
-from pillarbox.spark.task_output import TaskOutput
+from pillarbox.spark.task_output import TaskOutput, encoded_records, plain_records
 
 BODY, OUTPUT = "body", "output"
 _LONE = ""  # the name of the one output of a write that has no several
@@ -72,14 +78,13 @@ class LogSink:
         rows = batch.select(self._columns).to_pylist()
         return pa.array([msgspec.json.encode(row) for row in rows], pa.binary())
 
-    def gathered(self, outputs: Sequence[TaskOutput]) -> dict[str, list[bytes]]:
+    def gathered(self, outputs: Sequence[TaskOutput], *, encoded: bool) -> dict[str, Records]:
         """What all tasks wrote, by the directory of the log, in the order of the tasks."""
-        gathered: dict[str, list[bytes]] = {}
+        names: dict[str, list[str]] = {}
         for name, directory in sorted(self.outputs.items()):
-            records = gathered.setdefault(directory, [])
-            for each in outputs:
-                records.extend(each.records(name))
-        return gathered
+            names.setdefault(directory, []).append(name)
+        gather = encoded_records if encoded else plain_records
+        return {directory: gather(outputs, known) for directory, known in names.items()}
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -124,7 +129,7 @@ def _publish(
     outputs = [each for each in messages if isinstance(each, TaskOutput)]
     publish(
         step,
-        writer.sink.gathered(outputs),
+        writer.sink.gathered(outputs, encoded=step is not None),
         strategy=writer.strategy,
         run=next((each.run for each in outputs), ""),
         epoch=writer.epoch,

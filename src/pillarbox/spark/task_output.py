@@ -6,13 +6,14 @@ do no harm, and an aborted batch leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from pillarbox.log.frame import FRAME_BYTES_MAX, EncodedRecords, encode_offsets
 from pillarbox.spark.errors import OptionError
 
 RUN = "spark.jobGroup.id"  # the local property with the run of a query
@@ -42,9 +43,40 @@ class TaskOutput(WriterCommitMessage):
             stream.close()
             self._streams[name] = sink.getvalue().to_pybytes()
 
-    def records(self, name: str) -> list[bytes]:
-        """The records for one output, in the order of the rows."""
+    def chunks(self, name: str) -> list[Any]:
+        """The records for one output as Arrow arrays, in the order of the rows."""
         if name not in self._streams:
             return []
-        found = pa.ipc.open_stream(self._streams[name]).read_all()
-        return found.column("record").to_pylist()  # type: ignore[no-any-return]
+        found = pa.ipc.open_stream(self._streams[name]).read_all().column("record")
+        return list(found.chunks)
+
+
+def plain_records(outputs: Sequence[TaskOutput], names: Sequence[str]) -> list[bytes]:
+    """What tasks wrote for these outputs."""
+    return [
+        record
+        for name in names
+        for each in outputs
+        for chunk in each.chunks(name)
+        for record in chunk.to_pylist()
+    ]
+
+
+def encoded_records(
+    outputs: Sequence[TaskOutput], names: Sequence[str]
+) -> Sequence[bytes] | EncodedRecords:
+    """The same in the form in which a log keeps it, which is Arrow's.
+
+    Rows never become Python objects, which took longer than all the rest of a commit.
+    """
+    chunks = [chunk for name in names for each in outputs for chunk in each.chunks(name)]
+    total = sum(chunk.nbytes for chunk in chunks)
+    if not any(map(len, chunks)) or total > FRAME_BYTES_MAX:
+        return plain_records(outputs, names)  # nothing, or more than a frame can hold
+    records = pa.concat_arrays(chunks)
+    _, offsets, data = records.buffers()
+    ends = memoryview(offsets).cast("B").cast("i")[records.offset :][: len(records) + 1]
+    if ends[0] != 0:
+        return plain_records(outputs, names)
+    held = memoryview(data if data is not None else b"").cast("B")[: ends[-1]]
+    return encode_offsets(ends, held, len(records), ends[-1])
