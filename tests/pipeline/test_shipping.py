@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox.pipeline import Pipeline
-from pillarbox.pipeline.shipping import modules_of
+from pillarbox.pipeline.references import modules_of
 from pillarbox.spark.shipping import archives
 
 MODULE = """

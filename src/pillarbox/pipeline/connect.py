@@ -20,7 +20,6 @@ from pillarbox.pipeline.batch import BatchJob, BatchRunner
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import INPUT
-from pillarbox.pipeline.progress import take
 from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.references import Carried, carried, referring, resolved
 from pillarbox.pipeline.running import batch_for_run
@@ -75,7 +74,7 @@ class ConnectQuery(Query):
                 seconds += progress.batchDuration / 1000
                 with contextlib.suppress(OptionError):  # so long ago that Spark has dropped it
                     self.note(self._job_given.step(progress.batchId), before, seconds)
-                    take(self.status, self.processor.id, progress.batchDuration)
+                    self.status.note_duration(self.processor.id, progress.batchDuration)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
         plan: Any = rows

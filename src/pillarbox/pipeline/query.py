@@ -27,7 +27,7 @@ from pillarbox.pipeline.plan import (
     check_offsets,
     inputs_in_plan,
 )
-from pillarbox.pipeline.progress import query_name, take
+from pillarbox.pipeline.progress import query_name
 from pillarbox.pipeline.query_plan import QueryPlan
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
@@ -209,7 +209,7 @@ class Query:
         """Wait until the query has ended; raises what ended it."""
         active.awaitTermination()
         if (last := active.lastProgress) is not None:
-            take(self.status, self.processor.id, last["batchDuration"])
+            self.status.note_duration(self.processor.id, last["batchDuration"])
 
     def portable(self, thing: Any) -> Any:
         """A function or a type in the form in which it travels to workers."""

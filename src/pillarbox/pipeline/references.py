@@ -14,12 +14,15 @@ import operator
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from pillarbox.pipeline.graph import Graph
 from pillarbox.spark.shipping import archives
 
 _MAIN = "__main__"
@@ -107,3 +110,29 @@ def _make_importable(files: tuple[tuple[str, bytes], ...]) -> None:
         raise PermissionError(f"{place} is somebody else's; remove it")
     for name, _ in files:
         sys.path.insert(0, f"{place}/{name}" if name.endswith(".zip") else place)
+
+
+def modules_of(graph: Graph) -> set[str]:
+    """The top-level modules of a graph's functions and body types, and those beside them.
+
+    They travel to executors that lack them. What is installed is not taken along.
+    """
+    named = [each.function for each in graph.processors] + [log.body_type for log in graph.logs]
+    tops = {(getattr(each, "__module__", None) or "").partition(".")[0] for each in named}
+    found = {top for top in tops if top and top not in sys.stdlib_module_names}
+    places = {_directory(sys.modules[top]) for top in found} - _INSTALLED - {None}
+    beside = {
+        name
+        for name, module in list(sys.modules.items())
+        if "." not in name and _directory(module) in places
+    }
+    return found | beside
+
+
+_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+
+
+def _directory(module: ModuleType) -> str | None:
+    """Where a top-level module or package lies."""
+    paths = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
+    return os.path.dirname(os.path.abspath(paths[0])) if paths[0] else None

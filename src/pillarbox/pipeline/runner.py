@@ -33,12 +33,11 @@ from pillarbox.pipeline.errors import (
 from pillarbox.pipeline.failures import Failure
 from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
-from pillarbox.pipeline.progress import listener_for
+from pillarbox.pipeline.progress import ProgressListener
 from pillarbox.pipeline.query import Query, Settings
-from pillarbox.pipeline.references import files_of
+from pillarbox.pipeline.references import files_of, modules_of
 from pillarbox.pipeline.rename import check_renamed
 from pillarbox.pipeline.running import RunClaim, RunLock, acquire_run
-from pillarbox.pipeline.shipping import modules_of
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import Status, StatusFile, first_status
 from pillarbox.pipeline.tables import prepare
@@ -174,7 +173,7 @@ class Run:
             for each in chosen
             if not is_generator(each.function)
         }
-        self._listener = None if remote else listener_for(pipeline.name, self.status)
+        self._listener = None if remote else ProgressListener(pipeline.name, self.status)
 
     # -- starting --------------------------------------------------------------------------
 

@@ -80,6 +80,13 @@ class StatusFile:
     def of(self, processor_id: str) -> ProcessorStatus:
         return self.status.processors[processor_id]
 
+    def note_duration(self, processor_id: str, milliseconds: int) -> None:
+        """How long the last batch took, from its planning to Spark's own note of its end."""
+        known = self.of(processor_id)
+        known.step_milliseconds = milliseconds
+        known.rows_per_second = known.step_rows * 1000 / max(milliseconds, 1)
+        self.save(soon=True)
+
     def save(self, *, soon: bool = False) -> None:
         """Write it down; with `soon`, not if that was done a moment ago and costs a request."""
         with self._lock:
