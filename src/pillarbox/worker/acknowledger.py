@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pillarbox.clock import Clock
@@ -112,12 +113,12 @@ class Acknowledger:
         back = [job for job, verdict in batch if isinstance(verdict, Release)]
         left = self._together(done, self._mailbox.acknowledge_many, None)
         left += self._together(back, self._mailbox.release_many, Release())
-        if len(done) + len(back) < len(batch):
-            for job, verdict in batch:
-                if isinstance(verdict, Retry):
-                    left += self._together([job], _nack(self._mailbox, verdict), verdict)
-                elif isinstance(verdict, Reject):
-                    left += self._together([job], _reject(verdict), verdict)
+        for job, verdict in batch if len(done) + len(back) < len(batch) else ():
+            if isinstance(verdict, Retry):
+                nack = partial(self._mailbox.nack_many, visibility_timeout=verdict.after)
+                left += self._together([job], nack, verdict)
+            elif isinstance(verdict, Reject):
+                left += self._together([job], partial(_reject, verdict.reason), verdict)
         self._fast = self._clock.now() - start < _FAST_NS
         return left
 
@@ -175,9 +176,5 @@ class Acknowledger:
         return min(2 * pause, _PAUSE_NS_MAX)
 
 
-def _nack(mailbox: Mailbox[Any], verdict: Retry) -> Callable[[Sequence[Any]], list[bool]]:
-    return lambda messages: mailbox.nack_many(messages, visibility_timeout=verdict.after)
-
-
-def _reject(verdict: Reject) -> Callable[[Sequence[Any]], list[bool]]:
-    return lambda messages: [message.reject(verdict.reason) for message in messages]
+def _reject(reason: str, messages: Sequence[Any]) -> list[bool]:
+    return [message.reject(reason) for message in messages]

@@ -36,7 +36,7 @@ from pillarbox.worker.events import (
 from pillarbox.worker.handler import Handler
 from pillarbox.worker.job import Job, Outcome, Reject, Release, Verdict
 from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
-from pillarbox.worker.pools import TaskPool, ThreadPool
+from pillarbox.worker.pools import Pool, TaskPool, ThreadPool
 from pillarbox.worker.receiver import Receiver
 from pillarbox.worker.retry import RetryPolicy, describe, reply_not_sent
 from pillarbox.worker.stats import WorkerStats
@@ -95,10 +95,10 @@ class Worker(Generic[T]):
         )
         # Wakes `run`. A signal handler may put here, even one that interrupted `run` itself.
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._pool = (
-            TaskPool(concurrency, self._receiver, self._wake, self._work_in_task)
+        self._pool: Pool = (
+            TaskPool(concurrency, self._receiver, self._work_in_task, self._wake)
             if self.handler.is_async
-            else ThreadPool(concurrency, self._receiver, self._wake, self._work)
+            else ThreadPool(concurrency, self._receiver, self._work, self._wake)
         )
         self._stats = WorkerStats(self.mailbox.name)
         self._acknowledger: Acknowledger | None = None

@@ -6,9 +6,9 @@ Any other exception is a failure, for which the retry policy decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.mailbox.message import Message
@@ -55,19 +55,13 @@ class LeaseLostError(Exception):
     """The lease is lost: another consumer may have the message by now."""
 
 
-class Stoppable(Protocol):
-    """Whoever received a message: a worker that may be stopping."""
-
-    stopping: bool
-
-
 class Job(HeldMessage[T], Generic[T]):
     """A message that is being handled: the second argument of a handler that takes two.
 
     `lost` is None, or the reason why the lease is lost; work after that may be done twice.
     """
 
-    __slots__ = ("_keeper", "_receiver", "ended_at")
+    __slots__ = ("_is_stopping", "_keeper", "ended_at")
 
     def __init__(
         self,
@@ -75,11 +69,11 @@ class Job(HeldMessage[T], Generic[T]):
         terms: LeaseTerms[T],
         now: int,
         keeper: LeaseKeeper,
-        receiver: Stoppable,
+        is_stopping: Callable[[], bool],
     ) -> None:
         super().__init__(message, terms, now)
         self._keeper = keeper
-        self._receiver = receiver
+        self._is_stopping = is_stopping
         self.ended_at = now
 
     @property
@@ -115,7 +109,7 @@ class Job(HeldMessage[T], Generic[T]):
     @property
     def stopping(self) -> bool:
         """True once the worker is stopping; a long handler may then raise `Release`."""
-        return self._receiver.stopping
+        return self._is_stopping()
 
     def check(self) -> None:
         """Raise `LeaseLostError` if the lease is lost. Call it between the steps of a handler."""

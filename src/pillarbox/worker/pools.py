@@ -10,7 +10,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from pillarbox.mailbox.waiters import open_gate
@@ -21,9 +21,16 @@ from pillarbox.worker.receiver import Receiver
 class Pool(ABC):
     """Runs up to `size` handlers at once."""
 
-    def __init__(self, size: int, receiver: Receiver, on_drained: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        size: int,
+        receiver: Receiver,
+        work: Callable[[Job[Any]], Any],
+        on_drained: Callable[[], object],
+    ) -> None:
         self._size = size
         self._receiver = receiver
+        self._work = work  # must not raise
         self._on_drained = on_drained  # must not block: called with the lock
         self._lock = threading.Lock()
         self._busy = 0
@@ -94,18 +101,11 @@ class ThreadPool(Pool):
     """Runs plain functions in threads, one of which receives for all that are free.
 
     No thread is idle while a received message waits: whoever takes one wakes the next thread.
-    Threads are started when there is work for them. `work` must not raise.
+    Threads are started when there is work for them.
     """
 
-    def __init__(
-        self,
-        size: int,
-        receiver: Receiver,
-        on_drained: Callable[[], object],
-        work: Callable[[Job[Any]], object],
-    ) -> None:
-        super().__init__(size, receiver, on_drained)
-        self._work = work
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._received: deque[Job[Any]] = deque()  # not started yet
         self._parked: list[threading.Lock] = []  # the gates of idle threads
         self._receiving = False  # a thread receives for all
@@ -196,20 +196,10 @@ class ThreadPool(Pool):
 
 
 class TaskPool(Pool):
-    """Runs coroutine functions as tasks of one event loop, beside a thread that receives.
+    """Runs coroutine functions as tasks of one event loop, beside a thread that receives."""
 
-    `work` must not raise.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        receiver: Receiver,
-        on_drained: Callable[[], object],
-        work: Callable[[Job[Any]], Coroutine[Any, Any, object]],
-    ) -> None:
-        super().__init__(size, receiver, on_drained)
-        self._work = work
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._full = False  # the receiving thread waits for a free place
         self._gate = threading.Lock()
         self._gate.acquire()

@@ -60,6 +60,9 @@ class Receiver:
         self.stopping = True
         open_gate(self._gate)
 
+    def _is_stopping(self) -> bool:
+        return self.stopping
+
     def receive(self, free: int) -> list[Job[Any]]:
         """At most `free` jobs; none if the mailbox is empty or can't be reached."""
         try:
@@ -79,7 +82,7 @@ class Receiver:
         if not messages:
             return []
         now = self._keeper.now()
-        jobs = [Job(each, self._terms, now, self._keeper, self) for each in messages]
+        jobs = [Job(each, self._terms, now, self._keeper, self._is_stopping) for each in messages]
         if self.stopping:
             self.release(jobs)
             return []

@@ -149,8 +149,8 @@ class Supervisor:
         except queue.Empty:
             self._on_time(time.monotonic())
             return
-        if kind == "report" and what["process"] is child.process:
-            self._on_report(child, what["report"])
+        if kind == "report" and what[0] is child.process:
+            self._on_report(child, what[1])
         elif kind == "exit" and what is child.process:
             self._on_exit(child, what.wait())
         elif kind == "stop":
@@ -231,7 +231,7 @@ class Supervisor:
         with open(reading, "rb") as reports:
             for line in reports:
                 report = msgspec.json.decode(line, type=Report)
-                self._events.put(("report", child, {"process": process, "report": report}))
+                self._events.put(("report", child, (process, report)))
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
