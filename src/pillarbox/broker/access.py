@@ -17,6 +17,7 @@ from typing import Final
 from pillarbox.broker.config import Config, Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
+from pillarbox.broker.quotas import quota_of
 from pillarbox.broker.sigv4 import signature_of, verify, verify_head
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
@@ -51,6 +52,7 @@ class Principal:
         self._key = key
         self.has_own_account = self.account != account
         self.is_unlimited = key is None or ("*" in key.queues and "*" in key.actions)
+        self.quota = quota_of(key)
         self._decided = lru_cache(4096)(self._decide)
 
     def may(self, action: str, queue: str) -> bool:

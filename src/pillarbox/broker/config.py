@@ -9,10 +9,10 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from pillarbox.broker.buffers import BYTES_MAX
 from pillarbox.broker.limits import BODY_BYTES_MAX
@@ -36,6 +36,9 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
     account: str | None = None  # the broker's, if not given
+    requests_per_second: Annotated[float, Meta(gt=0)] | None = None
+    messages_per_second: Annotated[float, Meta(gt=0)] | None = None  # sent
+    bytes_per_second: Annotated[float, Meta(gt=0)] | None = None  # sent
 
 
 class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,6 +37,8 @@ class Rights:
 
     def check_sqs(self, request: SqsRequest, params: Any) -> None:
         """Raise AccessDenied unless the key has every right that this action needs."""
+        if request.principal.quota is not None:
+            request.principal.quota.charge(params)
         if request.action in audit.ACTIONS and self._broker.audit is not None:
             self._check_and_note(request.principal, SQS[type(params)](request, params), "sqs")
         elif not request.principal.is_unlimited:
@@ -44,6 +46,8 @@ class Rights:
 
     def check_native(self, principal: Principal, command: wire.Command, queue: str) -> None:
         """The same for a command of the private protocol."""
+        if principal.quota is not None:
+            principal.quota.charge(command)
         action, needs = NATIVE[type(command)]
         if action in audit.ACTIONS and self._broker.audit is not None:
             found = needs(self._broker, action, command, queue)

@@ -154,7 +154,8 @@ class Sqs:
         namespace = broker.catalogue.namespace(region_of(http), principal.account)
         request = SqsRequest(broker, http, format_, action.name, principal, namespace)
         try:
-            if not principal.is_unlimited or broker.audit is not None:
+            watched = broker.audit is not None or principal.quota is not None
+            if watched or not principal.is_unlimited:
                 broker.rights.check_sqs(request, params)
             result = action.run(request, params)
         except (SqsError, MailboxError) as error:

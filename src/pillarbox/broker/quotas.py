@@ -1,0 +1,63 @@
+"""Quotas of keys: requests, messages and bytes sent per second.
+
+A second's worth is saved up at most. A request that costs more than is left is let through once
+something is left, and the next one waits for what it took too much; so batches are not cut.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pillarbox.broker import shapes
+from pillarbox.broker.config import Key
+from pillarbox.broker.errors import SqsError
+from pillarbox.mailbox.broker import wire
+
+
+class Quota:
+    """What one key may still do now."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key.id
+        limits = (key.requests_per_second, key.messages_per_second, key.bytes_per_second)
+        self._limits = limits
+        self._left = [limit or 0.0 for limit in limits]
+        self._at = time.monotonic()
+
+    def charge(self, params: Any) -> None:
+        """Count a request; RequestThrottled, and nothing is counted, if a quota is used up."""
+        now = time.monotonic()
+        seconds, self._at = now - self._at, now
+        for i, limit in enumerate(self._limits):
+            if limit is not None:
+                self._left[i] = min(limit, self._left[i] + seconds * limit)
+        names = ("requests", "messages", "bytes")
+        for name, limit, left in zip(names, self._limits, self._left, strict=True):
+            if limit is not None and left <= 0:
+                raise SqsError(
+                    "RequestThrottled",
+                    f"The key {self._key} may use {limit:g} {name} per second; try again later.",
+                )
+        for i, cost in enumerate((1, *_sent(params))):
+            self._left[i] -= cost
+
+
+def quota_of(key: Key | None) -> Quota | None:
+    """None for a key without limits."""
+    if key is None:
+        return None
+    limits = (key.requests_per_second, key.messages_per_second, key.bytes_per_second)
+    return Quota(key) if any(limit is not None for limit in limits) else None
+
+
+def _sent(params: Any) -> tuple[int, int]:
+    """The messages that a request sends, and their bytes."""
+    if isinstance(params, wire.Send):
+        return len(params.bodies), sum(map(len, params.bodies))
+    if isinstance(params, shapes.SendMessageBatch):
+        entries = params.Entries or []
+        return len(entries), sum(len((entry.MessageBody or "").encode()) for entry in entries)
+    if isinstance(params, shapes.SendMessage):
+        return 1, len((params.MessageBody or "").encode())
+    return 0, 0
