@@ -114,7 +114,7 @@ class Access:
         if not self._keys:
             return self._everyone
         signature = signature_of(request)
-        key = self._keys.get(signature.key_id)
+        key = self._keys.get(signature.signer.key_id)
         if key is None:
             raise SqsError(
                 "InvalidClientTokenId", "The security token included in the request is invalid."
@@ -128,7 +128,7 @@ class Access:
             return True
         try:
             signature = signature_of(request)
-            key = self._keys.get(signature.key_id)
+            key = self._keys.get(signature.signer.key_id)
             if key is not None:
                 verify_head(request, signature, key.secret, time.time(), self._skew_seconds)
         except SqsError:

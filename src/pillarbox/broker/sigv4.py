@@ -7,29 +7,36 @@ What is signed covers method, path, query, the signed fields (host among them) a
 from __future__ import annotations
 
 import calendar
-import hashlib
 import hmac
 import re
 import time
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
 
+_SIGNATURE = re.compile(r"Signature=([^,\s]*)")
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _TIME = re.compile(r"\d{8}T\d{6}Z\Z", re.ASCII)
 _SPACES = re.compile(r" +")
 _PRESIGNED_SECONDS_MAX = 604_800
 
 
-class Signature(NamedTuple):
-    """What a request says about how it was signed."""
+class Signer(NamedTuple):
+    """Who signed, and what: all requests of a client say the same for a day."""
 
     key_id: str
     scope: str  # date/region/service/aws4_request
     signed_fields: tuple[str, ...]
+
+
+class Signature(NamedTuple):
+    """What a request says about how it was signed."""
+
+    signer: Signer
     value: str
     time: str
     presigned_seconds: int | None = None  # for how long a presigned URL is good
@@ -51,15 +58,27 @@ def signature_of(request: Request) -> Signature:
         if "X-Amz-Signature=" in request.query:
             return _from_query(request)
         raise SqsError("MissingAuthenticationToken", "Missing Authentication Token")
+    found = _SIGNATURE.search(header)
+    if found is None:
+        signer, value = _signer_in(header), ""
+    else:
+        signer, value = _signer_in(header[: found.start()] + header[found.end() :]), found[1]
+    if not value:
+        raise _incomplete("Authorization header requires 'Signature' parameter.")
+    return _signature(signer, value, request.headers.get("x-amz-date", ""), None)
+
+
+@lru_cache(1024)
+def _signer_in(header: str) -> Signer:
+    """The header without the signature itself, taken apart."""
     algorithm, _, rest = header.partition(" ")
     parts = dict(_pair(part) for part in rest.split(","))
     if algorithm != _ALGORITHM:
         raise _incomplete(f"Unsupported AWS 'algorithm': '{algorithm}'.")
-    for name in ("Credential", "SignedHeaders", "Signature"):
+    for name in ("Credential", "SignedHeaders"):
         if not parts.get(name):
             raise _incomplete(f"Authorization header requires '{name}' parameter.")
-    at = request.headers.get("x-amz-date", "")
-    return _signature(parts["Credential"], parts["SignedHeaders"], parts["Signature"], at, None)
+    return _signer(parts["Credential"], parts["SignedHeaders"])
 
 
 def _from_query(request: Request) -> Signature:
@@ -71,28 +90,26 @@ def _from_query(request: Request) -> Signature:
         raise _incomplete("X-Amz-Expires must be a number.") from None
     if values.get("X-Amz-Algorithm") != _ALGORITHM or not 0 < seconds <= _PRESIGNED_SECONDS_MAX:
         raise _incomplete("X-Amz-Algorithm or X-Amz-Expires is not valid.")
-    return _signature(
-        values.get("X-Amz-Credential", ""),
-        values.get("X-Amz-SignedHeaders", ""),
-        values.get("X-Amz-Signature", ""),
-        values.get("X-Amz-Date", ""),
-        seconds,
-    )
+    signer = _signer(values.get("X-Amz-Credential", ""), values.get("X-Amz-SignedHeaders", ""))
+    value, at = values.get("X-Amz-Signature", ""), values.get("X-Amz-Date", "")
+    return _signature(signer, value, at, seconds)
 
 
-def _signature(
-    credential: str, fields: str, value: str, at: str, presigned: int | None
-) -> Signature:
+def _signer(credential: str, fields: str) -> Signer:
     key_id, _, scope = credential.partition("/")
     parts = scope.split("/")
     if len(parts) != 4 or parts[3] != "aws4_request":
         raise _incomplete("Credential must have exactly 5 slash-delimited elements.")
-    if not _TIME.match(at):
-        raise _incomplete("Date must be in ISO-8601 'basic format'.")
     signed = tuple(fields.split(";"))
     if "host" not in signed:
         raise SqsError("SignatureDoesNotMatch", "'Host' must be a 'SignedHeader'.")
-    return Signature(key_id, scope, signed, value, at, presigned)
+    return Signer(key_id, scope, signed)
+
+
+def _signature(signer: Signer, value: str, at: str, presigned: int | None) -> Signature:
+    if not _TIME.match(at):
+        raise _incomplete("Date must be in ISO-8601 'basic format'.")
+    return Signature(signer, value, at, presigned)
 
 
 def verify(
@@ -107,7 +124,7 @@ def verify(
     _check_time(signature, now_seconds, skew_seconds)
     _check_service(signature, service)
     # Always that of the body itself: an unsigned body is nobody's word.
-    _compare(request, signature, secret, hashlib.sha256(request.body).hexdigest())
+    _compare(request, signature, secret, sha256(request.body).hexdigest())
 
 
 def verify_head(
@@ -121,13 +138,12 @@ def verify_head(
 
 
 def _compare(request: Request, signature: Signature, secret: str, digest: str) -> None:
-    date, region, service, _ = signature.scope.split("/")
-    canonical = _canonical(request, signature, digest)
-    to_sign = "\n".join(
-        (_ALGORITHM, signature.time, signature.scope, hashlib.sha256(canonical).hexdigest())
-    )
-    key = _signing_key(secret, date, region, service)
-    expected = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    scope = signature.signer.scope
+    canonical = sha256(_canonical(request, signature.signer, digest)).hexdigest()
+    to_sign = f"{_ALGORITHM}\n{signature.time}\n{scope}\n{canonical}"
+    mac = _mac(secret, scope).copy()
+    mac.update(to_sign.encode())
+    expected = mac.hexdigest()
     given = signature.value.encode("utf-8", "surrogateescape")
     if not hmac.compare_digest(expected.encode(), given):
         raise SqsError(
@@ -138,7 +154,7 @@ def _compare(request: Request, signature: Signature, secret: str, digest: str) -
 
 
 def _check_service(signature: Signature, expected: str) -> None:
-    if signature.scope.split("/")[2] != expected:
+    if signature.signer.scope.split("/")[2] != expected:
         raise SqsError(
             "SignatureDoesNotMatch",
             f"Credential should be scoped to correct service: '{expected}'.",
@@ -146,7 +162,7 @@ def _check_service(signature: Signature, expected: str) -> None:
 
 
 def _check_time(signature: Signature, now_seconds: float, skew_seconds: int) -> None:
-    if not signature.scope.startswith(signature.time[:8] + "/"):
+    if not signature.signer.scope.startswith(signature.time[:8] + "/"):
         raise SqsError(
             "SignatureDoesNotMatch", "Date in Credential scope does not match that of the request."
         )
@@ -170,42 +186,38 @@ def _seconds(text: str) -> int:
 
 
 @lru_cache(256)
-def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
+def _mac(secret: str, scope: str) -> hmac.HMAC:
+    """The code that signs texts for this scope, to be copied: making it takes four rounds."""
     key = f"AWS4{secret}".encode()
-    for part in (date, region, service, "aws4_request"):
+    for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
-    return key
+    return hmac.new(key, digestmod="sha256")
 
 
-def _canonical(request: Request, signature: Signature, digest: str) -> bytes:
-    """The request in the form in which it was signed."""
-    fields = []
-    for name in signature.signed_fields:
-        value = request.headers.get(name)
-        if value is None:
-            raise SqsError("SignatureDoesNotMatch", f"Signed field '{name}' is missing.")
-        value = value.strip()
-        fields.append(f"{name}:{_SPACES.sub(' ', value) if '  ' in value else value}\n")
-    for name in request.headers:
-        if name.startswith("x-amz-") and name not in signature.signed_fields:
+def _canonical(request: Request, signer: Signer, digest: str) -> bytes:
+    """The request in the form in which it was signed; the digest is that of its body."""
+    headers, signed = request.headers, signer.signed_fields
+    try:
+        fields = "".join([f"{name}:{headers[name]}\n" for name in signed])
+    except KeyError as missing:
+        message = f"Signed field {missing} is missing."
+        raise SqsError("SignatureDoesNotMatch", message) from None
+    for name in headers:
+        if name.startswith("x-amz-") and name not in signed:
             raise SqsError("SignatureDoesNotMatch", f"Field '{name}' must be signed.")
+    if "  " in fields:
+        fields = _SPACES.sub(" ", fields)
     path = request.path
     if path != "/":
         path = quote(unquote(path), safe="/-_.~") or "/"
-    lines = (
-        request.method,
-        path,
-        _canonical_query(request.query),
-        "".join(fields),
-        ";".join(signature.signed_fields),
-        digest,  # of the body
-    )
-    return "\n".join(lines).encode("utf-8", "surrogateescape")
+    query = _canonical_query(request.query) if request.query else ""
+    text = f"{request.method}\n{path}\n{query}\n{fields}\n{';'.join(signed)}\n{digest}"
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _canonical_query(query: str) -> str:
     pairs = []
-    for part in query.split("&") if query else ():
+    for part in query.split("&"):
         name, _, value = part.partition("=")
         if name != "X-Amz-Signature":
             name, value = unquote(name.replace("+", " ")), unquote(value.replace("+", " "))
