@@ -356,6 +356,7 @@ def _not_alone() -> wire.Result:
     )
 
 
+_READS_FILES = (wire.Outline, wire.Recall, wire.ListFiles, wire.ReadFile)
 _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Send: Native._send,
     wire.Acknowledge: lambda n, c, q: n._settle(c.handles, q, QueueSession.acknowledge),
@@ -376,20 +377,15 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Declare: Native._declare,
     wire.Pause: Native._pause,
     wire.Drop: Native._drop,
-    wire.Receive: lambda n, c, q: _not_alone(),
-    wire.Outline: lambda n, c, q: _not_alone(),
-    wire.Recall: lambda n, c, q: _not_alone(),
-    wire.ListFiles: lambda n, c, q: _not_alone(),
-    wire.ReadFile: lambda n, c, q: _not_alone(),
+    **dict.fromkeys((wire.Receive, *_READS_FILES), lambda n, c, q: _not_alone()),
 }
-_READS_FILES = (wire.Outline, wire.Recall, wire.ListFiles, wire.ReadFile)
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
 _LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
 
 
 def _only_looks(command: wire.Command) -> bool:
     """Whether it writes nothing that its answer would have to wait for."""
-    return isinstance(command, wire.Tally | wire.Hello)
+    return isinstance(command, wire.Tally | wire.Hello | wire.Describe)
 
 
 def _is_long(command: wire.Command) -> bool:
