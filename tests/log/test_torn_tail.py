@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 
 from pillarbox.log import LogCorruptError, LogError
-from pillarbox.log.directory import segment_name
+from pillarbox.log.directory import ASIDE, LogDirectory, segment_name
+from pillarbox.log.disk import make_directory
+from pillarbox.log.layout import BLOCK_BYTES
+from pillarbox.log.spare_files import SpareFiles
 from tests.log.support import PATH, contents, ignore_checksums, new_disk, on_disk, open_log
 
 SEGMENT = f"{PATH}/{segment_name(0)}"
@@ -113,3 +117,43 @@ def test_R72_level_os_after_power_loss_is_cut_at_the_first_hole() -> None:
     image[hole : hole + 100] = bytes(100)
     after = open_log(on_disk({SEGMENT: bytes(image)}))
     assert contents(after) == RECORDS[:5]
+
+
+def torn_twice(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What `aside/` has after two crashes at level os that tear the same segment."""
+    monkeypatch.setattr(SpareFiles, "sync_later", lambda *_: None)
+    disk = new_disk()
+    for turn in (b"one", b"two"):
+        log = open_log(disk, durability="os", segment_bytes=8192)
+        while len(log._catalog.segments) < 2:
+            log.append(turn * 100)
+        files = disk.kill().files()
+        torn = f"{PATH}/{segment_name(0)}"
+        files[torn] = files[torn][:BLOCK_BYTES]
+        disk = on_disk(files)
+    log = open_log(disk, durability="os", segment_bytes=8192)
+    assert contents(log) == []
+    assert len(log.recovery.aside) == 1
+    return [content for path, content in disk.files().items() if f"{PATH}/aside/" in path]
+
+
+def test_R72_segments_after_a_torn_one_are_all_kept_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = torn_twice(monkeypatch)
+    assert sum(b"oneone" in content for content in kept) == 1
+    assert sum(b"twotwo" in content for content in kept) == 1
+
+
+def test_R72_control_a_rename_replaces_what_was_kept_aside_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rename(self: LogDirectory, source: str, name: str) -> str:
+        make_directory(self.disk, self.path_of(ASIDE))
+        with contextlib.suppress(FileNotFoundError):
+            self.unlink(f"{ASIDE}/{name}")
+        self.disk.link(source, self.path_of(f"{ASIDE}/{name}"))
+        return f"{ASIDE}/{name}"
+
+    monkeypatch.setattr(LogDirectory, "set_aside", rename)
+    assert not any(b"oneone" in content for content in torn_twice(monkeypatch))

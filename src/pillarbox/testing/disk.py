@@ -10,38 +10,22 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-SECTOR_BYTES = 512
-
-#: Picks one of n outcomes, 0 <= outcome < n; `random.Random(seed).randrange` is one.
-Choose = Callable[[int], int]
-
-_WRITE, _TRUNCATE, _ALLOCATE = "write", "truncate", "allocate"
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    """A file: what programs see, what is on disk, and the changes between the two."""
-
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    changes: list[tuple[str, int, bytes]] = field(default_factory=list)
-    doubtful: list[tuple[str, int, bytes]] = field(default_factory=list)
-    locks: dict[int, bool] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class _Directory:
-    entries: dict[str, _Inode] = field(default_factory=dict)
-    durable: dict[str, _Inode] = field(default_factory=dict)
-    changes: list[tuple[str, str, str, _Inode]] = field(default_factory=list)
-    on_disk: bool = True
-
+from pillarbox.testing.disk_contents import (
+    ALLOCATE,
+    TRUNCATE,
+    WRITE,
+    Choose,
+    Inode,
+    SimDirectory,
+    apply_change,
+    apply_entry,
+    survivor,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,8 +59,8 @@ class SimDisk:
         self.after = after
         self.short_write = short_write
         self.sync_lies = sync_lies
-        self._directories: dict[str, _Directory] = {}
-        self._handles: dict[int, tuple[_Inode, str]] = {}
+        self._directories: dict[str, SimDirectory] = {}
+        self._handles: dict[int, tuple[Inode, str]] = {}
         self._words: dict[str, list[bytes]] = {}
         self._next_handle = 3
         self._lock = threading.Lock()  # an operation is one step, also for background threads
@@ -89,9 +73,9 @@ class SimDisk:
         disk = cls()
         for path, content in files.items():
             directory, name = _split(path)
-            inode = _Inode(bytearray(content), content)
+            inode = Inode(bytearray(content), content)
             for each in _way_to(directory):
-                disk._directories.setdefault(each, _Directory())
+                disk._directories.setdefault(each, SimDirectory())
             place = disk._directories[directory]
             place.entries[name] = place.durable[name] = inode
         return disk
@@ -126,10 +110,10 @@ class SimDisk:
             entries = dict(directory.durable)
             for change in directory.changes:
                 if choose(2):
-                    _apply_entry(entries, change)
+                    apply_entry(entries, change)
             for name, inode in entries.items():
                 if id(inode) not in contents:
-                    contents[id(inode)] = _survivor(inode, choose)
+                    contents[id(inode)] = survivor(inode, choose)
                 files[f"{path}/{name}"] = contents[id(inode)]
         return files
 
@@ -138,7 +122,7 @@ class SimDisk:
         disk = SimDisk.of_files(self.crash_files(choose))
         for path in self._directories:
             if all(self._directories[each].on_disk for each in _way_to(path)):
-                disk._directories.setdefault(path, _Directory())
+                disk._directories.setdefault(path, SimDirectory())
         for path, versions in self._words.items():
             survivor = choose(len(versions) + 1)
             if survivor:
@@ -160,7 +144,7 @@ class SimDisk:
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            inode = _Inode()
+            inode = Inode()
             directory.entries[name] = inode
             directory.changes.append(("set", name, "", inode))
         handle, self._next_handle = self._next_handle, self._next_handle + 1
@@ -186,7 +170,7 @@ class SimDisk:
         if len(inode.data) < offset + len(content):
             inode.data.extend(bytes(offset + len(content) - len(inode.data)))
         inode.data[offset : offset + len(content)] = content
-        inode.changes.append((_WRITE, offset, content))
+        inode.changes.append((WRITE, offset, content))
         self._end("pwrite")
         return len(content)
 
@@ -207,7 +191,7 @@ class SimDisk:
         elif not self.sync_lies:
             survivor = bytearray(inode.durable)
             for change in inode.changes:
-                _apply_change(survivor, change)
+                apply_change(survivor, change)
             inode.durable = bytes(survivor)
             inode.changes.clear()
         self._end("fdatasync")
@@ -219,15 +203,15 @@ class SimDisk:
         if self._room_for(inode, offset, size) < size:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         inode.data.extend(bytes(max(0, offset + size - len(inode.data))))
-        inode.changes.append((_ALLOCATE, offset + size, b""))
+        inode.changes.append((ALLOCATE, offset + size, b""))
         self._end("allocate")
 
     @_one_step
     def truncate(self, handle: int, size: int) -> None:
         inode, path = self._handles[handle]
         self._begin("truncate", path)
-        _apply_change(inode.data, (_TRUNCATE, size, b""))
-        inode.changes.append((_TRUNCATE, size, b""))
+        apply_change(inode.data, (TRUNCATE, size, b""))
+        inode.changes.append((TRUNCATE, size, b""))
         self._end("truncate")
 
     def size(self, handle: int) -> int:
@@ -287,7 +271,7 @@ class SimDisk:
     def make_directory(self, path: str) -> None:
         self._begin("make_directory", path)
         for each in _way_to(path):
-            self._directories.setdefault(each, _Directory(on_disk=False))
+            self._directories.setdefault(each, SimDirectory(on_disk=False))
         self._end("make_directory")
 
     @_one_step
@@ -340,13 +324,13 @@ class SimDisk:
         finally:
             self._lock.acquire()
 
-    def _place(self, path: str) -> tuple[_Directory, str]:
+    def _place(self, path: str) -> tuple[SimDirectory, str]:
         directory, name = _split(path)
         if directory not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
         return self._directories[directory], name
 
-    def _room_for(self, inode: _Inode, offset: int, size: int) -> int:
+    def _room_for(self, inode: Inode, offset: int, size: int) -> int:
         """How much of a write at `offset` the disk has room for; raises if none at all."""
         if self.capacity_bytes is None:
             return size
@@ -381,68 +365,3 @@ def _split(path: str) -> tuple[str, str]:
 def _way_to(path: str) -> list[str]:
     """The directory and those above it, from the top down."""
     return [*(_way_to(_split(path)[0]) if "/" in path[1:] else ()), path]
-
-
-def _apply_change(data: bytearray, change: tuple[str, int, bytes]) -> None:
-    kind, place, content = change
-    size = place + len(content)
-    if kind == _TRUNCATE:
-        del data[size:]
-    if len(data) < size:
-        data.extend(bytes(size - len(data)))
-    if kind == _WRITE:
-        data[place:size] = content
-
-
-def _apply_entry(entries: dict[str, _Inode], change: tuple[str, str, str, _Inode]) -> None:
-    kind, name, new_name, inode = change
-    if kind != "set":
-        entries.pop(name, None)
-    if kind != "del":
-        entries[new_name or name] = inode
-
-
-def _survivor(inode: _Inode, choose: Choose) -> bytes:
-    """The content of a file after a crash: what is durable and some of what is not."""
-    if not inode.changes and not inode.doubtful:
-        return inode.durable
-    data = bytearray(inode.durable)
-    for change in (*inode.doubtful, *inode.changes):
-        for part in _torn(change, choose):
-            _apply_change(data, part)
-    return bytes(data)
-
-
-def _torn(change: tuple[str, int, bytes], choose: Choose) -> Iterable[tuple[str, int, bytes]]:
-    """None, all or part of one change: cut at a byte, or any subset of its sectors."""
-    kind, place, content = change
-    if kind != _WRITE or len(content) < 2:
-        return [change] if choose(2) else []
-    outcome = choose(6)
-    if outcome == 0:
-        return []
-    if outcome == 1:
-        return [change]
-    if outcome == 2:
-        cut = 1 + choose(len(content) - 1)
-        return [(kind, place, content[:cut])]
-    if outcome == 3:
-        cut = 1 + choose(len(content) - 1)
-        return [(kind, place + cut, content[cut:])]
-    if outcome == 4:
-        # Through the header of the frame only, where a torn write does the most harm.
-        cut = min(64, len(content) - 1)
-        return [(kind, place, content[:cut])]
-    return _some_sectors(change, choose)
-
-
-def _some_sectors(
-    change: tuple[str, int, bytes], choose: Choose
-) -> Iterable[tuple[str, int, bytes]]:
-    kind, place, content = change
-    position = 0
-    while position < len(content):
-        length = min(SECTOR_BYTES - (place + position) % SECTOR_BYTES, len(content) - position)
-        if choose(2):
-            yield kind, place + position, content[position : position + length]
-        position += length
