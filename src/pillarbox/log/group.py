@@ -19,18 +19,6 @@ _logger = logging.getLogger("pillarbox.log")
 class Group:
     """The records of one frame, with the waiters, callbacks and futures for it."""
 
-    __slots__ = (
-        "callbacks",
-        "done",
-        "error",
-        "first_index",
-        "futures",
-        "payload_bytes",
-        "records",
-        "segment",
-        "waiters",
-    )
-
     def __init__(self, first_index: int, segment: SegmentWriter | None) -> None:
         self.first_index = first_index
         self.segment = segment

@@ -71,22 +71,6 @@ def clear_from(disk: Disk, handle: int, end: int, entries: int) -> int:
 class SegmentWriter:
     """One open segment file, written from the end of its frames on."""
 
-    __slots__ = (
-        "_codec",
-        "_disk",
-        "_footer_bytes",
-        "_handle",
-        "_index_at",
-        "_reserved",
-        "_urgent_bytes",
-        "capacity",
-        "for_urgent",
-        "plain_end",
-        "planned",
-        "segment",
-        "urgent_end",
-    )
-
     def __init__(
         self,
         disk: Disk,

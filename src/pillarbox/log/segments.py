@@ -36,24 +36,6 @@ class Segment:
     and `shift` is the difference.
     """
 
-    __slots__ = (
-        "adopted",
-        "base_index",
-        "commit_offset",
-        "end_index",
-        "end_offset",
-        "frames",
-        "header",
-        "index",
-        "max_time_ns",
-        "min_time_ns",
-        "name",
-        "sealed",
-        "shift",
-        "size_bytes",
-        "synced_index",
-    )
-
     def __init__(self, name: str, header: SegmentHeader, stride: int) -> None:
         self.name = name
         self.header = header
