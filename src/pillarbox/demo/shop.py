@@ -7,12 +7,13 @@ import random
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from pillarbox import Mailbox, MailboxClosedError, MailboxError, Message, Undecodable
+from pillarbox import Mailbox, Message, Undecodable
+from pillarbox.worker import Job, Retry, Worker
 
 CLERKS = {"Ada": 0.001, "Brian": 0.008}  # seconds per order
 URGENT = 9
@@ -77,7 +78,7 @@ def _order(number: int, chance: random.Random) -> Order:
 
 
 class Clerks:
-    """Receive orders until the mailbox is closed; nack those that can't be packed."""
+    """Two workers of different speed; orders that can't be packed are retried."""
 
     def __init__(self, box: Mailbox[Order]) -> None:
         self._box = box
@@ -85,32 +86,18 @@ class Clerks:
         self.done: dict[str, set[int]] = {name: set() for name in CLERKS}
         self.first_urgent: list[bool] = []
         self.mended = False
-        self._threads = [
-            threading.Thread(target=self._work, args=[name], daemon=True) for name in CLERKS
-        ]
+        self._workers = [Worker(box, partial(self._pack, name)) for name in CLERKS]
+        self._threads = [threading.Thread(target=each.run, daemon=True) for each in self._workers]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, name: str) -> None:
-        with suppress(MailboxClosedError):
-            while True:
-                try:
-                    messages = self._box.receive(visibility_timeout=10, wait_time_seconds=2)
-                    for message in messages:
-                        self._pack(name, message)
-                except MailboxClosedError:
-                    raise
-                except MailboxError:  # the broker can't be reached
-                    time.sleep(0.2)
-
-    def _pack(self, name: str, message: Message[Order]) -> None:
+    def _pack(self, name: str, order: Order, job: Job[Order]) -> None:
         time.sleep(CLERKS[name])
-        if message.body.grams == 0 and not self.mended:
-            message.nack()  # a poison message, which becomes a dead letter
-        elif message.acknowledge():
-            with self._lock:
-                self.done[name].add(message.body.number)
-                self.first_urgent.append(message.priority == URGENT)
+        if order.grams == 0 and not self.mended:
+            raise Retry  # a poison message, which becomes a dead letter
+        with self._lock:
+            self.done[name].add(order.number)
+            self.first_urgent.append(job.message.priority == URGENT)
 
     @property
     def packed(self) -> int:
@@ -118,9 +105,11 @@ class Clerks:
             return len(set().union(*self.done.values()))
 
     def stop(self) -> None:
-        self._box.close()
+        for worker in self._workers:
+            worker.stop()
         for thread in self._threads:
             thread.join()
+        self._box.close()
 
 
 def is_order(message: Message[Order | Undecodable]) -> bool:
