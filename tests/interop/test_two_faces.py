@@ -11,6 +11,7 @@ import pytest
 
 from pillarbox import Mailbox, open_mailbox
 from pillarbox.testing.broker import running_broker
+from tests.interop.conftest import REGION
 
 _numbers = count()
 BODIES: list[tuple[Any, Any]] = [
@@ -60,7 +61,7 @@ ON_SQS: dict[str, dict[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with running_broker() as running:
+    with running_broker(region=REGION) as running:  # that of the environment's SQS clients
         yield str(running)
 
 
@@ -69,7 +70,7 @@ def sqs(url: str) -> Iterator[Any]:
     client = boto3.client(
         "sqs",
         endpoint_url=url,
-        region_name="us-east-1",
+        region_name=REGION,
         aws_access_key_id="x",
         aws_secret_access_key="y",
     )
