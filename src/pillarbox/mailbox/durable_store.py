@@ -17,11 +17,7 @@ import msgspec
 
 from pillarbox.clock import Clock, WallClock
 from pillarbox.core import journal
-from pillarbox.core.errors import (
-    MailboxClosedError,
-    MailboxError,
-    MailboxFullError,
-)
+from pillarbox.core.errors import MailboxClosedError, MailboxError, MailboxFullError
 from pillarbox.core.events import Event
 from pillarbox.core.queue import NEVER, Queue, Record, Settings
 from pillarbox.log import (
@@ -50,8 +46,6 @@ from pillarbox.mailbox.recovery import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
 from pillarbox.mailbox.store_time import Timekeeper
-
-__all__ = ["DurableQueueSession", "DurableStore", "as_mailbox_error"]
 
 R = TypeVar("R")
 
@@ -374,7 +368,7 @@ class DurableStore(Store):
 
     def close(self) -> None:
         """Write a last snapshot, if anything was written, and let go of the directory."""
-        if self._foreign:  # what is open belongs to the process that this one was forked from
+        if self._foreign:  # after a fork, what is open belongs to the parent
             return
         self.compactor.stop()
         with translated(self.path):

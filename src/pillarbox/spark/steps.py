@@ -50,10 +50,12 @@ class Step:
 
     @property
     def starts(self) -> list[str | None]:
+        """Where it begins to read each source, as Spark wrote it."""
         return [each.start for each in self.offsets]
 
     @property
     def ends(self) -> list[str | None]:
+        """Where it stops reading each source, as Spark wrote it."""
         return [each.end for each in self.offsets]
 
 
