@@ -18,7 +18,8 @@ from pillarbox.log import Log, LogError, LogIndexError
 from pillarbox.log.frame import encode_records
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.errors import QueueNotFoundError
-from pillarbox.mailbox.durable_store import DurableQueueSession, DurableStore
+from pillarbox.mailbox.durable_session import DurableQueueSession
+from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.store import Store
 
 _ANSWER_BYTES: Final = 4 << 20  # of the log, that one answer looks at
