@@ -22,7 +22,9 @@ from bench.harness import Figure, Probe, Sized
 
 POLLS = 5_000
 IDLE_SECONDS = 10
-_HEAD = "POST / HTTP/1.1\r\nHost: bench\r\nX-Amz-Target: AmazonSQS.{}\r\nContent-Length: {}\r\n\r\n"
+_HEAD = (
+    "POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.{}\r\nContent-Length: {}\r\n\r\n"
+)
 
 
 def parked(sized: Sized) -> Probe:
