@@ -17,7 +17,7 @@ from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.pipeline import running
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.pipeline.paths import Paths
-from pillarbox.pipeline.running import Running
+from pillarbox.pipeline.running import RunLock
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def test_R82_a_pipeline_runs_again_when_only_a_child_of_its_runner_is_left(
 ) -> None:
     monkeypatch.setattr(running, "_BATCH_SECONDS", 0.0)
     with orphan(what, tmp_path):
-        Running(Paths(str(tmp_path))).close()
+        RunLock(Paths(str(tmp_path))).close()
 
 
 def test_R82_control_a_child_that_kept_the_locks_keeps_the_pipeline(
@@ -76,7 +76,7 @@ def test_R82_control_a_child_that_kept_the_locks_keeps_the_pipeline(
         orphan("batch", tmp_path, "--keep"),
         pytest.raises(PipelineRunningError, match="has ended"),
     ):
-        Running(Paths(str(tmp_path)))
+        RunLock(Paths(str(tmp_path)))
     assert issubclass(PipelineRunningError, PipelineError)
 
 
