@@ -13,7 +13,7 @@ import sys
 from pillarbox import DurableMailbox
 from pillarbox.log import Log, disk
 from pillarbox.pipeline.paths import Paths
-from pillarbox.pipeline.running import Running, batch_of
+from pillarbox.pipeline.running import RunLock, batch_for_run
 
 
 def opened(what: str, path: str) -> object:
@@ -25,9 +25,9 @@ def opened(what: str, path: str) -> object:
         log = Log.open(path)
         log.append(b"written before the fork")
         return log
-    run = Running(Paths(path))
+    run = RunLock(Paths(path))
     if what == "batch":
-        batch = batch_of(Paths(path), run.token)
+        batch = batch_for_run(Paths(path), run.token)
         batch.__enter__()
         return run, batch
     return run
