@@ -80,24 +80,29 @@ def run_blocking(calls: Verb[R]) -> R:
 
 async def run_awaiting(calls: Verb[R]) -> R:
     """Run a generator that yields awaitables: it is sent their answers, and thrown their errors."""
-    task = asyncio.current_task()
-    assert task is not None
-    cancels = task.cancelling()
+    task: Any = asyncio.current_task()
+    # `wait_for` of Python 3.11 may swallow a cancellation, or tell of another error instead. One
+    # that was asked for, as by Ctrl-C, and is not delivered yet counts as new.
+    cancels = task.cancelling() - task._must_cancel
     try:
         call = next(calls)
         while True:
-            try:
-                answer = await call
-                if task.cancelling() > cancels:  # `wait_for` of Python 3.11 may swallow it
-                    raise asyncio.CancelledError
-            except BaseException as error:  # noqa: BLE001 - the generator's to judge
-                cancels = task.cancelling()
-                call = calls.throw(error)
-            else:
-                call = calls.send(answer)
+            answer, failure = await _outcome(call)
+            if task.cancelling() > cancels and not isinstance(failure, asyncio.CancelledError):
+                failure = asyncio.CancelledError()
+            cancels = task.cancelling()
+            call = calls.send(answer) if failure is None else calls.throw(failure)
     except StopIteration as done:
         result: R = done.value
         return result
+
+
+async def _outcome(call: Any) -> tuple[Any, BaseException | None]:
+    """What an awaitable answers, or its error."""
+    try:
+        return await call, None
+    except BaseException as error:  # noqa: BLE001 - the generator's to judge
+        return None, error
 
 
 class Connection(ABC):

@@ -342,10 +342,13 @@ def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Statu
         read = status.processors[each.id].read
         for name in (*each.input_names, *each.output_names):
             location = location_of(pipeline.graph.log(name).url)
-            if location is not None and is_table(location):
-                table = TableLog(location)
-                to_read = name in each.input_names
+            if location is None or not is_table(location):
+                continue
+            table, to_read = TableLog(location), name in each.input_names
+            try:
                 table.check(read.get(name, table.first_index) if to_read else table.end_index)
+            except ps.SparkError as error:
+                raise PipelineError(str(error)) from error
 
 
 def _is_final(error: Exception) -> bool:

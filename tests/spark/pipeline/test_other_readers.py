@@ -34,7 +34,7 @@ def test_R130_polars_sees_whole_steps_of_a_running_pipeline(tmp_path: Path, spar
     reader = threading.Thread(target=watch)
     reader.start()
     try:
-        options = {"max_rows": ROWS_PER_STEP, "window": look, "only": ["first"]}
+        options = {"max_rows": ROWS_PER_STEP, "on_phase": look, "only": ["first"]}
         assert pipeline.run(spark, available_now=True, **options).wait(300)
     finally:
         ended.set()

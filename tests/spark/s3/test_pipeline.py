@@ -11,13 +11,13 @@ import pytest
 
 import pillarbox.spark as ps
 from pillarbox.cli import tables
-from pillarbox.pipeline import Pipeline, sinks
+from pillarbox.pipeline import Pipeline, PipelineError, sinks
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.maintenance import maintain
 from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
-from pillarbox.spark.errors import SparkError, StorageError
+from pillarbox.spark.errors import StorageError
 from pillarbox.spark.object_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Word, words
@@ -88,7 +88,7 @@ def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
     known = delta_options(options_of(even))
     other.write_delta(even, mode="append", storage_options=known)
     before = maps(pipeline)
-    with pytest.raises(SparkError, match="was added to the table by somebody else"):
+    with pytest.raises(PipelineError, match="was added to the table by somebody else"):
         finish(pipeline, s3_spark, only=["keep"])
     assert maps(pipeline) == before
 
@@ -99,7 +99,7 @@ def test_R131_files_that_were_vacuumed_away_stop_the_start(s3_spark: Any, place:
     table = TableLog(pipeline.directory("words"))
     for file in table.files():
         table.storage.remove(file.name)
-    with pytest.raises(SparkError, match=r"2 files of the table are gone from .*words"):
+    with pytest.raises(PipelineError, match=r"2 files of the table are gone from .*words"):
         finish(pipeline, s3_spark, only=["keep"])
     assert maps(pipeline) == []
     assert not is_table(pipeline.directory("even"))
