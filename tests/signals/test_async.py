@@ -18,7 +18,7 @@ from tests.redis.world import new_name
 
 BACKENDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "memory": ("memory:{name}", {}, 2_000),
-    "file, os": ("file:{path}/{name}", {"durability": "os"}, 150),
+    "file, os": ("file:{path}/{name}", {"durability": "os"}, 500),
     "file, fsync": ("file:{path}/{name}", {"durability": "fsync"}, 60),
     "redis": ("redis://127.0.0.1:{redis}/{name}", {}, 120),
     "broker": ("{broker}/{name}", {}, 120),

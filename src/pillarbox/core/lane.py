@@ -168,6 +168,6 @@ class Lane(Generic[T]):
         self.head, self.tail = self.parts[0], self.parts[-1]
 
     def _drop(self, part: deque[T]) -> None:
-        if len(self.parts) > 1:
-            del self.parts[next(i for i, each in enumerate(self.parts) if each is part)]
-            self.head, self.tail = self.parts[0], self.parts[-1]
+        """Forget a part that is empty, and not the only one: what is first leaves by `popleft`."""
+        del self.parts[next(i for i, each in enumerate(self.parts) if each is part)]
+        self.head, self.tail = self.parts[0], self.parts[-1]
