@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -29,6 +31,7 @@ SECONDS = 5.0
 TIMES_SLOWER_MAX = 2.0
 TRIES = 3  # of a noisy machine
 REST_SECONDS_MAX = 300.0
+RETENTION_SECONDS_MIN = 60  # SQS's
 
 pytestmark = pytest.mark.soak
 
@@ -50,7 +53,7 @@ def p99(url: str, seconds: float = SECONDS) -> float:
 
 class Crowd:
     def __init__(self, url: str) -> None:
-        self.sqs = Client(url)
+        self.url, self.sqs = url, Client(url)
         self.queue: str = self.sqs("CreateQueue", QueueName="crowded")["QueueUrl"]
         self.sqs("CreateQueue", QueueName="elsewhere")
         self.box = BrokerMailbox("crowded", bytes, url=url)
@@ -59,6 +62,11 @@ class Crowd:
     def fill(self, count: int = MILLION, delay_seconds: float = 0) -> None:
         for _ in range(0, count, 1_000):
             self.box.send_many([b"a letter"] * 1_000, delay_seconds=delay_seconds)
+
+    def dashboard(self, path: str, form: dict[str, str] | None = None) -> str:
+        data = None if form is None else urlencode(form).encode()
+        with urlopen(Request(f"{self.url}/dashboard/queues/crowded{path}", data=data)) as answer:
+            return bytes(answer.read()).decode()
 
     def old_handles(self, batches: int) -> list[list[str]]:
         """Of ten messages each that went back into the line."""
@@ -137,9 +145,54 @@ def delays_end(crowd: Crowd) -> Callable[[], object]:
     return delay
 
 
+def look_at_the_dashboard(crowd: Crowd) -> Callable[[], object]:
+    crowd.fill()
+    return lambda: crowd.dashboard(f"?offset={MILLION // 2}")
+
+
+def redrive_from_the_dashboard(crowd: Crowd) -> Callable[[], object]:
+    """It looks at all of them; none has a queue to go back to."""
+    crowd.fill()
+    token = crowd.dashboard("").partition('name="token" value="')[2].partition('"')[0]
+    return lambda: crowd.dashboard("/redrive", {"token": token, "which": "all"})
+
+
+def retention_ends(crowd: Crowd) -> Callable[[], object]:
+    """A hundred thousand are too old at once, before a million others; again and again."""
+    names = itertools.count()
+
+    def aged() -> str:
+        queue: str = crowd.sqs("CreateQueue", QueueName=f"aged-{next(names)}")["QueueUrl"]
+        with BrokerMailbox(queue.rpartition("/")[2], bytes, url=crowd.url) as box:
+            for _ in range(0, BATCH, 1_000):
+                box.send_many([b"a letter"] * 1_000)
+        return queue
+
+    crowd.fill()
+    queues = [aged() for _ in range(3 * TRIES)]
+    time.sleep(RETENTION_SECONDS_MIN)
+
+    def expire() -> None:
+        if queues:
+            shorter = {"MessageRetentionPeriod": str(RETENTION_SECONDS_MIN)}
+            crowd.sqs("SetQueueAttributes", QueueUrl=queues.pop(), Attributes=shorter)
+        time.sleep(1)
+
+    return expire
+
+
 WORK: dict[str, Work] = {
     each.__name__: each
-    for each in (change_by_old_handles, delete_by_old_handles, redrive, leases_end, delays_end)
+    for each in (
+        change_by_old_handles,
+        delete_by_old_handles,
+        redrive,
+        leases_end,
+        delays_end,
+        look_at_the_dashboard,
+        redrive_from_the_dashboard,
+        retention_ends,
+    )
 }
 
 
