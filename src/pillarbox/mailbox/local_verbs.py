@@ -11,6 +11,7 @@ from copy import copy
 from datetime import datetime
 from functools import partial
 from itertools import islice
+from time import sleep
 from typing import Any, Self, TypeVar
 
 from pillarbox.codec import Codec
@@ -33,6 +34,8 @@ from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, no_target, user_attr
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_PAUSE_SECONDS = 0.000_5
 
 
 class LocalVerbs(Verbs[T, Lease]):
@@ -123,7 +126,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return lambda: [self.seen(*found, mailbox) for found in self.session.look(state, count)]
 
     def _delete(self, ids: list[str]) -> Step[int]:
-        return lambda: self.store.confirmed_once(lambda: sum(self.delete_steps(ids)))
+        return lambda: self.store.confirmed_once(lambda: sum(self._paced(self.delete_steps(ids))))
 
     def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
         """`delete`, a few messages at a time: how many each step deleted."""
@@ -137,8 +140,15 @@ class LocalVerbs(Verbs[T, Lease]):
         def chosen(record: Record, deliveries: int) -> bool:
             return where is None or where(self.seen(record, deliveries, mailbox))
 
-        steps = self.redrive_steps(ids, to, chosen=chosen)
+        steps = self._paced(self.redrive_steps(ids, to, chosen=chosen))
         return lambda: self.store.confirmed_once(lambda: sum(moved for _, moved in steps))
+
+    def _paced(self, steps: Iterator[R]) -> Iterator[R]:
+        """Long work in a thread of a broker: its event loop needs the interpreter in between."""
+        for step in steps:
+            yield step
+            if not self.store.settles_all:
+                sleep(_PAUSE_SECONDS)
 
     def redrive_steps(
         self,
