@@ -227,6 +227,32 @@ def test_R113_consumers_that_fail_for_ever_do_not_use_the_room_up() -> None:
     assert sorted([*rest, *half]) == list(range(sent)), "nothing lost, nothing revived"
 
 
+def test_R113_what_is_asked_for_during_a_compaction_is_done_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, clock = simulated(3_000_000)
+    box = opened(disk, clock)
+    sent = fill(box, 10)
+    compactor = box._store.compactor
+    compactor.stop()
+    compactor._stopping, compactor._thread = False, None
+    compact, done = compactor.compact, []
+
+    def and_meanwhile_all_are_acknowledged(**options: bool) -> None:
+        compact(**options)
+        if not done:
+            done.append(drain(box))
+            disk.capacity_bytes *= 2
+
+    monkeypatch.setattr(compactor, "compact", and_meanwhile_all_are_acknowledged)
+    with box._store.lock:
+        compactor.look(0)
+    thread = compactor._thread
+    assert thread is not None
+    thread.join(30)
+    assert (done, compactor.snapshot_index) == ([list(range(sent))], box._store.log.next_index)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_R113_in_any_order_and_with_every_kind_of_message(seed: int) -> None:
     chance = random.Random(seed)

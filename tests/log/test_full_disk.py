@@ -83,6 +83,23 @@ def test_R58_it_works_again_when_space_returns() -> None:
     assert len(contents(again)) == log.end_index
 
 
+@pytest.mark.parametrize("urgent", [0, 2_000])
+def test_R113_a_part_of_the_reserve_is_freed_to_the_byte(urgent: int) -> None:
+    disk = new_disk(capacity_bytes=4_000_000)
+    log = open_log(disk)
+    log.space.reserve(1_500_000)
+    fill(log)
+    for _ in range(urgent):  # with these, a part is in the open segment by now
+        log.submit([b"ack" * 10], urgent=True).wait()
+    left, used = log.space._urgent_left(), disk.used_bytes()
+    assert not log.space.release(left - 999_999, 1_000_000), "too much is asked for"
+    assert log.space.release(150_000, left - 150_000)
+    assert 150_000 <= used - disk.used_bytes() <= 160_000
+    assert left - 160_000 <= log.space._urgent_left() <= left - 150_000
+    again = open_log(disk.kill())
+    assert len(contents(again)) == log.end_index
+
+
 def test_R73_dropping_old_segments_makes_room() -> None:
     _, log, count = full_log()
     assert log.truncate_before(count) > 0

@@ -78,7 +78,13 @@ class OpenSegments:
     def release(self, size_bytes: int, leave: int) -> bool:
         """Free this much of the reserve, if at least `leave` bytes of it remain."""
         with not_reentrant(self.lock):
-            return self._reserve.release(size_bytes, leave)
+            return self._urgent_left() - size_bytes >= leave and self._reserve.release(size_bytes)
+
+    def _urgent_left(self) -> int:
+        """Bytes there are for urgent records."""
+        segment = self._filling
+        open_bytes = segment.urgent_end - segment.planned if segment is not None else 0
+        return self._reserve.held + open_bytes
 
     def check(self) -> bool:
         """Whether a full disk has space again for a record like the last one refused."""
@@ -171,9 +177,7 @@ class OpenSegments:
     def _urgent_segment(self, cost: int, *, leave: int) -> SegmentWriter | None:
         """A segment with space for an urgent record on a full disk."""
         segment = self._filling or self._resume_last(cost)  # so that it is sealed, at least
-        left = self._reserve.held
-        left += segment.urgent_end - segment.planned if segment is not None else 0
-        if leave and left - cost < leave:
+        if leave and self._urgent_left() - cost < leave:
             return None
         if segment is not None and segment.fits(cost, urgent=True):
             return segment

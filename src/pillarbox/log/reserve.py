@@ -40,18 +40,24 @@ class Reserve:
             if self.held - size >= 2 * self.wanted:
                 self._remove(name)
 
-    def release(self, size_bytes: int, leave: int) -> bool:
-        """Delete files of `size_bytes` in total, if at least `leave` bytes remain."""
-        chosen, total = [], 0
-        for name, size in sorted(self._files.items(), key=lambda each: each[1]):
-            if total < size_bytes:
-                chosen.append(name)
-                total += size
-        if total < size_bytes or self.held - total < leave:
+    def release(self, size_bytes: int) -> bool:
+        """Free `size_bytes` of it, if there is so much."""
+        if size_bytes > self.held:
             return False
-        for name in chosen:
-            self._remove(name)
+        for name, size in sorted(self._files.items(), key=lambda each: each[1]):
+            if size <= size_bytes:
+                self._remove(name)
+            elif size_bytes > 0:
+                self._cut(name, max(0, size - size_bytes) // BLOCK_BYTES * BLOCK_BYTES)
+            size_bytes -= size
         return True
+
+    def _cut(self, name: str, size_bytes: int) -> None:
+        """Make a file smaller."""
+        with self._directory.opened(name, write=True) as handle:
+            self._directory.disk.truncate(handle, size_bytes)
+        self.held += size_bytes - self._files[name]
+        self._files[name] = size_bytes
 
     def _remove(self, name: str) -> None:
         self.forget(name)

@@ -131,8 +131,7 @@ class Compactor:
                 self._wake.clear()
                 self._compact_quietly()
             with store.lock:
-                self.budget.hold_back(0)
-                goes_on = not (self._stopping or store.log.space.check())
+                goes_on = self._is_needed()
                 self._asked = goes_on and self._wake.is_set()
                 if not goes_on:
                     self._thread = None
@@ -140,6 +139,16 @@ class Compactor:
                 self._passed.notify_all()
             if goes_on:
                 self._wake.wait(_LOOK_SECONDS)  # what another program takes, it may give back
+
+    def _is_needed(self) -> bool:
+        """Whether more is to be done: it was asked for, or the disk is full."""
+        try:
+            self.budget.hold_back(0)
+            has_room = self._store.log.space.check()
+        except OSError as error:  # whoever writes next meets it, too
+            logger.error("the disk could not be checked", store=self._store.path, error=str(error))
+            return False
+        return not self._stopping and (self._wake.is_set() or not has_room)
 
     def _compact_quietly(self) -> None:
         try:
