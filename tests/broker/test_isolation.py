@@ -244,6 +244,15 @@ def test_R51_control_the_same_work_in_one_step_holds_them_up(work: str) -> None:
         assert held(work) > TIMES_SHORTER * short
 
 
+def test_R51_the_dashboard_redrives_a_queue_once_at_a_time() -> None:
+    with crowd() as found:
+        found.fill(10_000)
+        token = found.get("").partition('name="token" value="')[2].partition('"')[0]
+        form = {"token": token, "which": "all", "per_second": "1"}
+        assert "Redriving 1 messages per second" in found.get("/redrive", form)
+        assert "A redrive of this queue is still running" in found.get("/redrive", form)
+
+
 def test_R51_what_is_due_comes_out_in_order_though_it_is_settled_in_slices() -> None:
     with crowd() as found:
         for number in range(1_000):

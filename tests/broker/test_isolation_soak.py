@@ -154,7 +154,12 @@ def redrive_from_the_dashboard(crowd: Crowd) -> Callable[[], object]:
     """It looks at all of them; none has a queue to go back to."""
     crowd.fill()
     token = crowd.dashboard("").partition('name="token" value="')[2].partition('"')[0]
-    return lambda: crowd.dashboard("/redrive", {"token": token, "which": "all"})
+
+    def redrive_all() -> None:
+        while "still running" in crowd.dashboard("/redrive", {"token": token, "which": "all"}):
+            time.sleep(0.1)
+
+    return redrive_all
 
 
 def retention_ends(crowd: Crowd) -> Callable[[], object]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _COLLECT_SECONDS: Final = 60.0
 _NEVER_BY_ITSELF: Final = 1_000_000_000
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
-_SWITCH_SECONDS: Final = 0.000_5  # how long another thread may keep the event loop waiting
+_SWITCH_SECONDS: Final = 0.000_02  # how long another thread may keep the event loop waiting
 
 app = command(
     "serve",

@@ -15,8 +15,8 @@ from pillarbox.dashboard.mailboxes import Mailboxes
 from pillarbox.mailbox.protocol import Mailbox
 
 Form = Mapping[str, str]
-_STEP = 5_000  # messages redriven at once, so that nothing else waits for long
-_STEPS_AT_ONCE = 2
+_STEP = 500  # messages redriven at once, so that nothing else waits for long
+_STEPS_AT_ONCE = 20
 
 
 class Done(NamedTuple):

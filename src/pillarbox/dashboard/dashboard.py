@@ -59,7 +59,7 @@ class Dashboard:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._used_at = 0.0
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._redrives: dict[str, asyncio.Future[None]] = {}  # in the background, by queue
         self.on_change: Callable[[Request, str, str], None] = lambda *_: None  # for an audit log
         self._notices: dict[str, str] = {}  # what actions did, by the id in the page's address
 
@@ -256,12 +256,14 @@ class Dashboard:
         self.on_change(request, verb or "create", name or form.get("name", ""))
         if head == "pipelines":
             return self._redrive_records(name, form.get("processor", ""))
-        if rest:
+        if verb == "redrive" and name in self._redrives:
+            answer = actions.Done("A redrive of this queue is still running.")
+        elif rest:
             answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
         else:
             answer, name = actions.create(self.mailboxes, form), form.get("name", "").strip()
         if answer.rest is not None:
-            self._continue(answer.rest, REFRESH_SECONDS if answer.paced else 0)
+            self._continue(name, answer.rest, REFRESH_SECONDS if answer.paced else 0)
         if answer.dry:
             return self._render("answer.html", text=answer.text)
         page = ROOT + "/" if answer.gone else f"{ROOT}/queues/{quote(name)}"
@@ -283,8 +285,8 @@ class Dashboard:
             del self._notices[next(iter(self._notices))]
         return notice
 
-    def _continue(self, rest: Iterator[int], pause_seconds: float) -> None:
-        """Continue an action in the background; an error ends it and is logged."""
+    def _continue(self, name: str, rest: Iterator[int], pause_seconds: float) -> None:
+        """Continue a redrive in the background; an error ends it and is logged."""
 
         async def steps() -> None:
             try:
@@ -295,9 +297,14 @@ class Dashboard:
                     await asyncio.sleep(pause_seconds)
             except MailboxError as error:
                 logger.error("redrive from the dashboard failed", error=str(error))
+            finally:
+                self._redrives.pop(name, None)
+
+        def begin() -> None:
+            self._redrives[name] = asyncio.ensure_future(steps())
 
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(lambda: self._tasks.add(asyncio.ensure_future(steps())))
+            self._loop.call_soon_threadsafe(begin)
 
     def _render(self, template: str, **values: Any) -> Response:
         return render.page(
