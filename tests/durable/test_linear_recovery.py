@@ -72,7 +72,7 @@ def test_R31_restated_messages_that_are_done_are_looked_for_once(
         looks = []
         all_records = replay.all_records
         monkeypatch.setattr(
-            replay, "all_records", lambda store: looks.append(1) or all_records(store)
+            replay, "all_records", lambda queues: looks.append(1) or all_records(queues)
         )
         monkeypatch.setattr(box._store.compactor, "take_snapshot", lambda: None)
     with DurableMailbox("orders", bytes, path=tmp_path) as again:

@@ -159,5 +159,5 @@ def _record(record: Record) -> tuple[Any, ...]:
 def ids_of(store: DurableStore) -> dict[str, bytes]:
     """Every message of a store, by id, as of one moment."""
     with store.lock:
-        records = list(all_records(store))
+        records = list(all_records(each.queue for each in store.sessions.values()))
     return {store.message_id(record.key): store.body(record) for record in records}

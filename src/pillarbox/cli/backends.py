@@ -16,7 +16,7 @@ from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.paths import find_log
-from pillarbox.cli.replica import ReadOnlyMailbox, Replica, read_replica
+from pillarbox.cli.replica import ReadOnlyMailbox, read_replica
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import oldest_key
@@ -24,6 +24,7 @@ from pillarbox.mailbox.broker import admin
 from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import Mailbox, Stats
+from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.url import opener_of
 
 _PATIENCE_SECONDS = 2.0
@@ -136,7 +137,7 @@ def name_in(url: str) -> str:
     return urlsplit(url).path.rpartition("/")[2]
 
 
-def stored_queues(replica: Replica, name: str | None) -> list[QueueInfo]:
+def stored_queues(replica: Replay, name: str | None) -> list[QueueInfo]:
     """The queues of a store on disk, or the one of that name."""
     found = []
     for queue in sorted(replica.queues.values(), key=lambda queue: queue.name):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pillarbox.cli.output import Advance
-from pillarbox.cli.replica import Replica, replay, retry_while_compacting
+from pillarbox.cli.replica import replay, retry_while_compacting
 from pillarbox.core import journal
 from pillarbox.log import Log, RealDisk, Report, repair, verify
 from pillarbox.log.directory import LogDirectory
@@ -17,7 +17,9 @@ from pillarbox.log.repair import salvage
 from pillarbox.mailbox.belonging import Fault, faults, identity_noted, snapshot_misfit
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.place import Place
+from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.snapshot import StoreState
 
 
@@ -98,9 +100,9 @@ def _needs(
         return None
     oldest = state.oldest
     if oldest < report.first_index:  # though the compactor may have rewritten them since
-        replica = Replica(state)
-        replay(replica, salvage(place.log, log_id=report.log_id), report.end_index, advance)
-        oldest = min((index for _, _, index in replica.bodies()), default=state.index)
+        found = replay(state, salvage(place.log, log_id=report.log_id), report.end_index, advance)
+        records = all_records(found.queues.values())
+        oldest = min((index_of(record.body) for record in records), default=state.index)
     if oldest >= report.first_index and state.index <= report.end_index:
         return None
     return min(oldest, report.first_index), state.index
@@ -184,19 +186,21 @@ def losses_of(place: Place, checked: Checked, advance: Advance) -> Losses | None
         return None
     report = checked.report
     foreign = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
-    replica = Replica(None if foreign else read_snapshot(RealDisk(), place.store))
-    replay(replica, salvage(place.log, log_id=report.log_id), report.end_index, advance)
+    state = None if foreign else read_snapshot(RealDisk(), place.store)
+    replayed = replay(state, salvage(place.log, log_id=report.log_id), report.end_index, advance)
     gone = [range(each.first_index, each.end_index) for each in report.damage]
     found = Losses()
     bodies = 0
-    for queue, record, index in replica.bodies():
-        if any(index in each for each in gone):
-            bodies += 1
-            name = replica.names.message_id(record.key)
-            found.messages.append(LostMessage(name, queue, index, "its body is lost"))
-    mentioned = _mentioned(replica)
+    for queue in replayed.queues.values():
+        for record in all_records([queue]):
+            index = index_of(record.body)
+            if any(index in each for each in gone):
+                bodies += 1
+                name = replayed.names.message_id(record.key)
+                found.messages.append(LostMessage(name, queue.name, index, "its body is lost"))
+    mentioned = _mentioned(replayed)
     found.messages.extend(mentioned)
-    before = sum(_below(each, replica.snapshot_index) for each in gone)
+    before = sum(_below(each, replayed.start) for each in gone)
     found.history = max(0, before - bodies)
     found.unknown = max(0, sum(map(len, gone)) - before - len(mentioned))
     return found
@@ -206,15 +210,15 @@ def _below(indices: range, limit: int) -> int:
     return max(0, min(indices.stop, limit) - indices.start)
 
 
-def _mentioned(replica: Replica) -> list[LostMessage]:
+def _mentioned(replayed: Replay) -> list[LostMessage]:
     """Messages that later entries mention, though earlier entries about them are lost."""
     found: dict[int, LostMessage] = {}
-    for entry in replica.misfits:
+    for entry in replayed.misfits:
         if entry.key and entry.key not in found:
             kind = journal.KINDS.get(entry.kind, "?")
             found[entry.key] = LostMessage(
-                replica.names.message_id(entry.key),
-                replica.names.queue(entry.queue),
+                replayed.names.message_id(entry.key),
+                replayed.names.queue(entry.queue),
                 None,
                 f"the entry before it was {kind} is lost",
             )

@@ -19,7 +19,7 @@ from pillarbox.clock import Clock, WallClock
 from pillarbox.core import journal
 from pillarbox.core.errors import MailboxClosedError, MailboxError, MailboxFullError
 from pillarbox.core.events import Event
-from pillarbox.core.queue import NEVER, Queue, Record, Settings
+from pillarbox.core.queue import NEVER, Queue, Record
 from pillarbox.log import (
     Disk,
     Durability,
@@ -383,16 +383,3 @@ class DurableStore(Store):
                 logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:
                 self.log.close()
-
-    def _known_session(self, number: int, name: str, settings: Settings) -> QueueSession:
-        self.last_number = max(self.last_number, number)
-        session = self.sessions.get(name)
-        if session is None:
-            session = self.sessions[name] = DurableQueueSession(self, Queue(name, settings), number)
-        session.queue.settings = settings
-        session.plain = False
-        return session
-
-    def _restore_dead_letters(self, source: str, target: str) -> None:
-        self.sessions[source].queue.send_dead_letters_to(self.sessions[target].queue)
-        self.sessions[source].dead = self.sessions[target]

@@ -12,6 +12,7 @@ from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings
@@ -23,35 +24,32 @@ if TYPE_CHECKING:
 
 def recover(store: DurableStore) -> int:
     """Build the state anew; the answer is the index of the snapshot it was built from."""
-    start = latest = 0
     state = read_snapshot(store.disk, store.path)
     if state is not None:
         _refuse_foreign_snapshot(store, state)
-        start, latest = state.index, state.time
-        _restore(store, state)
     elif store.log.first_index > 0:
         raise MailboxStorageError(
             f"the snapshot of the store {store.path} is missing or damaged, and its log no "
             "longer goes back to the beginning; restore the store from a backup"
         )
-    replaying = Replay(store, start)
-    for frame in store.log.frames(start):
-        replaying.frame(frame)
+    replay = Replay(state, store.path)
+    replay.frames(store.log.frames(replay.start))
+    _take_over(store, replay)
     if state is not None and state.oldest < store.log.first_index:
-        _refuse_missing_bodies(store)
-    if replaying.skipped:
+        _refuse_missing_bodies(store, replay)
+    if replay.misfits:
         logger.error(
             "entries were skipped because a repair could not save what came before them",
             store=store.path,
-            skipped=replaying.skipped,
+            skipped=len(replay.misfits),
         )
     if isinstance(store.clock, WallClock):
         store.time = Timekeeper(store.disk, store.path, store.clock)
-        store.time.go_on(max(latest, replaying.latest, store.last_key << 1), store.log.last_time_ns)
+        store.time.go_on(max(replay.latest, store.last_key << 1), store.log.last_time_ns)
     if store.log.next_index == 0:
         identity = (store.prefix, store._secret)
         store.log.append(journal.entry_bytes(journal.IDENTITY, 0, 0, details=identity))
-    return start
+    return replay.start
 
 
 def refuse_foreign_settings(store: DurableStore, settings: StoreSettings) -> None:
@@ -73,8 +71,9 @@ def _refuse_foreign_snapshot(store: DurableStore, state: snapshot.StoreState) ->
         )
 
 
-def _refuse_missing_bodies(store: DurableStore) -> None:
-    oldest = min((index_of(each.body) for each in all_records(store)), default=NEVER)
+def _refuse_missing_bodies(store: DurableStore, replay: Replay) -> None:
+    records = all_records(replay.queues.values())
+    oldest = min((index_of(each.body) for each in records), default=NEVER)
     if oldest < store.log.first_index:
         raise MailboxStorageError(
             f"the log of the store {store.path} begins at entry {store.log.first_index}, and "
@@ -83,14 +82,15 @@ def _refuse_missing_bodies(store: DurableStore) -> None:
         )
 
 
-def _restore(store: DurableStore, state: snapshot.StoreState) -> None:
-    store.prefix, store._secret, store.last_key = state.prefix, state.secret, state.last_key
-    store.last_number = state.last_number
-    # A snapshot has the queues in any order; a store lists them in the order of their creation.
-    for each in sorted(state.queues, key=lambda each: each.number):
-        session = store._known_session(each.number, each.name, each.settings)
-        session.notes = each.notes
-        snapshot.restore(each, session.queue)
-    for each in state.queues:
-        if each.dead_letters is not None:
-            store._restore_dead_letters(each.name, each.dead_letters)
+def _take_over(store: DurableStore, replay: Replay) -> None:
+    """Give the store the queues, in the order of their creation."""
+    if replay.names.prefix is not None:
+        store.prefix, store._secret = replay.names.prefix, replay.secret
+    store.last_key, store.last_number = replay.last_key, replay.last_number
+    for number, queue in sorted(replay.queues.items()):
+        session = store.sessions[queue.name] = DurableQueueSession(store, queue, number)
+        session.notes = replay.notes.get(number, {})
+        session.plain = False
+    for source in store.sessions.values():
+        dead = source.queue.dead_letters
+        source.dead = None if dead is None else store.sessions[dead.name]

@@ -1,13 +1,13 @@
-"""What opening a store does: the entries of its log happen once more, in C loops where they can.
+"""The queues of a store, rebuilt from its snapshot and the entries of its log.
 
-Only `DurableStore` calls it, before anybody else has the store. Where a repair left a gap,
-entries that speak of what was lost are skipped and counted; anywhere else they are an error.
+`DurableStore` opens with it, and the command line reads a store with it beside the writer. Where
+a repair left a gap, entries about what was lost do not fit; they are skipped and collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -15,45 +15,71 @@ from pillarbox.core import apply, journal, lines
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.core.queue import Queue, Record, Settings, waiting
 from pillarbox.log import Frame
+from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.location import location, locations
-
-if TYPE_CHECKING:
-    from pillarbox.mailbox.durable_store import DurableStore
-    from pillarbox.mailbox.queue_session import QueueSession
-    from pillarbox.mailbox.store import Store
-
+from pillarbox.mailbox.names import Names
 
 _head = journal.HEAD.unpack_from
+_NEW = (journal.SENT, journal.SCHEDULED)
 
 
 class Replay:
-    """Lets the entries of a log happen to a store once more."""
+    """Queues by number, as of the last entry replayed.
 
-    def __init__(self, store: DurableStore, start: int) -> None:
+    With the path of a `store`, an entry that does not fit is an error unless records are missing.
+    """
+
+    def __init__(self, state: snapshot.StoreState | None, store: str | None = None) -> None:
+        self.names = Names.of(state)
+        self.secret = state.secret if state is not None else b""
+        self.last_key = state.last_key if state is not None else 0
+        self.last_number = state.last_number if state is not None else -1
+        self.latest = state.time if state is not None else 0  # the latest time that is known
+        self.start = self._next = state.index if state is not None else 0
+        self.queues: dict[int, Queue] = {}
+        self.notes: dict[int, dict[str, Any]] = {}
+        self.misfits: list[journal.Entry] = []
+        self.now = 0  # the time of `settle`
         self._store = store
-        self._next = start
         self._has_gaps = False
-        self.skipped = 0
-        self._by_number = {
-            store.number_of(session): session.queue for session in store.sessions.values()
-        }
+        self._by_name: dict[str, Queue] = {}
         self._by_key: dict[int, Record] | None = None  # made when a message was restated
-        self.latest = 0
+        for each in state.queues if state is not None else ():
+            snapshot.restore(each, self._declare(each.number, each.name, each.settings))
+            self.notes[each.number] = each.notes
+        for each in state.queues if state is not None else ():
+            if each.dead_letters is not None:
+                self._set_dead_letters(each.name, each.dead_letters)
 
-    def frame(self, frame: Frame) -> None:
+    def frames(
+        self, frames: Iterable[Frame], advance: Callable[[int], object] = lambda index: None
+    ) -> None:
+        """Replay the entries that are newer than the snapshot; `advance` is told how far."""
+        for frame in frames:
+            if frame.end_index > self.start:
+                entries = frame.records[max(0, self.start - frame.first_index) :]
+                self._frame(max(self.start, frame.first_index), entries)
+            advance(frame.end_index)
+
+    def settle(self, now: int) -> None:
+        """Expire leases and release delayed messages that are due, as the store would."""
+        self.now = now
+        for queue in self.queues.values():
+            apply.settle(queue, now)
+
+    def _frame(self, first: int, entries: list[bytes]) -> None:
         """One group of entries; most often all are plain messages of one queue."""
-        self._has_gaps = self._has_gaps or frame.first_index != self._next
-        self._next = frame.end_index
-        first, entries = frame.first_index, frame.records
+        self._has_gaps = self._has_gaps or first != self._next
+        self._next = first + len(entries)
         kinds, priorities, _, queues, keys, _, _, details = zip(*map(_head, entries), strict=True)
         plain = kinds.count(journal.SENT) == len(kinds) and not any(details)
-        if plain and len(set(queues)) == len(set(priorities)) == 1 and queues[0] in self._by_number:
+        if plain and len(set(queues)) == len(set(priorities)) == 1 and queues[0] in self.queues:
             places = locations(first, map(len, entries))
             records = list(map(Record, keys, places, priorities))
-            apply.append_plain(self._by_number[queues[0]], records, priorities[0])
+            apply.append_plain(self.queues[queues[0]], records, priorities[0])
             if self._by_key is not None:
                 self._by_key.update(zip(keys, records, strict=True))
-            self._store.last_key = max(self._store.last_key, *keys)
+            self.last_key = max(self.last_key, *keys)
         else:
             for index, data in enumerate(entries, first):
                 self._one(index, data)
@@ -63,71 +89,77 @@ class Replay:
         entry = journal.decode(data)
         try:
             self._entry(index, data, entry)
-        except (journal.ReplayError, KeyError) as error:
-            if not self._has_gaps:
+        except (journal.ReplayError, AssertionError, LookupError) as error:
+            if self._store is not None and not self._has_gaps:
                 raise MailboxStorageError(
-                    f"entry {index} of the store {self._store.path} does not fit what came before "
-                    f"it ({error}); please report this"
+                    f"entry {index} of the store {self._store} does not fit what came before it "
+                    f"({error}); please report this"
                 ) from error
-            self._skip(entry)
-
-    def _skip(self, entry: journal.Entry) -> None:
-        """What was acknowledged must not come back, even if its delivery was lost."""
-        self.skipped += 1
-        queue = self._by_number.get(entry.queue)
-        if entry.kind == journal.ACKNOWLEDGED and queue is not None:
-            apply.removed(queue, {entry.key})
+            self.misfits.append(entry)
+            if entry.kind == journal.ACKNOWLEDGED and entry.queue in self.queues:
+                # It must not come back, even if its delivery was lost.
+                apply.removed(self.queues[entry.queue], {entry.key})
 
     def _entry(self, index: int, data: bytes, entry: journal.Entry) -> None:
-        if entry.kind == journal.IDENTITY:
-            self._store.prefix, self._store._secret = entry.details
-        elif entry.kind == journal.DECLARED:
+        kind, place = entry.kind, location(index, len(data))
+        self.names.learn(entry)
+        if kind == journal.IDENTITY:
+            self.secret = entry.details[1]
+        elif kind == journal.DECLARED:
             self._declared(entry)
-        elif entry.kind == journal.NOTED:
-            self._session(entry).notes = entry.details
-        elif entry.kind == journal.DROPPED:
-            self._store._drop(self._session(entry))
-            del self._by_number[entry.queue]
-        elif entry.kind == journal.RESTATED:
-            self._restated(entry.key, location(index, len(data)))
+        elif kind == journal.NOTED:
+            self.notes[entry.queue] = entry.details
+        elif kind == journal.DROPPED:
+            self._dropped(self.queues.pop(entry.queue))
+        elif kind == journal.RESTATED:
+            self._restated(entry.key, place)
         else:
-            if entry.kind in (journal.SENT, journal.SCHEDULED):
-                self._store.last_key = max(self._store.last_key, entry.key)
-            elif entry.kind == journal.LEASED:
+            if kind in _NEW:
+                self.last_key = max(self.last_key, entry.key)
+            elif kind == journal.LEASED:
                 self.latest = max(self.latest, entry.at)
-            queue = self._by_number[entry.queue]
-            journal.replay(queue, entry, location(index, len(data)), self._find)
-            if self._by_key is not None and entry.kind in (journal.SENT, journal.SCHEDULED):
+            queue = self.queues[entry.queue]
+            journal.replay(queue, entry, place, self._by_name.__getitem__)
+            if self._by_key is not None and kind in _NEW:
                 record = lines.find(queue, entry.key) or queue.schedule.find(entry.key)
                 if record is not None:
                     self._by_key[entry.key] = record
 
-    def _find(self, name: str) -> Queue:
-        return self._store.sessions[name].queue
+    def _declare(self, number: int, name: str, settings: Settings) -> Queue:
+        self.last_number = max(self.last_number, number)
+        queue = self._by_name.get(name)
+        if queue is None:
+            queue = self.queues[number] = self._by_name[name] = Queue(name, settings)
+        queue.settings = settings
+        return queue
 
     def _declared(self, entry: journal.Entry) -> None:
         name, settings, dead = entry.details
-        session = self._store._known_session(entry.queue, name, msgspec.convert(settings, Settings))
-        self._by_number[entry.queue] = session.queue
+        queue = self._declare(entry.queue, name, msgspec.convert(settings, Settings))
         if dead is not None:
-            self._store._restore_dead_letters(name, dead)
+            self._set_dead_letters(name, dead)
         else:
-            session.queue.keep_dead_letters()
-            session.dead = None
+            queue.keep_dead_letters()
 
-    def _session(self, entry: journal.Entry) -> QueueSession:
-        return self._store.sessions[self._by_number[entry.queue].name]
+    def _set_dead_letters(self, source: str, target: str) -> None:
+        self._by_name[source].send_dead_letters_to(self._by_name[target])
+
+    def _dropped(self, queue: Queue) -> None:
+        del self._by_name[queue.name]
+        queue.keep_dead_letters()
+        for source in list(queue.sources):
+            source.keep_dead_letters()
 
     def _restated(self, key: int, place: int) -> None:
         if self._by_key is None:
-            self._by_key = {record.key: record for record in all_records(self._store)}
+            self._by_key = {record.key: record for record in all_records(self.queues.values())}
         if key in self._by_key:
             self._by_key[key].body = place
 
 
-def all_records(store: Store) -> Iterator[Record]:
-    """Every message of a store, whatever its state."""
-    for session in store.sessions.values():
-        yield from waiting(session.queue)
-        yield from (record for _, _, record in session.queue.schedule)
-        yield from (lease.record for lease in session.queue.leases)
+def all_records(queues: Iterable[Queue]) -> Iterator[Record]:
+    """Every message of these queues, whatever its state."""
+    for queue in queues:
+        yield from waiting(queue)
+        yield from (record for _, _, record in queue.schedule)
+        yield from (lease.record for lease in queue.leases)
