@@ -15,7 +15,7 @@ from pillarbox.mailbox.url import opener_of
 
 SCHEMES = {
     "memory:orders": "pillarbox.mailbox.url",
-    "file:./data/orders": "pillarbox.mailbox.url",
+    "file:./data/orders": "pillarbox.mailbox.durable",
     "http://host:9324/orders": "pillarbox.mailbox.broker",
     "https://host/orders": "pillarbox.mailbox.broker",
     "redis://host/orders": "pillarbox.mailbox.redis",
@@ -90,3 +90,13 @@ def test_R121_a_package_from_elsewhere_registers_its_scheme(
     box.send("tea")
     assert (box.name, [message.body for message in box.receive()]) == ("orders", ["tea"])
     assert open_async_mailbox("attic://roof/orders", str).name == "orders"
+
+
+def test_R31_open_mailbox_imports_no_backend_before_it_is_used() -> None:
+    """A program pays for the backends that it opens, and for nothing that takes long to import."""
+    code = "import sys; from pillarbox import open_mailbox; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(shown.stdout.split())
+    backends = {f"pillarbox.mailbox.{name}" for name in ("memory", "durable", "broker", "redis")}
+    assert "pillarbox.mailbox.url" in loaded
+    assert not loaded & {*backends, "pillarbox.log", "asyncio", "logging", "ssl", "socket"}

@@ -24,6 +24,7 @@ from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnec
 from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
+from pillarbox.mailbox.place import file_path
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.verbs import Outgoing, Verbs
@@ -263,3 +264,20 @@ def _open(options: DurableOptions, user: object) -> _Shared:
             )
         shared.users.add(user)
         return shared
+
+
+def open_url(url: str, body_type: Any = Any, **options: Any) -> DurableMailbox[Any]:
+    """file:./data/orders is the mailbox `orders` of the store in `./data`."""
+    path, name = _split(url)
+    return DurableMailbox(name, body_type, path=path, **options)
+
+
+def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncDurableMailbox[Any]:
+    """`open_url` for asyncio."""
+    path, name = _split(url)
+    return AsyncDurableMailbox(name, body_type, path=path, **options)
+
+
+def _split(url: str) -> tuple[str, str]:
+    path, slash, name = (file_path(url) or "").rpartition("/")
+    return (path or "/" if slash else "."), name

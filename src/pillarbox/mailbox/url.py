@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, ove
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.durable import AsyncDurableMailbox, DurableMailbox
-from pillarbox.mailbox.memory import AsyncInMemoryMailbox, InMemoryMailbox, shared_store
-from pillarbox.mailbox.place import file_path
 from pillarbox.mailbox.protocol import AsyncMailbox, Mailbox, QueueOptions
 
 if TYPE_CHECKING:
@@ -69,7 +66,7 @@ class MailboxOptions(QueueOptions, total=False):
 class _Backend(NamedTuple):
     """Where a scheme is opened, and how its URLs look."""
 
-    opener: Any
+    opener: Any  # a module, or its name
     form: str
 
 
@@ -78,25 +75,15 @@ class _Memory:
 
     @staticmethod
     def open_url(url: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        return InMemoryMailbox(_after_scheme(url), body_type, store=shared_store, **options)
+        from pillarbox.mailbox.memory import InMemoryMailbox, shared_store  # noqa: PLC0415
+
+        return InMemoryMailbox(url.partition(":")[2], body_type, store=shared_store, **options)
 
     @staticmethod
     def open_async_url(url: str, body_type: Any, **options: Any) -> AsyncMailbox[Any]:
-        return AsyncInMemoryMailbox(_after_scheme(url), body_type, store=shared_store, **options)
+        from pillarbox.mailbox.memory import AsyncInMemoryMailbox, shared_store  # noqa: PLC0415
 
-
-class _File:
-    """file:./data/orders is the mailbox `orders` of the store in `./data`."""
-
-    @staticmethod
-    def open_url(url: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        path, name = _in_directory(url)
-        return DurableMailbox(name, body_type, path=path, **options)
-
-    @staticmethod
-    def open_async_url(url: str, body_type: Any, **options: Any) -> AsyncMailbox[Any]:
-        path, name = _in_directory(url)
-        return AsyncDurableMailbox(name, body_type, path=path, **options)
+        return AsyncInMemoryMailbox(url.partition(":")[2], body_type, store=shared_store, **options)
 
 
 _BROKER = _Backend("pillarbox.mailbox.broker", "http://host:9324/name")
@@ -105,7 +92,7 @@ _SQS = _Backend("pillarbox.mailbox.sqs", "sqs://region/name")
 
 _SCHEMES = {
     "memory": _Backend(_Memory, "memory:name"),
-    "file": _Backend(_File, "file:directory/name"),
+    "file": _Backend("pillarbox.mailbox.durable", "file:directory/name"),
     "http": _BROKER,
     "https": _BROKER,
     "redis": _REDIS,
@@ -175,12 +162,3 @@ def _from_elsewhere(scheme: str) -> _Backend | None:
         _SCHEMES[scheme] = backend = _Backend(found.load(), f"{scheme}:...")
         return backend
     return None
-
-
-def _after_scheme(url: str) -> str:
-    return url.partition(":")[2]
-
-
-def _in_directory(url: str) -> tuple[str, str]:
-    path, slash, name = (file_path(url) or "").rpartition("/")
-    return (path or "/" if slash else "."), name
