@@ -8,7 +8,7 @@ channel, so a client whose connection broke asks again and nothing is done twice
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta, Struct
 from msgspec.msgpack import Decoder, Encoder
@@ -183,39 +183,17 @@ class ReadFile(Struct, array_like=True, tag="file", frozen=True):
     size: Annotated[int, Meta(ge=1, le=4 << 20)]
 
 
-Command = (
-    Send
-    | Receive
-    | Acknowledge
-    | Nack
-    | Extend
-    | Release
-    | Reject
-    | Purge
-    | Tally
-    | Peek
-    | Delete
-    | Redrive
-    | Declare
-    | Pause
-    | Drop
-    | Survey
-    | Describe
-    | Hello
-    | Outline
-    | Recall
-    | ListFiles
-    | ReadFile
-)
-_LOOKS = (Tally, Peek, Survey, Describe, Hello, Outline, Recall, ListFiles, ReadFile)
-_REPEATABLE = (Receive, Declare, Pause, *_LOOKS)
+_Looks = Tally | Peek | Survey | Describe | Hello | Outline | Recall | ListFiles | ReadFile
+_Settles = Acknowledge | Nack | Extend | Release | Reject
+_Changes = Purge | Delete | Redrive | Declare | Pause | Drop
+Command = Send | Receive | _Settles | _Changes | _Looks
 
 
 def repeatable(command: Command) -> bool:
     """Whether it may be done twice: it only looks, or the queue itself knows a repetition."""
     if isinstance(command, Send):
         return command.deduplication is not None
-    return isinstance(command, _REPEATABLE)
+    return isinstance(command, Receive | Declare | Pause | _Looks)
 
 
 def shortened(command: Command, seconds: float) -> Command:
@@ -236,6 +214,14 @@ class Request(Struct, array_like=True, frozen=True):
 
 
 # -- outcomes ----------------------------------------------------------------------------------
+
+
+class _Whole(Struct, array_like=True, frozen=True):
+    """An outcome of several fields, which is its own value."""
+
+    @property
+    def value(self) -> Self:
+        return self
 
 
 class Sent(Struct, array_like=True, tag="sent", frozen=True):
@@ -283,16 +269,12 @@ class Done(Struct, array_like=True, tag="done", frozen=True):
     value: int
 
 
-class Moved(Struct, array_like=True, tag="moved", frozen=True):
+class Moved(_Whole, tag="moved", frozen=True):
     """A part of a redrive: how many it moved, how many stay, and how many are behind those."""
 
     moved: int
     stay: int
     left: int
-
-    @property
-    def value(self) -> Moved:
-        return self
 
 
 class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
@@ -301,16 +283,12 @@ class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
     value: tuple[int, int, int, int, int | None]
 
 
-class Declared(Struct, array_like=True, tag="declared", frozen=True):
+class Declared(_Whole, tag="declared", frozen=True):
     """`content_type` is not used any more: a queue has no type."""
 
     instance: str
     content_type: str | None
     dead_letters: str | None
-
-    @property
-    def value(self) -> Declared:
-        return self
 
 
 class QueueLine(Struct, array_like=True, frozen=True):
@@ -329,7 +307,7 @@ class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
     value: str
 
 
-class Described(Struct, array_like=True, tag="described", frozen=True):
+class Described(_Whole, tag="described", frozen=True):
     """`durability` is none for a broker in memory; `free_bytes` is for keys with every right."""
 
     version: str
@@ -340,16 +318,12 @@ class Described(Struct, array_like=True, tag="described", frozen=True):
     problem: str | None
     free_bytes: int | None
 
-    @property
-    def value(self) -> Described:
-        return self
-
 
 class Surveyed(Struct, array_like=True, tag="surveyed", frozen=True):
     value: list[QueueLine]
 
 
-class Outlined(Struct, array_like=True, tag="outlined", frozen=True):
+class Outlined(_Whole, tag="outlined", frozen=True):
     """From where to where, how many bytes lie before some indices, and what its entries mean."""
 
     first: int
@@ -359,12 +333,8 @@ class Outlined(Struct, array_like=True, tag="outlined", frozen=True):
     names: dict[int, str]  # of queues, by the numbers that entries have
     at: int | None  # the first entry at or after the time that was asked for
 
-    @property
-    def value(self) -> Outlined:
-        return self
 
-
-class Recalled(Struct, array_like=True, tag="recalled", frozen=True):
+class Recalled(_Whole, tag="recalled", frozen=True):
     """Entries up to `end`: their indices and times (int64), and they, as the payload of a frame.
 
     `first` is the oldest that is still kept. If that is past what was asked for, some are gone.
@@ -377,12 +347,8 @@ class Recalled(Struct, array_like=True, tag="recalled", frozen=True):
     times: bytes
     records: bytes
 
-    @property
-    def value(self) -> Recalled:
-        return self
 
-
-class StoreListing(Struct, array_like=True, tag="listed", frozen=True):
+class StoreListing(_Whole, tag="listed", frozen=True):
     """The files of a store that belong together."""
 
     snapshot_head: bytes  # identifies the snapshot; empty if there is none
@@ -390,19 +356,11 @@ class StoreListing(Struct, array_like=True, tag="listed", frozen=True):
     small: dict[str, bytes]  # settings, time and positions: path in the store -> content
     confirmed: int  # every record before this index was confirmed; 0 if nobody writes
 
-    @property
-    def value(self) -> StoreListing:
-        return self
 
-
-class Piece(Struct, array_like=True, tag="piece", frozen=True):
+class Piece(_Whole, tag="piece", frozen=True):
     """A part of a file; None if the file is gone."""
 
     data: bytes | None
-
-    @property
-    def value(self) -> Piece:
-        return self
 
 
 class Failed(Struct, array_like=True, tag="failed", frozen=True):
@@ -415,23 +373,9 @@ class Failed(Struct, array_like=True, tag="failed", frozen=True):
     allowed: str = ""
 
 
-Result = (
-    Sent
-    | Delivered
-    | Settled
-    | Done
-    | Moved
-    | Tallied
-    | Declared
-    | Surveyed
-    | Described
-    | Welcome
-    | Outlined
-    | Recalled
-    | StoreListing
-    | Piece
-    | Failed
-)
+_OfQueues = Declared | Tallied | Surveyed | Outlined | Recalled
+_OfBroker = Described | Welcome | StoreListing | Piece
+Result = Sent | Delivered | Settled | Done | Moved | _OfQueues | _OfBroker | Failed
 
 encode = Encoder().encode
 decode_request = Decoder(Request).decode
