@@ -100,12 +100,14 @@ class Native:
         except UnknownOutcomeError as error:
             return response([self._failed(error)] * len(asked.commands))
         if last is None:
-            return self._execute(asked, name, principal)
+            return self._execute(request, asked, name, principal)
         if asked.number < last.number:
             return Response(409, b"this request is older than the last one of its channel")
         return Response(200, last.body, HEADERS, last.confirmation, self._unconfirmed)
 
-    def _execute(self, asked: wire.Request, name: str, principal: Principal) -> Answer:
+    def _execute(
+        self, request: Request, asked: wire.Request, name: str, principal: Principal
+    ) -> Answer:
         first = asked.commands[0]
         if isinstance(first, _READS_FILES) and len(asked.commands) == 1:
             return self._recall(first, name, principal)
@@ -113,7 +115,9 @@ class Native:
             try:
                 self._check(first, name, principal)
                 self.reply_queues.polled(name)
-                return self._receiving.answer(asked, first, self._session(name))
+                session = self._session(name)
+                consumer = self._broker.consumers.of(request, name, principal.name)
+                return self._receiving.answer(asked, first, session, consumer)
             except (MailboxError, SqsError) as error:
                 return response([self._failed(error)])
         if any(map(_is_long, asked.commands)):
@@ -216,8 +220,6 @@ class Native:
             error.instance = self._instance
             raise error
         return session
-
-    # -- the other verbs ---------------------------------------------------------------------
 
     def _send(self, command: wire.Send, name: str) -> wire.Result:
         return wire.Sent(self._store.message_ids(self._send_all(command, name)))

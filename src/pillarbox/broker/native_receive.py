@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pillarbox.broker.consumers import Consumer
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Answer, Response
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
@@ -45,24 +46,30 @@ class NativeReceive:
         self._recent_answers = recent_answers
         self._failed = failed
 
-    def answer(self, asked: wire.Request, command: wire.Receive, session: QueueSession) -> Answer:
-        leases = self._lease(command, session, 0)
+    def answer(
+        self, asked: wire.Request, command: wire.Receive, session: QueueSession, consumer: Consumer
+    ) -> Answer:
+        leases = self._lease(command, session, consumer, 0)
         if not leases and command.wait_us and not self._broker.closed:
-            return self._wait(asked, command, session)
+            return self._wait(asked, command, session, consumer)
         return self._delivery(asked, command, session, leases)
 
-    def _lease(self, command: wire.Receive, session: QueueSession, have: int) -> list[Lease]:
+    def _lease(
+        self, command: wire.Receive, session: QueueSession, consumer: Consumer, have: int
+    ) -> list[Lease]:
         """What was asked for, or the next few of it."""
         count = _at_once(command.count - have)
-        return session.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
+        leases = session.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
+        consumer.hold(leases)
+        return leases
 
     async def _wait(
-        self, asked: wire.Request, command: wire.Receive, session: QueueSession
+        self, asked: wire.Request, command: wire.Receive, session: QueueSession, consumer: Consumer
     ) -> Response:
         count, timeout_ns = _at_once(command.count), command.timeout_us * MICROSECOND_NS
         wait_ns = command.wait_us * MICROSECOND_NS
         try:
-            leases = await poll(self._broker, session, count, timeout_ns, wait_ns)
+            leases = await poll(self._broker, session, consumer, count, timeout_ns, wait_ns)
             answer = self._delivery(asked, command, session, leases)
             return answer if isinstance(answer, Response) else await answer
         except MailboxError as error:  # the disk failed: whoever waits must be told
@@ -100,7 +107,7 @@ class NativeReceive:
                 if len(told) < len(some) or len(rendered) == command.count:
                     break
                 await pauses.pause()
-                some = self._lease(command, session, len(rendered))
+                some = self._lease(command, session, leases[0].holder, len(rendered))
         except MailboxError as error:
             self._unsent(asked, session, leases)
             return response([self._failed(error)])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pillarbox.broker.consumers import Consumer
 from pillarbox.core.queue import Lease
 from pillarbox.mailbox.waiters import TaskWaiter
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 
 async def poll(
-    broker: Broker, session: QueueSession, count: int, timeout_ns: int, wait_ns: int
+    broker: Broker,
+    session: QueueSession,
+    consumer: Consumer,
+    count: int,
+    timeout_ns: int,
+    wait_ns: int,
 ) -> list[Lease]:
     """What becomes ready within `wait_ns`. A client that hangs up cancels this.
 
@@ -25,17 +31,21 @@ async def poll(
     waiter = TaskWaiter(broker, count, timeout_ns)
     cancel_alarm = clock.call_at(clock.now() + wait_ns, waiter.finish, broker.loop)
     broker.metrics.parked += 1
+    consumer.waiting += 1
     try:
         if count:
             session.enter(waiter)
         await waiter.done
-        return session.leave(waiter)
+        leases = session.leave(waiter)
+        consumer.hold(leases)
+        return leases
     except BaseException:  # nobody will see what it was given
         session.give_up(waiter)
         raise
     finally:
         cancel_alarm()
         broker.metrics.parked -= 1
+        consumer.waiting -= 1
 
 
 async def read_bodies(

@@ -19,6 +19,7 @@ from pillarbox.broker.audit import AuditLog
 from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
 from pillarbox.broker.confirmations import Confirmations
+from pillarbox.broker.consumers import Consumers
 from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
@@ -60,6 +61,7 @@ class Broker:
         self.tokens = Tokens(self.access)
         self.rights = Rights(self)
         self.metrics = Metrics(self)
+        self.consumers = Consumers()
         self.moves = Moves(self)
         self.sqs = Sqs(self)
         self.routes = Routes(self.sqs.handle)

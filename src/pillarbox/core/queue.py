@@ -82,6 +82,7 @@ class Lease(Struct, gc=False, eq=False):
     deadline: int
     timeout: int
     extra: Extra | None = None  # that of the record when it was leased
+    holder: Any = None  # the consumer it was leased for, where a broker knows it
 
 
 class Group:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from pillarbox.dashboard.mailboxes import Mailboxes
+from pillarbox.dashboard.mailboxes import Mailboxes, Until
 from pillarbox.dashboard.render import BODY_CHARS_MAX, body_views
 from pillarbox.mailbox.message import DeadLetter, Message, Undecodable
 from pillarbox.mailbox.protocol import State
@@ -30,7 +30,7 @@ class MessageView(NamedTuple):
     dead_letter: DeadLetter | None
     state: str
     body: bytes
-    until: datetime | None = None  # when it is due, or its lease ends
+    until: Until | None = None  # when it is due, or its lease ends
 
     @property
     def views(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ def body_bytes(message: Message[Any]) -> bytes:
     return body.data if isinstance(body, Undecodable) else cast("bytes", body)
 
 
-def show(message: Message[Any], state: str, until: datetime | None = None) -> MessageView:
+def show(message: Message[Any], state: str, until: Until | None = None) -> MessageView:
     data = body_bytes(message)
     text = data[: _EXCERPT * 4].decode("utf-8", "replace")
     return MessageView(

@@ -23,6 +23,7 @@ from pillarbox.dashboard.mailboxes import STATES, BrokerMailboxes, Mailboxes
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.dashboard.rings import SPANS, Point
 from pillarbox.dashboard.samples import SHORT_SPAN, SORT_KEYS, Samples, Table
+from pillarbox.dashboard.workers import WorkerRow, Workers
 from pillarbox.log import LogError
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 ROOT = "/dashboard"
 REFRESH_SECONDS = 1.0
 QUIET_SECONDS = 5.0  # between samples while nobody looks
+SAVE_SECONDS = 60  # between two saves of the history
 IDLE_SECONDS = 60  # nobody looks if there was no request for this long
 NOTICES_MAX = 100
 TABLE_ROWS_MAX = 20  # of the table beside a chart
@@ -54,6 +56,7 @@ class Dashboard:
         self.mailboxes = boxes
         self.read_only = read_only
         self.samples = Samples(boxes)
+        self.workers = Workers(boxes)
         self.pipelines = pipelines or Pipelines(())
         self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,9 +115,13 @@ class Dashboard:
         return self._render(
             "home.html",
             table=self._table(query),
+            workers=self._workers(),
             pipelines=self.pipelines.summaries(),
             done=self._notices.get(query.get("done", ""), ""),
         )
+
+    def _workers(self, queue: str | None = None) -> list[WorkerRow] | None:
+        return self.workers.rows(queue) if self.workers.known else None
 
     def _table(self, query: Mapping[str, str]) -> Table:
         sort = query.get("sort", "")
@@ -148,6 +155,7 @@ class Dashboard:
             search=search,
             shown=shown,
             row=row,
+            workers=self._workers(name),
             dead_name=row.dead_name,
             sources=self.samples.sources(name),
             settings=admin.settings(name) if admin is not None else None,
@@ -202,10 +210,18 @@ class Dashboard:
     async def _sample(self) -> None:
         """Take samples: often while somebody looks, else often enough for the history."""
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.to_thread(self.samples.take)
-            watched = loop.time() - self._used_at < IDLE_SECONDS
-            await asyncio.sleep(REFRESH_SECONDS if watched else QUIET_SECONDS)
+        saved_at = loop.time()
+        try:
+            while True:
+                await asyncio.to_thread(self.samples.take)
+                await asyncio.to_thread(self.workers.take)
+                if loop.time() - saved_at >= SAVE_SECONDS:
+                    saved_at = loop.time()
+                    await asyncio.to_thread(self.samples.save)
+                watched = loop.time() - self._used_at < IDLE_SECONDS
+                await asyncio.sleep(REFRESH_SECONDS if watched else QUIET_SECONDS)
+        finally:  # the broker stops
+            self.samples.save()
 
     def _stream(self, fragments: Callable[[], Fragments]) -> StreamingResponse:
         headers = {**render.HEADERS, "Content-Type": "text/event-stream"}
@@ -223,17 +239,21 @@ class Dashboard:
     def _tables(self, query: Mapping[str, str]) -> Fragments:
         values = {
             "table": self._table(query),
+            "workers": self._workers(),
             "pipelines": self.pipelines.summaries(),
             "root": ROOT,
             "token": self._token,
             "read_only": self.read_only,
         }
-        names = ("rows", "totals", "pipelines")
+        names = ("rows", "totals", "workers", "pipelines")
         return {name: render.fragment(f"{name}.html", **values) for name in names}
 
     def _figures(self, name: str) -> Fragments:
-        row = self.samples.row(name)  # None: the queue is gone
-        return {} if row is None else {"figures": render.fragment("figures.html", row=row)}
+        row = self.samples.row(name)
+        if row is None:
+            return {}  # the queue is gone
+        values = {"row": row, "workers": self._workers(name), "queue": name, "root": ROOT}
+        return {each: render.fragment(f"{each}.html", **values) for each in ("figures", "workers")}
 
     def _processors(self, name: str) -> Fragments:
         found = self.pipelines.find(name)

@@ -6,11 +6,13 @@ Their methods may block, so call them outside the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
+from pillarbox.broker.consumers import Consumer
 from pillarbox.core import journal
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
 from pillarbox.dashboard.admin import QueueAdmin
@@ -38,6 +40,13 @@ class Totals(NamedTuple):
     consumers: int
 
 
+class Until(NamedTuple):
+    """When a scheduled message is due, or the lease of one in flight ends, and who holds it."""
+
+    at: datetime
+    holder: Consumer | None = None
+
+
 class HistoryEntry(NamedTuple):
     """One entry in the history of a message."""
 
@@ -57,6 +66,7 @@ class Mailboxes(Protocol):
     """The mailboxes that a dashboard shows."""
 
     title: str
+    history_file: str | None  # where the history of the queues survives a restart
 
     @property
     def admin(self) -> QueueAdmin | None:
@@ -72,8 +82,14 @@ class Mailboxes(Protocol):
     def find(self, name: str, message_id: str) -> Found | None:
         """A message by id; None if it is gone or too far back."""
 
-    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         """When messages are due, or their leases end, by message id; empty if that is unknown."""
+
+    def consumers(self) -> Sequence[Consumer] | None:
+        """The clients that receive; None if the backend does not know them."""
+
+    def held(self, names: Iterable[str]) -> Counter[Consumer]:
+        """How many messages of these queues each consumer holds."""
 
     def is_paused(self, name: str) -> bool: ...
     def totals(self, name: str) -> Totals | None:
@@ -91,14 +107,21 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
         found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
         return [self._verbs.seen(record, number, self) for record, number in found]
 
-    def times_at(self, state: State, count: int, skip: int) -> dict[int, int]:
-        """When they are due, or their leases end, by key."""
+    def times_at(self, state: State, count: int, skip: int) -> dict[int, tuple[int, Any]]:
+        """When they are due, or their leases end, and their holders, by key."""
         queue, end = self._session.queue, min(skip + count, HEAP_MAX)
         with self._session.store.lock:
             if state == "scheduled":
-                return {key: at for at, key, _ in islice(queue.schedule.soonest(), skip, end)}
+                due = islice(queue.schedule.soonest(), skip, end)
+                return {key: (at, None) for at, key, _ in due}
             leases = islice(queue.leases.soonest(), skip, end)
-            return {lease.record.key: lease.deadline for lease in leases}
+            return {lease.record.key: (lease.deadline, lease.holder) for lease in leases}
+
+    def held(self) -> Counter[Consumer]:
+        """How many messages each consumer holds, of the first that are in flight."""
+        with self._session.store.lock:
+            leases = list(islice(self._session.queue.leases, HEAP_MAX))
+        return Counter(lease.holder for lease in leases if lease.holder is not None)
 
     def found(self, key: int) -> Found | None:
         known = self._session.find(key)
@@ -115,7 +138,9 @@ class BrokerMailboxes:
         self._broker = broker
         self._store = broker.store
         self.admin = QueueAdmin(broker)
-        self.title = broker.config.data or "in memory"
+        data = broker.config.data
+        self.title = data or "in memory"
+        self.history_file = f"{data}/dashboard.history" if data else None
 
     def names(self) -> Sequence[str]:
         return list(self._store.sessions)
@@ -130,14 +155,22 @@ class BrokerMailboxes:
         key = self._store.key_of(message_id)
         return None if key is None else self._mailbox(name).found(key)
 
-    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         if state == "ready" or skip >= HEAP_MAX:
             return {}
         found, epoch = self._mailbox(name).times_at(state, count, skip), self._store.clock.epoch_ns
         return {
-            self._store.message_id(key): datetime.fromtimestamp((at + epoch) / SECOND_NS, UTC)
-            for key, at in found.items()
+            self._store.message_id(key): Until(
+                datetime.fromtimestamp((at + epoch) / SECOND_NS, UTC), holder
+            )
+            for key, (at, holder) in found.items()
         }
+
+    def consumers(self) -> Sequence[Consumer]:
+        return [each for each in self._broker.consumers if each.queue in self._store.sessions]
+
+    def held(self, names: Iterable[str]) -> Counter[Consumer]:
+        return sum((self._mailbox(name).held() for name in names), Counter())
 
     def is_paused(self, name: str) -> bool:
         session = self._store.sessions.get(name)
@@ -194,6 +227,7 @@ class UrlMailboxes:
     """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
 
     admin = None
+    history_file: str | None = None
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.title = ", ".join(urls)
@@ -221,8 +255,14 @@ class UrlMailboxes:
                     return Found(message, state)
         return None
 
-    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, datetime]:
+    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         return {}
+
+    def consumers(self) -> None:
+        return None
+
+    def held(self, names: Iterable[str]) -> Counter[Consumer]:
+        return Counter()
 
     def is_paused(self, name: str) -> bool:
         return False

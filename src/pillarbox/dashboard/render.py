@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Response
+from pillarbox.dashboard.workers import name_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -87,6 +88,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment, text=_text)
+    env.filters["worker"] = lambda holder: "unknown" if holder is None else name_of(holder.client)
     return env
 
 

@@ -18,6 +18,8 @@ _LEVELS = 3
 _SENT, _DONE, _SECONDS = 3, 4, 5
 _FIELDS = 6
 
+HistoryState = dict[str, tuple[int, bytes]]  # by span: the newest interval, and all values
+
 
 class Point(NamedTuple):
     """One interval, which ended `before` seconds ago; None where nothing is known."""
@@ -37,6 +39,14 @@ class Ring:
         self._step, self._count = step, count
         self._values = array("d", [nan] * _LEVELS + [0.0] * (_FIELDS - _LEVELS)) * count
         self._last = -1  # number of the newest interval
+
+    def state(self) -> tuple[int, bytes]:
+        return self._last, self._values.tobytes()
+
+    def restore(self, last: int, data: bytes, now: float) -> None:
+        """Continue from a saved state, unless it is of another size or from the future."""
+        if last <= now // self._step and len(data) == len(self._values) * self._values.itemsize:
+            self._last, self._values = last, array("d", data)
 
     def add_levels(self, at: float, levels: tuple[int, int, int]) -> None:
         place = self._place(int(at // self._step))
@@ -81,9 +91,16 @@ class Ring:
 class History:
     """The rings of one queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, saved: HistoryState | None = None, now: float = 0.0) -> None:
         self._rings = {name: Ring(*size) for name, size in SPANS.items()}
         self._counted: tuple[float, int, int] | None = None  # when, sent, done
+        for name, state in (saved or {}).items():
+            if name in self._rings:
+                self._rings[name].restore(*state, now)
+
+    def state(self) -> HistoryState:
+        """What to save, to go on from it after a restart."""
+        return {name: ring.state() for name, ring in self._rings.items()}
 
     def add(self, at: float, stats: Stats, counts: tuple[int, int] | None) -> None:
         """Add a sample; `counts` are the messages sent and deleted since the broker started."""

@@ -5,14 +5,19 @@ With very many queues, only the first in the table and those recently opened hav
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Callable, Sequence
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from typing import Any, NamedTuple
+
+import msgspec
 
 from pillarbox.core.errors import MailboxError
 from pillarbox.dashboard.mailboxes import Mailboxes
-from pillarbox.dashboard.rings import SPANS, History, Point
+from pillarbox.dashboard.rings import SPANS, History, HistoryState, Point
+from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Stats
 
 OLD_SECONDS = 300.0
@@ -86,6 +91,8 @@ class Samples:
         self._opened: dict[str, None] = {}  # recently opened queues, oldest first
         self._lock = Lock()
         self._next = 0  # position among the queues without a history
+        self._started_at = time() - monotonic()  # so that intervals go on after a restart
+        self._load()
 
     def take(self, only: Sequence[str] | None = None) -> None:
         """Take a sample of the queues that are due, or of the given ones."""
@@ -96,8 +103,8 @@ class Samples:
                     self._take(name)
                 except MailboxError:  # not reachable now: leaves a gap in the chart
                     continue
-            for gone in self._rows.keys() - set(names):
-                del self._rows[gone]
+            for gone in (self._rows.keys() | self._histories.keys()) - set(names):
+                self._rows.pop(gone, None)
                 self._histories.pop(gone, None)
 
     def _take(self, name: str) -> None:
@@ -110,7 +117,7 @@ class Samples:
             row = row._replace(consumers=totals.consumers)
         if name in self._histories or name in self._opened or len(self._rows) < HISTORIES_MAX:
             history = self._histories.setdefault(name, History())
-            history.add(monotonic(), stats, None if totals is None else totals[:2])
+            history.add(self._now(), stats, None if totals is None else totals[:2])
             sent, done = history.rates()
             row = row._replace(sent_per_second=sent, done_per_second=done)
         self._rows[name] = row
@@ -136,6 +143,38 @@ class Samples:
         with self._lock:
             history = self._histories.get(name)
             return history.points(span) if history is not None else []
+
+    def save(self) -> None:
+        """Write the histories to the file of the backend, if it has one."""
+        path = self._boxes.history_file
+        if path is None:
+            return
+        with self._lock:
+            states = {name: history.state() for name, history in self._histories.items()}
+        try:
+            with open(f"{path}.new", "wb") as file:
+                file.write(zlib.compress(msgspec.msgpack.encode(states), 1))
+            os.replace(f"{path}.new", path)
+        except OSError as error:
+            logger.warning("the dashboard's history was not saved", file=path, error=str(error))
+
+    def _load(self) -> None:
+        path = self._boxes.history_file
+        if path is None or not os.path.exists(path):
+            return
+        try:
+            with open(path, "rb") as file:
+                data = zlib.decompress(file.read())
+            states = msgspec.msgpack.decode(data, type=dict[str, HistoryState])
+        except (OSError, zlib.error, msgspec.MsgspecError) as error:
+            logger.warning("the dashboard's history can't be read", file=path, error=str(error))
+            return
+        for name, state in states.items():
+            self._histories[name] = History(state, self._now())
+
+    def _now(self) -> float:
+        """The time of day when this process started, and the seconds since."""
+        return self._started_at + monotonic()
 
     def row(self, name: str) -> Row | None:
         return self._rows.get(name)

@@ -242,6 +242,8 @@ class DurableQueueSession(QueueSession):
             recent = store._recent.pop(lease.record.body >> INDEX_SHIFT, b"")
             store._recent_bytes -= len(recent)
             self.totals.deleted += 1
+            if lease.holder is not None:
+                lease.holder.done += 1
             apply.acknowledged(queue, Acknowledged([lease]))
         except BaseException as error:
             store.halt_if_written(before, error)

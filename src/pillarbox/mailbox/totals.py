@@ -19,6 +19,7 @@ from pillarbox.core.events import (
     Redriven,
     Released,
     Removed,
+    Returned,
     Scheduled,
     Sent,
 )
@@ -59,6 +60,9 @@ class Totals:
                 self.received += len(event.leases)  # type: ignore[union-attr]
             elif kind is Acknowledged:
                 self.deleted += len(event.leases)  # type: ignore[union-attr]
+                for lease in event.leases:  # type: ignore[union-attr]
+                    if lease.holder is not None:
+                        lease.holder.done += 1
             elif kind in _SELDOM:
                 _SELDOM[kind](self, event)
 
@@ -67,8 +71,18 @@ class Totals:
 
     def _released(self, event: Released) -> None:
         self.unread += event.to_front
+        if event.to_front and event.lease.holder is not None:
+            event.lease.holder.received -= 1
 
-    def _died(self, event: Died | DiedInLine) -> None:
+    def _returned(self, event: Returned | Died) -> None:
+        if event.lease.holder is not None:
+            event.lease.holder.failed += 1
+
+    def _died(self, event: Died) -> None:
+        self.dead += 1
+        self._returned(event)
+
+    def _died_in_line(self, event: DiedInLine) -> None:
         self.dead += 1
 
     def _redriven(self, event: Redriven) -> None:
@@ -87,8 +101,9 @@ class Totals:
 _SELDOM: dict[type[Event], Callable[[Totals, Any], None]] = {
     Scheduled: Totals._scheduled,
     Released: Totals._released,
+    Returned: Totals._returned,
     Died: Totals._died,
-    DiedInLine: Totals._died,
+    DiedInLine: Totals._died_in_line,
     Redriven: Totals._redriven,
     Removed: Totals._removed,
     Purged: Totals._purged,

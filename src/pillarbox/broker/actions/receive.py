@@ -12,6 +12,7 @@ from typing import Any
 
 from pillarbox.broker import shapes
 from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.consumers import Consumer
 from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
 from pillarbox.broker.retention import lease_fresh
@@ -37,6 +38,7 @@ def receive_message(
     if (given := params.WaitTimeSeconds) is not None:
         wait_ns = _within("WaitTimeSeconds", given, 0, WAIT_SECONDS_MAX) * SECOND_NS
     wanted = _wanted(params)
+    consumer = broker.consumers.of(request.http, queue.name, request.principal.name)
     attempt = _attempt(queue, params.ReceiveRequestAttemptId)
     if attempt is not None:
         again = queue.attempts.again(attempt, queue, timeout_ns)
@@ -48,16 +50,18 @@ def receive_message(
         count = 0  # it waits, and gets nothing
     leases = lease_fresh(broker, queue, count, timeout_ns) if count else ()
     if leases:
+        consumer.hold(leases)
         broker.metrics.delivered(leases)
         return _deliver(request, queue, leases, wanted, attempt)
     if not wait_ns or broker.closed:
         return {}
-    return _poll(request, queue, count, timeout_ns, wait_ns, wanted, attempt)
+    return _poll(request, queue, consumer, count, timeout_ns, wait_ns, wanted, attempt)
 
 
 async def _poll(
     request: SqsRequest,
     queue: BrokerQueue,
+    consumer: Consumer,
     count: int,
     timeout_ns: int,
     wait_ns: int,
@@ -65,7 +69,7 @@ async def _poll(
     attempt: str | None,
 ) -> Result:
     broker = request.broker
-    leases = await poll(broker, queue.session, count, timeout_ns, wait_ns)
+    leases = await poll(broker, queue.session, consumer, count, timeout_ns, wait_ns)
     if broker.store.sessions.get(queue.name) is not queue.session:
         raise no_such_queue()
     if not leases:

@@ -16,6 +16,18 @@
       for (const box of document.querySelectorAll("#selection input[name=id]")) box.checked = all.checked;
     });
   }
+  const sorts = [...document.querySelectorAll("thead a")];  // one stop for Tab; arrows move within
+  sorts.forEach((link, at) => {
+    link.tabIndex = at ? -1 : 0;
+    link.addEventListener("keydown", (event) => {
+      const to = sorts[at + { ArrowLeft: -1, ArrowRight: 1 }[event.key]];
+      if (!to) return;
+      event.preventDefault();
+      link.tabIndex = -1;
+      to.tabIndex = 0;
+      to.focus();
+    });
+  });
   addEventListener("submit", (event) => {
     const asking = event.submitter && event.submitter.closest("[data-confirm]");
     if (asking && !confirm(asking.dataset.confirm)) event.preventDefault();
@@ -53,6 +65,6 @@
   };
   const resize = () => { charts[0].setSize({ width: depth.clientWidth, height: 160 }); charts[1].setSize({ width: rates.clientWidth, height: 160 }); };
   addEventListener("resize", resize);
-  document.body.addEventListener("htmx:sseMessage", draw);
+  document.body.addEventListener("htmx:sseMessage", (event) => { if (event.detail.type === "figures") draw(); });
   draw();
 })();

@@ -5,6 +5,10 @@ The broker always says how long an answer is, so nothing else is understood here
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import sys
 from typing import NamedTuple
 
 from pillarbox.mailbox.broker.address import Address
@@ -20,8 +24,15 @@ def head_of(address: Address, queue: str, authorization: str = "") -> bytes:
     proof = f"Authorization: {authorization}\r\n" if authorization else ""
     return (
         f"POST {address.base}{PATH}/{queue} HTTP/1.1\r\nHost: {address.authority}\r\n"
-        f"{proof}Content-Type: application/msgpack\r\nContent-Length: "
+        f"User-Agent: {_user_agent()}\r\n{proof}"
+        "Content-Type: application/msgpack\r\nContent-Length: "
     ).encode("latin-1")
+
+
+def _user_agent() -> str:
+    """Who asks, for the broker's dashboard: host, process and program."""
+    program = os.path.basename(sys.argv[0]) if sys.argv[0] not in ("", "-c", "-m") else "python"
+    return re.sub(r"[^!-~ ]", "?", f"pillarbox {socket.gethostname()}:{os.getpid()} {program}")
 
 
 class Answer(NamedTuple):

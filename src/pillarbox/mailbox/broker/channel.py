@@ -267,6 +267,7 @@ def _after_fork() -> None:
     """The parent's connections are the parent's."""
     for channels in list(_known.values()):
         _close_all(channels._idle)
+        channels._login.heads.clear()  # they name the parent's process
 
 
 os.register_at_fork(after_in_child=_after_fork)

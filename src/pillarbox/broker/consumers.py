@@ -1,0 +1,78 @@
+"""The clients that receive, by queue: what each was given, finished and failed, for the dashboard.
+
+A consumer is known by its address, its key and its User-Agent, which for Pillarbox's own clients
+names host and process; clients that have all three in common are one consumer. A lease points at
+its consumer, and the queue's `Totals` count how it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Final
+
+from pillarbox.broker.http import Request
+from pillarbox.core.queue import Lease
+
+CONSUMERS_MAX: Final = 1_000
+_CLIENT_CHARS_MAX: Final = 200
+
+
+class Consumer:
+    """A client that receives from one queue."""
+
+    __slots__ = (
+        "address",
+        "client",
+        "done",
+        "failed",
+        "key",
+        "queue",
+        "received",
+        "seen_at",
+        "waiting",
+    )
+
+    def __init__(self, queue: str, address: str, key: str, client: str) -> None:
+        self.queue = queue
+        self.address = address
+        self.key = key
+        self.client = client
+        self.received = 0
+        self.done = 0
+        self.failed = 0  # nacked, rejected, or the lease ran out
+        self.waiting = 0  # long polls
+        self.seen_at = 0.0
+
+    def hold(self, leases: Sequence[Lease]) -> None:
+        """These were leased for this consumer."""
+        self.received += len(leases)
+        for lease in leases:
+            lease.holder = self
+
+
+class Consumers:
+    """The consumers that asked for messages most recently."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str, str], Consumer] = {}
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(list(self._known.values()))
+
+    def of(self, request: Request, queue: str, key: str) -> Consumer:
+        """The consumer that asks for messages."""
+        client = request.headers.get("user-agent", "")[:_CLIENT_CHARS_MAX]
+        identity = queue, request.peer, key, client
+        found = self._known.get(identity)
+        if found is None:
+            if len(self._known) >= CONSUMERS_MAX:
+                self._forget_half()
+            found = self._known[identity] = Consumer(*identity)
+        found.seen_at = monotonic()
+        return found
+
+    def _forget_half(self) -> None:
+        oldest = sorted(self._known.items(), key=lambda each: each[1].seen_at)
+        for identity, _ in oldest[: CONSUMERS_MAX // 2]:
+            del self._known[identity]

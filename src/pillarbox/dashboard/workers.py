@@ -1,0 +1,105 @@
+"""The clients that receive from a broker's queues: what they do, their rates and failures."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import NamedTuple
+
+from pillarbox.broker.consumers import Consumer
+from pillarbox.dashboard.mailboxes import Mailboxes
+
+LIVE_SECONDS = 60.0  # a client that asked for messages this recently is alive
+ROWS_MAX = 50
+_RATE_SECONDS = 10.0  # rates are taken over one to two of these
+
+
+class WorkerRow(NamedTuple):
+    """A live client of one queue."""
+
+    name: str
+    address: str
+    key: str
+    queue: str
+    doing: str
+    received: int
+    done: int
+    failed: int
+    done_per_second: float | None
+    failed_per_second: float | None
+
+
+class _Mark(NamedTuple):
+    """What a consumer had done at some time."""
+
+    at: float
+    done: int
+    failed: int
+
+
+class Workers:
+    """Takes samples of the consumers, for their rates."""
+
+    def __init__(self, boxes: Mailboxes) -> None:
+        self._boxes = boxes
+        self._marks: dict[Consumer, list[_Mark]] = {}  # one or two, oldest first
+
+    @property
+    def known(self) -> bool:
+        """Whether the backend knows its consumers at all."""
+        return self._boxes.consumers() is not None
+
+    def take(self, now: float | None = None) -> None:
+        now = monotonic() if now is None else now
+        marks: dict[Consumer, list[_Mark]] = {}
+        for each in self._boxes.consumers() or ():
+            before = self._marks.get(each, [])
+            if not before or now - before[-1].at >= _RATE_SECONDS:
+                before = [*before[-1:], _Mark(now, each.done, each.failed)]
+            marks[each] = before
+        self._marks = marks
+
+    def rows(self, queue: str | None = None, now: float | None = None) -> list[WorkerRow]:
+        """The live consumers of one queue, or of all; those that fail come first."""
+        now = monotonic() if now is None else now
+        wanted = [c for c in self._boxes.consumers() or () if queue in (None, c.queue)]
+        held = self._boxes.held({consumer.queue for consumer in wanted})
+        live = [c for c in wanted if c.waiting or held[c] or now - c.seen_at < LIVE_SECONDS]
+        rows = [self._row(consumer, held[consumer], now) for consumer in live]
+        rows.sort(key=lambda row: (-(row.failed_per_second or 0), row.queue, row.name))
+        return rows[:ROWS_MAX]
+
+    def _row(self, consumer: Consumer, held: int, now: float) -> WorkerRow:
+        done = failed = None
+        marks = self._marks.get(consumer)
+        if marks and now - marks[0].at >= 1:
+            seconds = now - marks[0].at
+            done = (consumer.done - marks[0].done) / seconds
+            failed = (consumer.failed - marks[0].failed) / seconds
+        return WorkerRow(
+            name_of(consumer.client),
+            consumer.address,
+            consumer.key,
+            consumer.queue,
+            _doing(consumer, held, now),
+            consumer.received,
+            consumer.done,
+            consumer.failed,
+            done,
+            failed,
+        )
+
+
+def name_of(client: str) -> str:
+    """Host and process of our own clients; of others the product, such as Boto3/1.40."""
+    if client.startswith("pillarbox "):
+        return client.removeprefix("pillarbox ")
+    return client.partition(" ")[0] or "unnamed client"
+
+
+def _doing(consumer: Consumer, held: int, now: float) -> str:
+    doing = []
+    if held:
+        doing.append(f"holding {held:,} message{'' if held == 1 else 's'}")
+    if consumer.waiting:
+        doing.append("waiting for messages")
+    return ", ".join(doing) or f"idle for {now - consumer.seen_at:.0f} s"
