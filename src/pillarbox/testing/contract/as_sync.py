@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 from pillarbox.mailbox.message import AsyncMessage
-from pillarbox.mailbox.protocol import AsyncMailbox, State, Stats
+from pillarbox.mailbox.protocol import AsyncMailbox
 
 R = TypeVar("R")
 
@@ -45,143 +45,108 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+def _verb(name: str) -> Callable[..., Any]:
+    """A verb that blocks for what the one behind it awaits."""
+
+    def verb(self: SyncMessage | SyncFace, /, *arguments: Any, **options: Any) -> Any:
+        answer = self._call(getattr(self._behind, name)(*arguments, **options))
+        if name in ("receive", "peek"):
+            return [SyncMessage(message, self._call) for message in answer]
+        return answer
+
+    return verb
+
+
+def _verb_of_messages(name: str) -> Callable[..., Any]:
+    """The same for one whose first argument is messages."""
+
+    def verb(self: SyncFace, messages: Iterable[Any], *arguments: Any, **options: Any) -> Any:
+        given = (m._behind if isinstance(m, SyncMessage) else m for m in messages)
+        return self._call(getattr(self._behind, name)(given, *arguments, **options))
+
+    return verb
+
+
 class SyncMessage:
     """An `AsyncMessage` whose verbs block. What it says is what the message behind it says."""
 
-    __slots__ = ("_call", "_message")
+    __slots__ = ("_behind", "_call")
 
+    _behind: AsyncMessage[Any]
     _call: Callable[..., Any]
-    _message: AsyncMessage[Any]
 
     def __init__(self, message: AsyncMessage[Any], call: Callable[..., Any]) -> None:
-        object.__setattr__(self, "_message", message)
+        object.__setattr__(self, "_behind", message)
         object.__setattr__(self, "_call", call)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._message, name)
+        return getattr(self._behind, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._message, name, value)  # which refuses, as any message must
+        setattr(self._behind, name, value)  # which refuses, as any message must
 
     def __repr__(self) -> str:
-        return repr(self._message)
+        return repr(self._behind)
 
-    def acknowledge(self, **options: Any) -> bool:
-        answer: bool = self._call(self._message.acknowledge(**options))
-        return answer
-
-    def nack(self, **options: Any) -> bool:
-        answer: bool = self._call(self._message.nack(**options))
-        return answer
-
-    def extend_visibility(self, timeout: float, **options: Any) -> bool:
-        answer: bool = self._call(self._message.extend_visibility(timeout, **options))
-        return answer
-
-    def release(self, **options: Any) -> bool:
-        answer: bool = self._call(self._message.release(**options))
-        return answer
-
-    def reject(self, reason: str, **options: Any) -> bool:
-        answer: bool = self._call(self._message.reject(reason, **options))
-        return answer
-
-    def reply(self, body: Any) -> str:
-        answer: str = self._call(self._message.reply(body))
-        return answer
+    acknowledge = _verb("acknowledge")
+    nack = _verb("nack")
+    extend_visibility = _verb("extend_visibility")
+    release = _verb("release")
+    reject = _verb("reject")
+    reply = _verb("reply")
 
 
 class SyncFace:
     """An `AsyncMailbox` whose verbs block."""
 
     def __init__(self, mailbox: AsyncMailbox[Any], loop: EventLoopThread) -> None:
-        self._mailbox = mailbox
+        self._behind = mailbox
         self._loop = loop
+        self._call = loop.call
         loop.call(mailbox.__aenter__())
 
     @property
     def name(self) -> str:
-        return self._mailbox.name
+        return self._behind.name
 
     @property
     def closed(self) -> bool:
-        return self._mailbox.closed
+        return self._behind.closed
 
     @property
     def dead_letters(self) -> SyncFace | None:
-        dead = self._mailbox.dead_letters
+        dead = self._behind.dead_letters
         return None if dead is None else SyncFace(dead, self._loop)
 
-    def send(self, body: Any, **options: Any) -> str:
-        return self._loop.call(self._mailbox.send(body, **options))
-
-    def send_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
-        return self._loop.call(self._mailbox.send_many(bodies, **options))
-
-    def receive(self, **options: Any) -> Sequence[Any]:
-        return self._faces(self._loop.call(self._mailbox.receive(**options)))
-
     def messages(self, **options: Any) -> Iterator[Any]:
-        messages: Any = self._mailbox.messages(**options)
+        messages: Any = self._behind.messages(**options)
 
         async def following() -> AsyncMessage[Any] | None:
             return await anext(messages, None)
 
         try:
-            while (message := self._loop.call(following())) is not None:
-                yield SyncMessage(message, self._loop.call)
+            while (message := self._call(following())) is not None:
+                yield SyncMessage(message, self._call)
         finally:
-            self._loop.call(messages.aclose())
+            self._call(messages.aclose())
 
-    def acknowledge_many(self, messages: Iterable[Any]) -> list[bool]:
-        return self._loop.call(self._mailbox.acknowledge_many(_behind(messages)))
-
-    def nack_many(self, messages: Iterable[Any], **options: Any) -> list[bool]:
-        return self._loop.call(self._mailbox.nack_many(_behind(messages), **options))
-
-    def extend_visibility_many(self, messages: Iterable[Any], timeout: float) -> list[bool]:
-        return self._loop.call(self._mailbox.extend_visibility_many(_behind(messages), timeout))
-
-    def release_many(self, messages: Iterable[Any]) -> list[bool]:
-        return self._loop.call(self._mailbox.release_many(_behind(messages)))
-
-    def purge(self) -> int:
-        return self._loop.call(self._mailbox.purge())
-
-    def approximate_count(self) -> int:
-        return self._loop.call(self._mailbox.approximate_count())
-
-    def stats(self) -> Stats:
-        return self._loop.call(self._mailbox.stats())
-
-    def peek(self, max_messages: int = 10, *, state: State = "ready") -> Sequence[Any]:
-        return self._faces(self._loop.call(self._mailbox.peek(max_messages, state=state)))
-
-    def delete(self, ids: Iterable[str]) -> int:
-        return self._loop.call(self._mailbox.delete(ids))
-
-    def redrive(
-        self,
-        ids: Iterable[str] | None = None,
-        *,
-        where: Callable[[Any], bool] | None = None,
-        to: str | None = None,
-    ) -> int:
-        return self._loop.call(self._mailbox.redrive(ids, where=where, to=to))
-
-    def close(self) -> None:
-        self._loop.call(self._mailbox.close())
+    send = _verb("send")
+    send_many = _verb("send_many")
+    receive = _verb("receive")
+    acknowledge_many = _verb_of_messages("acknowledge_many")
+    nack_many = _verb_of_messages("nack_many")
+    extend_visibility_many = _verb_of_messages("extend_visibility_many")
+    release_many = _verb_of_messages("release_many")
+    purge = _verb("purge")
+    approximate_count = _verb("approximate_count")
+    stats = _verb("stats")
+    peek = _verb("peek")
+    delete = _verb("delete")
+    redrive = _verb("redrive")
+    close = _verb("close")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _faces(self, messages: Iterable[AsyncMessage[Any]]) -> list[SyncMessage]:
-        return [SyncMessage(message, self._loop.call) for message in messages]
-
-
-def _behind(messages: Iterable[Any]) -> Iterable[Any]:
-    """The messages behind these faces, one by one as the caller's iterable gives them."""
-    return (m._message if isinstance(m, SyncMessage) else m for m in messages)
+        self._call(self._behind.close())

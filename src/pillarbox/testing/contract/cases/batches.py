@@ -52,8 +52,7 @@ class Batches(Case):
     def test_R11_send_many_of_nothing_is_nothing(self) -> None:
         box = self.open()
         assert box.send_many([]) == []
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @needs(Capability.BIG_BATCH)
     def test_R11_send_many_takes_thousands(self) -> None:
@@ -66,16 +65,14 @@ class Batches(Case):
         bodies: list[Any] = ["a", "b", 3, "d"]
         with pytest.raises(SerializationError):
             box.send_many(bodies)
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     def test_R11_a_body_that_is_too_large_refuses_the_whole_batch(self) -> None:
         box = self.open(bytes)
         with pytest.raises(InvalidParameterError) as raised:
             box.send_many([b"a", b"x" * (self.backend.bounds.body_bytes_max + 1), b"b"])
         assert raised.value.parameter == "body"
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     def test_R11_an_iterable_that_fails_refuses_the_whole_batch(self) -> None:
         box = self.open()
@@ -86,8 +83,7 @@ class Batches(Case):
 
         with pytest.raises(KeyError):
             box.send_many(bodies())
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @needs(Capability.CAPACITY)
     def test_R11_a_batch_past_the_capacity_is_refused_whole(self) -> None:
@@ -123,34 +119,29 @@ class Batches(Case):
 
     @every_many
     def test_R11_a_verb_for_many_answers_for_each(self, many: Many) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         assert many(box, self.take(box, 3)) == [True, True, True]
 
     @every_many
     def test_R11_a_verb_for_many_takes_any_iterable(self, many: Many) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         assert many(box, iter(self.take(box, 2))) == [True, True]
 
     @every_many
     def test_R11_a_verb_for_none_answers_nothing(self, many: Many) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         assert many(box, []) == []
         assert self.one(box).delivery_count == 1
 
     @every_many
     def test_R11_a_message_named_twice_is_settled_once(self, many: Many) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         first, second = self.take(box, 2)
         assert many(box, [first, second, first]) == [True, True, False]
 
     @every_many
     def test_R11_the_stale_answer_false_and_the_live_are_settled(self, many: Many) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         messages = self.take(box, 3)
         messages[1].acknowledge()
         assert many(box, messages) == [True, False, True]
@@ -159,8 +150,7 @@ class Batches(Case):
     def test_R11_a_stale_delivery_does_not_spoil_the_live_one_of_its_message(
         self, many: Many
     ) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         stale = self.one(box)
         stale.nack()
         live = self.one(box)
@@ -184,8 +174,7 @@ class Batches(Case):
     def test_R11_messages_received_through_another_object_of_the_queue_are_welcome(
         self, many: Many
     ) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         message = self.one(self.backend.again(box, str))
         assert many(box, [message]) == [True]
 
@@ -200,24 +189,21 @@ class Batches(Case):
         self.nothing(box)
 
     def test_R11_nack_many_gives_them_back_in_the_order_named(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         messages = self.take(box, 3)
         box.nack_many(reversed(messages))
         named = "cba" if self.can(Capability.TAIL) else "abc"  # else they take their old places
         self.same_items(self.bodies(box, 3), list(named))
 
     def test_R11_nack_many_with_a_time_gives_them_back_after_it(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         box.nack_many(self.take(box, 2), visibility_timeout=1)
         self.nothing(box)
         self.pass_time(1)
         assert [m.delivery_count for m in self.take(box, 2)] == [2, 2]
 
     def test_R11_extend_many_moves_every_deadline(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         messages = self.take(box, 2, visibility_timeout=1)
         box.extend_visibility_many(messages, 4)
         self.pass_time(2)
@@ -226,8 +212,7 @@ class Batches(Case):
 
     @needs(Capability.RELEASE_UNCOUNTED)
     def test_R11_release_many_counts_none_of_them(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         box.release_many(self.take(box, 2))
         assert [m.delivery_count for m in self.take(box, 2)] == [1, 1]
 

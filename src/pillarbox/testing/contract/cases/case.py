@@ -81,12 +81,28 @@ class Case:
     def open(self, body_type: Any = str, **options: Any) -> Mailbox[Any]:
         return self.backend.open(body_type, **options)
 
+    def open_with(self, *bodies: str) -> Mailbox[Any]:
+        """A mailbox that these messages were sent to."""
+        box = self.open()
+        if len(bodies) == 1:
+            box.send(bodies[0])
+        else:
+            box.send_many(bodies)
+        return box
+
     def open_mortal(
-        self, max_deliveries: int = 1, body_type: Any = str, **options: Any
+        self,
+        max_deliveries: int = 1,
+        body_type: Any = str,
+        *,
+        sent: str | None = None,
+        **options: Any,
     ) -> tuple[Mailbox[Any], Mailbox[Any]]:
-        """A mailbox with a dead-letter policy, and its dead letters."""
+        """A mailbox with a dead-letter policy, and its dead letters; one message may be `sent`."""
         box = self.open(body_type, dead_letters=DeadLetterPolicy(max_deliveries), **options)
         assert box.dead_letters is not None
+        if sent is not None:
+            box.send(sent)
         return box, box.dead_letters
 
     def pass_time(self, seconds: float) -> None:
@@ -114,6 +130,11 @@ class Case:
     def nothing(self, box: Mailbox[Any]) -> None:
         """Nothing can be received now."""
         assert [message.body for message in box.receive(max_messages=_BATCH)] == []
+
+    def empty(self, box: Mailbox[Any]) -> None:
+        """Nothing is left, in whatever state."""
+        self.nothing(box)
+        self.counts(box, 0)
 
     def counts(self, box: Mailbox[Any], expected: int) -> None:
         """Ready + scheduled + in flight, where the backend counts exactly."""

@@ -142,8 +142,7 @@ class Closing(Case):
         assert self.one(other).acknowledge() is True
 
     def test_R24_a_closed_mailbox_can_be_opened_again(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         box.close()
         assert self.one(self.backend.again(box, str)).body == "a"
 

@@ -9,8 +9,7 @@ from pillarbox.testing.contract.cases.case import Case
 class Counting(Case):
     @needs(Capability.EXACT_COUNT, Capability.PURGE_AT_WILL)
     def test_R3_purge_answers_with_how_many_there_were_in_any_state(self) -> None:
-        box = self.open()
-        box.send_many(["in flight", "ready", "ready"])
+        box = self.open_with("in flight", "ready", "ready")
         box.send("scheduled", delay_seconds=60)
         self.one(box)
         assert box.purge() == 4
@@ -18,8 +17,7 @@ class Counting(Case):
 
     @needs(Capability.PURGE_AT_WILL)
     def test_R3_what_was_purged_never_comes(self) -> None:
-        box = self.open()
-        box.send("ready")
+        box = self.open_with("ready")
         box.send("in flight")
         box.send("scheduled", delay_seconds=2)
         self.one(box, visibility_timeout=2)
@@ -51,8 +49,7 @@ class Counting(Case):
 
     @needs(Capability.PURGE_AT_WILL)
     def test_R3_purge_is_for_every_mailbox_object_of_the_queue(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         other = self.backend.again(box, str)
         other.purge()
         self.nothing(box)
@@ -72,8 +69,7 @@ class Counting(Case):
 
     @needs(Capability.PURGE_AT_WILL)
     def test_R39_purge_of_the_dead_letters_leaves_the_source_alone(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("to die")
+        box, dead = self.open_mortal(sent="to die")
         self.die(box)
         box.send("alive")
         assert dead.purge() == 1
@@ -95,8 +91,7 @@ class Counting(Case):
 
     @needs(Capability.EXACT_COUNT)
     def test_R4_the_stats_split_the_count(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c", "d", "e"])
+        box = self.open_with("a", "b", "c", "d", "e")
         box.send_many(["x", "y"], delay_seconds=60)
         self.take(box, 3)
         stats = box.stats()
@@ -113,8 +108,7 @@ class Counting(Case):
 
     @needs(Capability.EXACT_COUNT)
     def test_R4_a_lease_that_ran_out_counts_as_ready_though_nobody_received(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         self.one(box, visibility_timeout=1)
         self.pass_time(1)
         stats = box.stats()
@@ -134,8 +128,7 @@ class Counting(Case):
 
     @needs(Capability.EXACT_COUNT, Capability.DEAD_AT_ONCE)
     def test_R4_the_dead_are_counted_when_a_last_lease_ran_out_though_nobody_looked(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         self.one(box, visibility_timeout=1)
         self.pass_time(1)
         assert dead.approximate_count() == 1
@@ -143,8 +136,7 @@ class Counting(Case):
 
     @needs(Capability.EXACT_COUNT)
     def test_R4_the_count_is_the_same_through_every_mailbox_object(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         self.one(box)
         mine, theirs = box.stats(), self.backend.again(box, str).stats()
         assert (theirs.ready, theirs.in_flight, theirs.total) == (1, 1, 2)
@@ -163,8 +155,7 @@ class Counting(Case):
 
     @needs(Capability.OLDEST_AGE)
     def test_R4_the_age_is_that_of_what_is_left(self) -> None:
-        box = self.open()
-        box.send("old")
+        box = self.open_with("old")
         self.pass_time(2)
         box.send("young")
         self.one(box).acknowledge()
@@ -184,8 +175,7 @@ class Counting(Case):
 
     @needs(Capability.EXACT_COUNT)
     def test_R4_looking_changes_nothing(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         for _ in range(3):
             box.stats()
             box.approximate_count()

@@ -56,8 +56,7 @@ class Crowds(Case):
         assert sorted(call.result()[0].body for call in calls) == ["0", "1", "2", "3"]
 
     def test_R19_what_a_crashed_consumer_held_comes_back_to_another(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         crashed = self.take(box, 3, visibility_timeout=2)
         survivor = self.backend.again(box, str)
         self.nothing(survivor)

@@ -63,8 +63,7 @@ class DeadLetters(Case):
         assert self.one(dead).id == message_id
 
     def test_R39_nacks_and_leases_that_ran_out_add_up(self) -> None:
-        box, dead = self.open_mortal(3)
-        box.send("a")
+        box, dead = self.open_mortal(3, sent="a")
         self.one(box).nack()
         self.one(box, visibility_timeout=1)
         self.pass_time(1)
@@ -75,15 +74,13 @@ class DeadLetters(Case):
 
     @needs(Capability.DEAD_AT_ONCE)
     def test_R39_a_last_nack_with_a_delay_does_not_wait_for_it(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         self.one(box).nack(visibility_timeout=60)
         assert self.one(dead).body == "a"
         self.counts(box, 0)
 
     def test_R39_what_is_acknowledged_in_time_does_not_die(self) -> None:
-        box, dead = self.open_mortal(2)
-        box.send("a")
+        box, dead = self.open_mortal(2, sent="a")
         self.one(box).nack()
         assert self.one(box, visibility_timeout=1).acknowledge() is True
         self.pass_time(1)
@@ -101,8 +98,7 @@ class DeadLetters(Case):
         self.nothing(dead)
 
     def test_R39_extending_is_no_failure(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         held = self.one(box, visibility_timeout=1)
         held.extend_visibility(5)
         self.pass_time(2)
@@ -138,22 +134,18 @@ class DeadLetters(Case):
         assert self.bodies(dead, 3) == ["c", "b", "a"]
 
     def test_R39_the_count_of_deliveries_goes_on(self) -> None:
-        box, dead = self.open_mortal(2)
-        box.send("a")
+        box, dead = self.open_mortal(2, sent="a")
         self.die(box, 2)
         assert self.one(dead).delivery_count == 3
 
     def test_R39_a_dead_letter_can_be_acknowledged(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         self.die(box)
         assert self.one(dead).acknowledge() is True
-        self.nothing(dead)
-        self.counts(dead, 0)
+        self.empty(dead)
 
     def test_R39_a_dead_letter_that_fails_stays_where_it_is(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         self.die(box)
         for delivery in (2, 3, 4):
             letter = self.one(dead)
@@ -164,8 +156,7 @@ class DeadLetters(Case):
 
     @needs(Capability.DEAD_LETTER_HISTORY)
     def test_R39_a_dead_letter_tells_its_history(self) -> None:
-        box, dead = self.open_mortal(3)
-        box.send("a")
+        box, dead = self.open_mortal(3, sent="a")
         self.one(box).nack()
         self.one(box, visibility_timeout=1)
         self.pass_time(1)
@@ -176,8 +167,7 @@ class DeadLetters(Case):
 
     @needs(Capability.DEAD_LETTER_HISTORY)
     def test_R39_the_history_has_the_time_of_each_delivery(self) -> None:
-        box, dead = self.open_mortal(2)
-        box.send("a")
+        box, dead = self.open_mortal(2, sent="a")
         self.one(box, visibility_timeout=2)
         self.pass_time(2)
         held = self.one(box)
@@ -194,8 +184,7 @@ class DeadLetters(Case):
 
     @needs(Capability.DEAD_LETTER_HISTORY, Capability.TIME_TRAVEL)
     def test_R39_a_message_died_when_its_lease_ended_not_when_that_was_noticed(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         self.one(box, visibility_timeout=10)
         self.pass_time(3_600)
         letter = self.letter(dead)
@@ -222,14 +211,12 @@ class DeadLetters(Case):
         box, dead = self.open_mortal(100)
         message_id = box.send("a")
         assert self.one(box).reject("no such customer") is True
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
         assert self.one(dead).id == message_id
 
     @needs(Capability.REJECT, Capability.DEAD_LETTER_HISTORY)
     def test_R39_a_rejected_message_has_the_reason_it_was_given(self) -> None:
-        box, dead = self.open_mortal(100)
-        box.send("a")
+        box, dead = self.open_mortal(100, sent="a")
         self.one(box).nack()
         self.one(box).reject("no such customer")
         letter = self.letter(dead)
@@ -238,8 +225,7 @@ class DeadLetters(Case):
 
     @needs(Capability.REJECT)
     def test_R39_without_a_policy_a_rejected_message_is_redelivered(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         assert self.one(box).reject("no such customer") is True
         assert self.one(box).delivery_count == 2
 

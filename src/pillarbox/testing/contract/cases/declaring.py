@@ -15,8 +15,7 @@ class Declaring(Case):
         assert self.open(name="orders-by-name").name == "orders-by-name"
 
     def test_R9_mailboxes_of_one_name_are_one_queue(self) -> None:
-        box = self.open()
-        box.send("shared")
+        box = self.open_with("shared")
         assert self.one(self.backend.again(box, str)).body == "shared"
 
     def test_R9_mailboxes_of_different_names_are_different_queues(self) -> None:

@@ -47,8 +47,7 @@ class Handles(Case):
     def test_R15_a_handle_fails_once_the_lease_ran_out_even_before_any_timer(
         self, verb: Verb
     ) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         late = self.one(box, visibility_timeout=1)
         self.pass_time(1)
         self.stale(late, verb)
@@ -60,8 +59,7 @@ class Handles(Case):
     def test_R15_a_handle_fails_after_redelivery_and_leaves_the_new_holder_alone(
         self, verb: Verb
     ) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         late = self.one(box, visibility_timeout=1)
         self.pass_time(1)
         holder = self.one(self.backend.again(box, str))
@@ -72,18 +70,15 @@ class Handles(Case):
 
     @every_verb
     def test_R15_a_handle_fails_after_acknowledge(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         done = self.one(box)
         assert done.acknowledge()
         self.stale(done, verb)
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @every_verb
     def test_R15_a_handle_fails_after_nack(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         failed = self.one(box)
         assert failed.nack()
         self.stale(failed, verb)
@@ -93,8 +88,7 @@ class Handles(Case):
 
     @every_verb
     def test_R15_a_nack_with_a_delay_keeps_the_old_handle_dead(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         failed = self.one(box)
         assert failed.nack(visibility_timeout=2)
         self.stale(failed, verb)
@@ -107,8 +101,7 @@ class Handles(Case):
 
     @every_verb
     def test_R15_a_handle_fails_after_release(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         released = self.one(box)
         assert released.release()
         self.stale(released, verb)
@@ -117,8 +110,7 @@ class Handles(Case):
     @needs(Capability.REJECT)
     @every_verb
     def test_R15_a_handle_fails_after_the_message_died(self, verb: Verb) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         rejected = self.one(box)
         assert rejected.reject("no good")
         self.stale(rejected, verb)
@@ -130,29 +122,24 @@ class Handles(Case):
     @needs(Capability.PURGE_AT_WILL, Capability.PURGE_TELLS_HOLDERS)
     @every_verb
     def test_R15_a_handle_fails_after_purge(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         purged = self.one(box)
         box.purge()
         self.stale(purged, verb)
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @needs(Capability.DELETE_BY_ID)
     @every_verb
     def test_R15_a_handle_fails_after_its_message_was_deleted(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         deleted = self.one(box)
         assert box.delete([deleted.id]) == 1
         self.stale(deleted, verb)
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @every_verb
     def test_R15_a_handle_of_an_earlier_delivery_stays_dead_for_good(self, verb: Verb) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         earlier = []
         for _ in range(3):
             earlier.append(self.one(box))
@@ -164,8 +151,7 @@ class Handles(Case):
 
     @needs(Capability.STRICT_LEASES)
     def test_R15_extend_never_revives(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         late = self.one(box, visibility_timeout=1)
         self.pass_time(1)
         assert late.extend_visibility(60) is False
@@ -173,16 +159,14 @@ class Handles(Case):
         assert self.one(box).delivery_count == 2
 
     def test_R15_a_double_acknowledge_is_true_then_false(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         held = self.one(box)
         assert [held.acknowledge(), held.acknowledge()] == [True, False]
         self.counts(box, 1)
 
     @needs(Capability.TIME_TRAVEL, Capability.SUBSECOND_TIMES)
     def test_R15_a_lease_ends_at_its_deadline_and_not_before(self) -> None:
-        box = self.open()
-        box.send_many(["early", "late"])
+        box = self.open_with("early", "late")
         early, late = self.take(box, 2, visibility_timeout=2)
         self.pass_time(1.999_999)
         assert early.acknowledge() is True
@@ -198,8 +182,7 @@ class Handles(Case):
         assert verb(self.one(box), strict=True) is True
 
     def test_R22_the_strict_error_says_which_message_and_what_to_do(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         done = self.one(box)
         done.acknowledge()
         with pytest.raises(ReceiptHandleExpiredError, match="lease") as raised:
@@ -208,8 +191,7 @@ class Handles(Case):
         assert isinstance(raised.value, MailboxError)
 
     def test_R15_every_delivery_has_a_handle_of_its_own(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         handles = []
         for _ in range(5):
             messages = self.take(box, 3)
@@ -219,8 +201,7 @@ class Handles(Case):
         assert "" not in handles
 
     def test_R15_a_released_message_gets_a_new_handle_though_its_count_stays(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         handles = set()
         for _ in range(5):
             message = self.one(box)
@@ -253,8 +234,7 @@ class Handles(Case):
         assert bits_that_vary(handles) >= 64
 
     def test_R15_the_handle_of_a_delivery_does_not_change(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         message = self.one(box)
         handle = message.receipt_handle
         message.extend_visibility(60)

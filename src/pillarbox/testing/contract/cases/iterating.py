@@ -26,16 +26,14 @@ class Iterating(Case):
         assert [message.body for message in box.messages(wait_time_seconds=0)] == []
 
     def test_R2_a_loop_gives_back_what_it_did_not_come_to(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         for message in box.messages(max_messages=3, wait_time_seconds=0):
             assert message.acknowledge()
             break
         self.take(box, 2)
 
     def test_R24_a_loop_that_waits_ends_when_the_mailbox_is_closed(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
 
         def loop() -> list[Any]:
             bodies = []
@@ -50,8 +48,7 @@ class Iterating(Case):
         assert call.result() == ["a"]
 
     def test_R24_a_loop_ends_when_its_body_closes_the_mailbox(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         other = self.backend.again(box, str)
         seen = 0
         for message in box.messages(max_messages=2, wait_time_seconds=self.backend.look_seconds):
@@ -62,7 +59,6 @@ class Iterating(Case):
         self.one(other)
 
     def test_R24_a_closed_mailbox_has_no_messages_to_loop_over(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         box.close()
         assert list(box.messages()) == []

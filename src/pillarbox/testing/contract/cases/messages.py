@@ -77,8 +77,7 @@ class Messages(Case):
         assert dict(attributes) == {"colour": "red"}
 
     def test_R5_attributes_are_read_only_when_there_are_none(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         first, second = self.take(box, 2)
         attributes: Any = first.attributes
         with pytest.raises(TypeError):
@@ -99,8 +98,7 @@ class Messages(Case):
         assert enqueued_at > datetime(2020, 1, 1, tzinfo=UTC)
 
     def test_R5_the_time_of_sending_advances_with_time(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         self.pass_time(2)
         box.send("b")
         times = {m.body: m.enqueued_at for m in self.take(box, 2)}
@@ -134,8 +132,7 @@ class Messages(Case):
         assert second.delivery_count == 2
 
     def test_R5_a_message_says_the_same_after_it_died(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         message = self.one(box)
         before = told(message)
         message.nack()
@@ -145,8 +142,7 @@ class Messages(Case):
 
     @needs(Capability.DEAD_LETTER_HISTORY)
     def test_R5_a_dead_letter_says_the_same_after_it_was_redriven(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         self.die(box)
         letter = self.one(dead)
         before = told(letter)

@@ -34,8 +34,7 @@ class Ordering(Case):
 
     @needs(Capability.FIFO_ORDER)
     def test_R16_single_sends_and_batches_are_one_line(self) -> None:
-        box = self.open()
-        box.send("0")
+        box = self.open_with("0")
         box.send_many(["1", "2"])
         box.send("3")
         assert [self.one(box).body for _ in range(4)] == ["0", "1", "2", "3"]
@@ -60,8 +59,7 @@ class Ordering(Case):
     def test_R16_a_redelivered_message_goes_to_the_tail(
         self, give_back: Callable[[Message[Any]], bool]
     ) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         assert give_back(self.one(box))
         self.pass_time(1)
         assert self.bodies(box, 3) == ["b", "c", "a"]
@@ -114,16 +112,14 @@ class Ordering(Case):
 
     @needs(Capability.FIFO_ORDER)
     def test_R16_equal_deadlines_keep_the_order_of_sending(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c", "d"])
+        box = self.open_with("a", "b", "c", "d")
         self.take(box, 4, visibility_timeout=1)
         self.pass_time(1)
         assert self.bodies(box, 4) == ["a", "b", "c", "d"]
 
     @needs(Capability.FIFO_ORDER, Capability.TAIL)
     def test_R16_leases_run_out_in_the_order_of_their_deadlines(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b", "c"])
+        box = self.open_with("a", "b", "c")
         for timeout in (3, 1, 2):
             self.one(box, visibility_timeout=timeout)
         self.pass_time(3)
@@ -162,8 +158,7 @@ class Ordering(Case):
 
     @needs(Capability.PRIORITY)
     def test_R17_priority_is_0_unless_given(self) -> None:
-        box = self.open()
-        box.send("plain")
+        box = self.open_with("plain")
         box.send("one", priority=1)
         box.send("zero", priority=0)
         messages = self.take(box, 3)
@@ -171,8 +166,7 @@ class Ordering(Case):
 
     @needs(Capability.PRIORITY)
     def test_R17_a_batch_that_is_sent_has_one_priority(self) -> None:
-        box = self.open()
-        box.send("plain")
+        box = self.open_with("plain")
         box.send_many(["a", "b"], priority=255)
         messages = self.take(box, 3)
         assert [(m.body, m.priority) for m in messages] == [("a", 255), ("b", 255), ("plain", 0)]

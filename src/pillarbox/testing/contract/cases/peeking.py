@@ -33,8 +33,7 @@ class Peeking(Case):
 
     @needs(Capability.PEEK)
     def test_R39_what_was_peeked_at_can_t_be_settled(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         (seen,) = box.peek()
         assert seen.acknowledge() is False
         assert seen.nack() is False
@@ -53,8 +52,7 @@ class Peeking(Case):
 
     @needs(Capability.PEEK)
     def test_R39_peek_shows_each_state_apart(self) -> None:
-        box = self.open()
-        box.send("in flight")
+        box = self.open_with("in flight")
         self.one(box)
         box.send("ready")
         box.send("scheduled", delay_seconds=60)
@@ -75,8 +73,7 @@ class Peeking(Case):
 
     @needs(Capability.PEEK, Capability.FIFO_ORDER, Capability.PRIORITY)
     def test_R39_peek_is_in_the_order_of_delivery(self) -> None:
-        box = self.open()
-        box.send_many(["a", "b"])
+        box = self.open_with("a", "b")
         box.send("urgent", priority=9)
         box.send_many(["in 2", "in 2 too"], delay_seconds=2)
         box.send("in 1", delay_seconds=1)
@@ -85,8 +82,7 @@ class Peeking(Case):
 
     @needs(Capability.PEEK, Capability.DEAD_LETTER_HISTORY)
     def test_R39_peek_shows_why_a_dead_letter_died(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         self.die(box)
         (seen,) = dead.peek()
         assert seen.dead_letter is not None
@@ -152,8 +148,7 @@ class Peeking(Case):
 
     @needs(Capability.DELETE_BY_ID)
     def test_R39_delete_of_a_dead_letter(self) -> None:
-        box, dead = self.open_mortal(1)
-        box.send("a")
+        box, dead = self.open_mortal(1, sent="a")
         message_id = self.die(box)
         assert dead.delete([message_id]) == 1
         self.nothing(dead)
@@ -162,8 +157,7 @@ class Peeking(Case):
     @needs(Capability.DELETE_BY_ID)
     @pytest.mark.parametrize("ids", ["one-id", [7], [None]])
     def test_R22_delete_refuses_what_are_no_ids(self, ids: Any) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         with pytest.raises(InvalidParameterError) as raised:
             box.delete(ids)
         assert raised.value.parameter == "ids"

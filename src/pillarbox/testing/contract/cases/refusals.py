@@ -133,8 +133,7 @@ class Refusals(Case):
     @pytest.mark.parametrize("bad", BAD_TIMES.values(), ids=BAD_TIMES.keys())
     @pytest.mark.parametrize("verb", TIMED.values(), ids=TIMED.keys())
     def test_R22_a_bad_time_is_refused_and_changes_nothing(self, verb: Timed, bad: Any) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         box.send("ready")
         error = self.refused(lambda: verb.call(box, held, bad), verb.parameter)
@@ -143,8 +142,7 @@ class Refusals(Case):
 
     @pytest.mark.parametrize("verb", TIMED.values(), ids=TIMED.keys())
     def test_R22_a_time_past_the_limit_is_refused_and_changes_nothing(self, verb: Timed) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         box.send("ready")
         most = verb.most(self.backend.bounds)
@@ -154,8 +152,7 @@ class Refusals(Case):
 
     @pytest.mark.parametrize("verb", TIMED.values(), ids=TIMED.keys())
     def test_R22_a_time_at_the_limit_is_taken(self, verb: Timed) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         box.send("ready")
         verb.call(box, held, verb.most(self.backend.bounds))
@@ -177,13 +174,11 @@ class Refusals(Case):
         error = self.refused(lambda: send(box, priority=priority), "priority")
         assert "0" in error.allowed
         assert "255" in error.allowed
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @pytest.mark.parametrize("most", [0, *NO_WHOLE_NUMBERS])
     def test_R22_a_bad_max_messages_is_refused(self, most: Any) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         error = self.refused(lambda: box.receive(max_messages=most), "max_messages")
         assert f"{self.backend.bounds.messages_max:,}" in error.allowed
         assert self.one(box).delivery_count == 1
@@ -201,8 +196,7 @@ class Refusals(Case):
         assert self.one(box).delivery_count == 1
 
     def test_R22_more_messages_than_the_limit_are_refused(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         most = self.backend.bounds.messages_max
         self.refused(lambda: box.receive(max_messages=most + 1), "max_messages")
         assert len(box.receive(max_messages=most)) == 1
@@ -218,8 +212,7 @@ class Refusals(Case):
     def test_R22_bad_attributes_are_refused(self, send: Callable[..., object], bad: Any) -> None:
         box = self.open()
         self.refused(lambda: send(box, attributes=bad), "attributes")
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @every_send
     def test_R22_too_many_attributes_are_refused(self, send: Callable[..., object]) -> None:
@@ -242,8 +235,7 @@ class Refusals(Case):
         body = "b" * (most - beside)
         error = self.refused(lambda: box.send(body + "b", attributes=attributes), "attributes")
         assert f"{most:,}" in error.allowed
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
         box.send(body, attributes=attributes)
         message = self.one(box)
         assert (message.body, dict(message.attributes)) == (body, attributes)
@@ -252,8 +244,7 @@ class Refusals(Case):
         box = self.open()
         bodies = ["a", "b" * self.backend.bounds.body_bytes_max, "c"]
         self.refused(lambda: box.send_many(bodies, attributes={"colour": "red"}), "attributes")
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     def test_R22_attributes_alone_may_be_too_large(self) -> None:
         box = self.open()
@@ -268,8 +259,7 @@ class Refusals(Case):
         box = self.open()
         error = self.refused(lambda: send(box, group=bad), "group")
         assert "128" in error.allowed
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @needs(Capability.DEDUPLICATION)
     @pytest.mark.parametrize("bad", BAD_TOKENS, ids=repr)
@@ -277,8 +267,7 @@ class Refusals(Case):
         box = self.open()
         error = self.refused(lambda: box.send("a", deduplication_id=bad), "deduplication_id")
         assert "128" in error.allowed
-        self.nothing(box)
-        self.counts(box, 0)
+        self.empty(box)
 
     @pytest.mark.parametrize(
         "name", ["", "x" * 81, "a b", "a/b", "../a", "größe", "a\n", "a.b", ".fifo", 7], ids=repr
@@ -315,8 +304,7 @@ class Refusals(Case):
     @needs(Capability.REJECT)
     @pytest.mark.parametrize("bad", [None, 7, b"reason", "\ud800"], ids=repr)
     def test_R22_a_reason_that_is_no_text_is_refused(self, bad: Any) -> None:
-        box, dead = self.open_mortal(5)
-        box.send("a")
+        box, dead = self.open_mortal(5, sent="a")
         held = self.one(box)
         self.refused(lambda: held.reject(bad), "reason")
         self.nothing(dead)
@@ -324,8 +312,7 @@ class Refusals(Case):
 
     @pytest.mark.parametrize("bad", ["a message", 7, None], ids=repr)
     def test_R22_what_is_no_message_can_t_be_settled(self, bad: Any) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         self.refused(lambda: box.acknowledge_many([held, bad]), "messages")
         assert held.acknowledge() is True

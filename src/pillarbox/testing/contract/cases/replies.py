@@ -91,8 +91,7 @@ class Replies(Case):
         assert answer.in_reply_to == request_id
 
     def test_R21_without_reply_to_there_is_nowhere_to_answer(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         with pytest.raises(InvalidParameterError) as raised:
             self.one(box).reply("b")
         assert raised.value.parameter == "reply_to"

@@ -110,8 +110,7 @@ class Sending(Case):
         assert found == {"colour": "red", "größe": "ü, 漢字", "empty-not": " "}
 
     def test_R1_a_message_has_no_attributes_unless_it_was_given_some(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         assert dict(self.one(box).attributes) == {}
 
     def test_R1_a_body_that_the_sender_changes_afterwards_is_not_changed(self) -> None:

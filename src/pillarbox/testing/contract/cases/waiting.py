@@ -18,16 +18,14 @@ class Waiting(Case):
         assert message.acknowledge() is True
 
     def test_R14_a_parked_receive_is_served_by_nack(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         (parked,) = self.parked(box)
         held.nack()
         assert [m.delivery_count for m in parked.result()] == [2]
 
     def test_R14_a_parked_receive_is_served_by_release(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         (parked,) = self.parked(box)
         held.release()
@@ -50,8 +48,7 @@ class Waiting(Case):
         assert [m.body for m in parked.result()] == ["a"]
 
     def test_R14_a_parked_receive_is_served_when_a_lease_runs_out(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         self.one(box, visibility_timeout=2)
         (parked,) = self.parked(box)
         assert not parked.done
@@ -59,8 +56,7 @@ class Waiting(Case):
         assert [m.delivery_count for m in parked.result()] == [2]
 
     def test_R14_a_parked_receive_is_served_when_a_delayed_nack_is_over(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box)
         (parked,) = self.parked(box)
         held.nack(visibility_timeout=2)
@@ -69,8 +65,7 @@ class Waiting(Case):
         assert [m.delivery_count for m in parked.result()] == [2]
 
     def test_R14_a_parked_receive_is_served_when_a_lease_is_cut_short(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         held = self.one(box, visibility_timeout=600)
         (parked,) = self.parked(box)
         held.extend_visibility(1)
@@ -102,8 +97,7 @@ class Waiting(Case):
         self.nothing(box)
 
     def test_R14_with_messages_there_nobody_waits(self) -> None:
-        box = self.open()
-        box.send("a")
+        box = self.open_with("a")
         call = self.park(box, max_messages=10)
         assert [m.body for m in call.result()] == ["a"]
 
@@ -200,8 +194,7 @@ class Waiting(Case):
 
     @needs(Capability.DEAD_AT_ONCE)
     def test_R39_a_receive_parked_on_dead_letters_is_served_when_one_dies_by_nack(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         held = self.one(box)
         (parked,) = self.parked(dead)
         held.nack()
@@ -209,8 +202,7 @@ class Waiting(Case):
 
     @needs(Capability.DEAD_AT_ONCE)
     def test_R39_a_receive_parked_on_dead_letters_is_served_when_a_last_lease_ends(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         held = self.one(box, visibility_timeout=2)
         (parked,) = self.parked(dead)
         assert not parked.done
@@ -231,8 +223,7 @@ class Waiting(Case):
 
     @needs(Capability.REJECT)
     def test_R39_a_receive_parked_on_dead_letters_is_served_by_reject(self) -> None:
-        box, dead = self.open_mortal(5)
-        box.send("a")
+        box, dead = self.open_mortal(5, sent="a")
         held = self.one(box)
         (parked,) = self.parked(dead)
         held.reject("no good")
@@ -240,8 +231,7 @@ class Waiting(Case):
 
     @needs(Capability.REDRIVE, Capability.REDRIVE_KEEPS_ID)
     def test_R39_a_receive_parked_on_the_source_is_served_by_redrive(self) -> None:
-        box, dead = self.open_mortal()
-        box.send("a")
+        box, dead = self.open_mortal(sent="a")
         message_id = self.die(box)
         (parked,) = self.parked(box)
         assert dead.redrive() == 1
