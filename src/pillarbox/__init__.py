@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
         ReentrantCallError,
         RequestRejectedError,
         SerializationError,
+        UnknownOutcomeError,
     )
     from pillarbox.log import Log, LogReader, Retention
     from pillarbox.mailbox.broker import AsyncBrokerMailbox, BrokerMailbox
@@ -107,61 +108,30 @@ __all__ = [
 # Each name is imported when it is first used: `import pillarbox` takes milliseconds, and a program
 # pays only for what it uses. The decorator `worker` has the name of its package and stays there:
 # `from pillarbox.worker import worker`.
-_HOMES = {
-    "AsyncBrokerMailbox": "pillarbox.mailbox.broker",
-    "AsyncDurableMailbox": "pillarbox.mailbox.durable",
-    "AsyncInMemoryMailbox": "pillarbox.mailbox.memory",
-    "AsyncMailbox": "pillarbox.mailbox.protocol",
-    "AsyncMessage": "pillarbox.mailbox.message",
-    "AsyncOutbox": "pillarbox.mailbox.postgres",
-    "AsyncPostgresMailbox": "pillarbox.mailbox.postgres",
-    "AsyncRedisMailbox": "pillarbox.mailbox.redis",
-    "AsyncRequestClient": "pillarbox.mailbox.request",
-    "AsyncSQSMailbox": "pillarbox.mailbox.sqs",
-    "BrokerMailbox": "pillarbox.mailbox.broker",
-    "DeadLetter": "pillarbox.mailbox.message",
-    "DeadLetterPolicy": "pillarbox.mailbox.protocol",
-    "Dispatcher": "pillarbox.worker",
-    "DurableMailbox": "pillarbox.mailbox.durable",
-    "FailedDelivery": "pillarbox.mailbox.message",
-    "InMemoryMailbox": "pillarbox.mailbox.memory",
-    "InvalidParameterError": "pillarbox.core.errors",
-    "Log": "pillarbox.log",
-    "LogReader": "pillarbox.log",
-    "Mailbox": "pillarbox.mailbox.protocol",
-    "MailboxClosedError": "pillarbox.core.errors",
-    "MailboxConnectionError": "pillarbox.core.errors",
-    "MailboxError": "pillarbox.core.errors",
-    "MailboxFullError": "pillarbox.core.errors",
-    "MailboxStorageError": "pillarbox.core.errors",
-    "MainLoop": "pillarbox.worker",
-    "Message": "pillarbox.mailbox.message",
-    "MessageBus": "pillarbox.bus",
-    "Outbox": "pillarbox.mailbox.postgres",
-    "Pipeline": "pillarbox.pipeline",
-    "PostgresMailbox": "pillarbox.mailbox.postgres",
-    "ReceiptHandleExpiredError": "pillarbox.core.errors",
-    "RedisMailbox": "pillarbox.mailbox.redis",
-    "ReentrantCallError": "pillarbox.core.errors",
-    "RequestClient": "pillarbox.mailbox.request",
-    "RequestRejectedError": "pillarbox.core.errors",
-    "Retention": "pillarbox.log",
-    "SQSMailbox": "pillarbox.mailbox.sqs",
-    "SerializationError": "pillarbox.core.errors",
-    "Stats": "pillarbox.mailbox.protocol",
-    "Undecodable": "pillarbox.mailbox.message",
-    "UnknownOutcomeError": "pillarbox.core.errors",
-    "Worker": "pillarbox.worker",
-    "open_async_mailbox": "pillarbox.mailbox.url",
-    "open_mailbox": "pillarbox.mailbox.url",
+_NAMES = {
+    "bus": "MessageBus",
+    "log": "Log LogReader Retention",
+    "mailbox.broker": "AsyncBrokerMailbox BrokerMailbox",
+    "mailbox.durable": "AsyncDurableMailbox DurableMailbox",
+    "mailbox.memory": "AsyncInMemoryMailbox InMemoryMailbox",
+    "mailbox.message": "AsyncMessage DeadLetter FailedDelivery Message Undecodable",
+    "mailbox.postgres": "AsyncOutbox AsyncPostgresMailbox Outbox PostgresMailbox",
+    "mailbox.protocol": "AsyncMailbox DeadLetterPolicy Mailbox Stats",
+    "mailbox.redis": "AsyncRedisMailbox RedisMailbox",
+    "mailbox.request": "AsyncRequestClient RequestClient",
+    "mailbox.sqs": "AsyncSQSMailbox SQSMailbox",
+    "mailbox.url": "open_async_mailbox open_mailbox",
+    "pipeline": "Pipeline",
+    "worker": "Dispatcher MainLoop Worker",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'pillarbox' has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(home), name)
+    home = importlib.import_module(f"pillarbox.{_HOMES.get(name, 'core.errors')}")
+    found: object = getattr(home, name)
     globals()[name] = found
     return found
 
