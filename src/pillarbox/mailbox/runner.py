@@ -2,7 +2,7 @@
 
 A verb yields what it needs from its server, is sent the answer, and returns its result. It does
 no I/O itself, so each verb is written once. A connection's `do` makes one request; an error of
-ours that it raises is thrown into the verb.
+ours or of the system that it raises is thrown into the verb.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_sync(do: Callable[[Any], Any], verb: Runnable[R]) -> R:
         while True:
             try:
                 answer = do(request)
-            except (MailboxError, Interrupted) as error:
+            except (MailboxError, Interrupted, OSError) as error:
                 request = verb.throw(error)
             else:
                 request = verb.send(answer)
@@ -54,7 +54,7 @@ async def run_async(do: Callable[[Any], Awaitable[Any]], verb: Runnable[R]) -> R
         while True:
             try:
                 answer = await do(request)
-            except (MailboxError, Interrupted, asyncio.CancelledError) as error:
+            except (MailboxError, Interrupted, OSError, asyncio.CancelledError) as error:
                 request = verb.throw(error)
             else:
                 request = verb.send(answer)

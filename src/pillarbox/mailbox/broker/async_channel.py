@@ -7,22 +7,16 @@ messages are given back to the front of the line, uncounted.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, AnswerReader
-from pillarbox.mailbox.broker.login import Login
-from pillarbox.mailbox.broker.retry import (
-    ANSWER_SECONDS_MAX,
-    CONNECT_SECONDS_MAX,
-    Attempts,
-    good,
-    results_of,
-)
+from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool
+from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
 from pillarbox.mailbox.broker.wire import Command, Delivered, Release, decode_results
+from pillarbox.mailbox.runner import run_async
 
 _LEFTOVER_SECONDS_MAX = 5.0  # for an answer that nobody waits for any more
 
@@ -97,17 +91,14 @@ class _Protocol(asyncio.Protocol):
             self._transport.abort()  # nothing is left to say, and TLS would wait for a farewell
 
 
-class _Channel:
+class _Channel(BaseChannel):
     """One connection at a time, and an identity that outlives it."""
 
-    __slots__ = ("_address", "_protocol", "began", "identity", "number")
+    __slots__ = ("_protocol",)
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        super().__init__(address)
         self._protocol: _Protocol | None = None
-        self.identity = secrets.token_bytes(16)
-        self.number = 0
-        self.began = False
 
     async def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
         protocol = self._protocol
@@ -117,7 +108,7 @@ class _Channel:
         return await protocol.ask(b"%b%d\r\n\r\n%b" % (head, len(body), body), seconds)
 
     async def _connect(self) -> _Protocol:
-        address = self._address
+        address = self.address
         async with asyncio.timeout(CONNECT_SECONDS_MAX):  # wait_for may lose a cancellation
             _, protocol = await asyncio.get_running_loop().create_connection(
                 _Protocol,
@@ -137,58 +128,35 @@ class _Channel:
             self._protocol.close()
 
 
-class AsyncChannels:
+class AsyncChannels(ChannelPool[_Channel]):
     """The channels of one event loop to one broker."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
-        self.instance = ""  # of the broker, as it was last told
-        self.users = 0
-        self._idle: list[_Channel] = []
-        self._login = Login(address)
+        super().__init__(address, _Channel)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def ask(
         self, queue: str, commands: Sequence[Command], seconds: float = ANSWER_SECONDS_MAX
     ) -> list[Any]:
         """What the broker answers to these commands, in order."""
-        channel = self._idle.pop() if self._idle else _Channel(self.address)
-        channel.number += 1
-        channel.began = False
+        channel = self.take()
+
+        async def do(step: float | tuple[bytes, bytes]) -> Answer | None:
+            if isinstance(step, tuple):
+                return await channel.exchange(*step, seconds)
+            await asyncio.sleep(step)
+            return None
+
         try:
-            answer = await self._exchange(channel, queue, commands, seconds)
+            answer = await run_async(do, self.exchange(channel, queue, commands))
         except asyncio.CancelledError:
             channel.hang_up(lambda answer: self._give_back(queue, answer))
             raise
         except BaseException:
             channel.close()
             raise
-        if self.users:
-            self._idle.append(channel)
-        else:
-            channel.close()
+        self.put_back(channel)
         return results_of(answer, self.address)
-
-    async def _exchange(
-        self, channel: _Channel, queue: str, commands: Sequence[Command], seconds: float
-    ) -> Answer:
-        attempts = Attempts(
-            self.address, queue, commands, channel.identity, channel.number, self.instance
-        )
-        while True:
-            try:
-                fresh = self._login.due
-                if fresh:
-                    self._login.take(await channel.exchange(*self._login.request(), seconds))
-                    channel.began = False
-                answer = await channel.exchange(self._login.heads[queue], attempts.body, seconds)
-                if not self._login.refused(answer, fresh):
-                    return good(answer, self.address)
-                continue
-            except OSError as error:
-                channel.close()
-                pause = attempts.after(error, channel.began)
-            await asyncio.sleep(pause)
 
     def _give_back(self, queue: str, answer: Answer) -> None:
         """Messages came for someone who had gone."""
@@ -204,13 +172,6 @@ class AsyncChannels:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def leave(self) -> None:
-        """One mailbox fewer is open; after the last one no connection is kept."""
-        self.users -= 1
-        if self.users <= 0:
-            while self._idle:
-                self._idle.pop().close()
 
 
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Address, AsyncChannels]] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import socket
 import struct
@@ -16,16 +15,10 @@ from typing import Any
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, AnswerReader
 from pillarbox.mailbox.broker.errors import error_of
-from pillarbox.mailbox.broker.login import Login
-from pillarbox.mailbox.broker.retry import (
-    ANSWER_SECONDS_MAX,
-    CONNECT_SECONDS_MAX,
-    Attempts,
-    good,
-    results_of,
-)
+from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool, close_all
+from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
 from pillarbox.mailbox.broker.wire import Command, Failed
-from pillarbox.mailbox.runner import Interrupted
+from pillarbox.mailbox.runner import Interrupted, run_sync
 from pillarbox.mailbox.waiters import open_gate
 
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
@@ -58,30 +51,16 @@ class Parked:
                 self._channel.hang_up()
 
 
-class Channel:
+class Channel(BaseChannel):
     """One connection and its identity, which outlives it."""
 
-    __slots__ = (
-        "_address",
-        "_poll",
-        "_reader",
-        "_seconds",
-        "_socket",
-        "began",
-        "hung_up",
-        "identity",
-        "number",
-    )
+    __slots__ = ("_poll", "_reader", "_seconds", "_socket")
 
     def __init__(self, address: Address) -> None:
-        self.identity = secrets.token_bytes(16)
-        self.number = 0
-        self.began = False  # whether the broker may have seen the request
-        self._address = address
+        super().__init__(address)
         self._reader = AnswerReader()
         self._socket: socket.socket | None = None
         self._seconds = 0.0
-        self.hung_up = False
 
     def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
         """Send a request and wait for its answer; OSError if that fails."""
@@ -108,7 +87,7 @@ class Channel:
 
     def _wait_at_most(self, seconds: float, sock: socket.socket) -> None:
         self._seconds = seconds
-        if self._address.tls is not None:
+        if self.address.tls is not None:
             sock.settimeout(seconds)
             return
         # Left to the kernel: Python itself would ask whether to wait before each call.
@@ -125,7 +104,7 @@ class Channel:
         return self._socket
 
     def _connect(self) -> socket.socket:
-        address = self._address
+        address = self.address
         sock = socket.create_connection((address.host, address.port), CONNECT_SECONDS_MAX)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -157,16 +136,12 @@ class Channel:
             sock.close()
 
 
-class Channels:
+class Channels(ChannelPool[Channel]):
     """The channels to one broker, shared by every mailbox of this process that uses it."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
-        self.instance = ""  # of the broker, as it was last told
-        self.users = 0
-        self._idle: list[Channel] = []
-        self._login = Login(address)
-        weakref.finalize(self, _close_all, self._idle)
+        super().__init__(address, Channel)
+        weakref.finalize(self, close_all, self.idle)
 
     def ask(
         self,
@@ -177,60 +152,33 @@ class Channels:
         parked: Parked | None = None,
     ) -> list[Any]:
         """What the broker answers to these commands; raises for a single one that failed."""
-        try:
-            channel = self._idle.pop()
-        except IndexError:
-            channel = Channel(self.address)
-        channel.number += 1
-        channel.began = False
+        channel = self.take()
+
+        def do(step: float | tuple[bytes, bytes]) -> Answer | None:
+            if parked is not None and parked.over:
+                raise Interrupted
+            if isinstance(step, tuple):
+                return channel.exchange(*step, seconds)
+            if parked is None:
+                time.sleep(step)
+            else:
+                parked.gate.acquire(timeout=step)
+            return None
+
         if parked is not None:
             parked.use(channel)
         try:
-            answer = self._exchange(channel, queue, commands, seconds, parked)
+            answer = run_sync(do, self.exchange(channel, queue, commands))
         except BaseException:  # also if interrupted: what may still come is for nobody
             channel.close()
             raise
         if parked is not None:
             parked.use(None)
-        if self.users and not channel.hung_up:
-            self._idle.append(channel)
-        else:
-            channel.close()
+        self.put_back(channel)
         results = results_of(answer, self.address)
         if len(results) == 1 and results[0].__class__ is Failed:
             raise error_of(results[0])
         return results
-
-    def _exchange(
-        self,
-        channel: Channel,
-        queue: str,
-        commands: Sequence[Command],
-        seconds: float,
-        parked: Parked | None,
-    ) -> Answer:
-        attempts = Attempts(
-            self.address, queue, commands, channel.identity, channel.number, self.instance
-        )
-        while True:
-            if parked is not None and parked.over:
-                raise Interrupted
-            try:
-                fresh = self._login.due
-                if fresh:
-                    self._login.take(channel.exchange(*self._login.request(), seconds))
-                    channel.began = False
-                answer = channel.exchange(self._login.heads[queue], attempts.body, seconds)
-                if not self._login.refused(answer, fresh):
-                    return good(answer, self.address)
-                continue
-            except OSError as error:
-                channel.close()
-                pause = attempts.after(error, channel.began)
-            if parked is None:
-                time.sleep(pause)
-            else:
-                parked.gate.acquire(timeout=pause)
 
     def enter(self) -> None:
         """One more mailbox is open."""
@@ -238,16 +186,8 @@ class Channels:
             self.users += 1
 
     def leave(self) -> None:
-        """One fewer; after the last one no connection is kept."""
         with _lock:
-            self.users -= 1
-            if not self.users:
-                _close_all(self._idle)
-
-
-def _close_all(idle: list[Channel]) -> None:
-    while idle:
-        idle.pop().close()
+            super().leave()
 
 
 _lock = threading.RLock()  # a signal handler may open or close a mailbox
@@ -266,8 +206,8 @@ def channels_to(address: Address) -> Channels:
 def _after_fork() -> None:
     """The parent's connections are the parent's."""
     for channels in list(_known.values()):
-        _close_all(channels._idle)
-        channels._login.heads.clear()  # they name the parent's process
+        close_all(channels.idle)
+        channels.login.heads.clear()  # they name the parent's process
 
 
 os.register_at_fork(after_in_child=_after_fork)
