@@ -1,14 +1,17 @@
-"""A lock that a thread can't take twice: where it would wait for itself, it is told so."""
+"""A lock that a thread can't take twice, and how a thread lets others run."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import sleep
 from typing import Any, ParamSpec, TypeAlias
 
 from pillarbox.core.errors import ReentrantCallError
 
 P = ParamSpec("P")
+
+_PAUSE_SECONDS = 0.000_3
 
 _RLock: Any = type(threading.RLock())
 RLock: TypeAlias = Any  # with `_is_owned()`, which the type stubs leave out
@@ -61,3 +64,11 @@ def now_or_soon(work: Callable[P, object], *args: P.args, **options: P.kwargs) -
         threading.Thread(
             target=work, args=args, kwargs=options, name="pillarbox-close", daemon=False
         ).start()
+
+
+def short_pause() -> None:
+    """Let other threads run between two pieces of long work.
+
+    Without it they wait for the interpreter for milliseconds each time that they need it.
+    """
+    sleep(_PAUSE_SECONDS)

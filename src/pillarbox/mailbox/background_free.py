@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from threading import Thread
-from time import sleep
 from typing import Any
 
 from pillarbox.core.lane import Lane
+from pillarbox.mutex import short_pause
 
 _AT_ONCE_MAX = 10_000
-_SLICE = 50
-_PAUSE_SECONDS = 0.000_1
+_SLICE = 150
 
 
 def free_in_background(lanes: Iterable[Lane[Any]]) -> None:
@@ -27,4 +26,4 @@ def _free(kept: list[deque[Any]]) -> None:
         while each:
             for _ in range(min(len(each), _SLICE)):
                 each.popleft()
-            sleep(_PAUSE_SECONDS)
+            short_pause()

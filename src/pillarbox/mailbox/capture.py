@@ -7,7 +7,6 @@ small pieces, by a thread that holds neither the store's lock nor the interprete
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
@@ -36,7 +35,6 @@ Saved = dict[int, tuple[int, Extra | None]]  # by key: deliveries and extra as t
 
 _PIECE = 256  # messages that are dealt with between two pauses,
 _QUEUE_WORTH = 64  # a queue itself counting as so many
-_PAUSE_SECONDS = 0.000_3
 _CHANGES_RECORDS = (CameDue, Died, DiedInLine, Redriven, Released, Returned)
 
 _deadline_of = attrgetter("deadline")
@@ -44,11 +42,6 @@ _timeout_of = attrgetter("timeout")
 
 
 Pause = Callable[[], None]
-
-
-def short_pause() -> None:
-    """Let other threads have the interpreter: they would wait for milliseconds to be given it."""
-    time.sleep(_PAUSE_SECONDS)
 
 
 def no_pause() -> None:

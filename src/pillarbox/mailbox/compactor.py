@@ -23,9 +23,9 @@ from pillarbox.log.disk import has_no_space, read_file, replace_file
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
 from pillarbox.mailbox.budget import Budget
-from pillarbox.mailbox.capture import Capture, Pause, no_pause, short_pause
+from pillarbox.mailbox.capture import Capture, Pause, no_pause
 from pillarbox.mailbox.location import bytes_of, index_of, location
-from pillarbox.mutex import Mutex
+from pillarbox.mutex import Mutex, short_pause
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.durable_store import DurableStore

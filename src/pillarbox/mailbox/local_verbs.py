@@ -11,7 +11,6 @@ from copy import copy
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from time import sleep
 from typing import Any, Self, TypeVar
 
 from pillarbox.codec import Codec
@@ -31,11 +30,10 @@ from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, no_target, user_attributes
+from pillarbox.mutex import short_pause
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_PAUSE_SECONDS = 0.000_5
 
 
 class LocalVerbs(Verbs[T, Lease]):
@@ -148,7 +146,7 @@ class LocalVerbs(Verbs[T, Lease]):
         for step in steps:
             yield step
             if not self.store.settles_all:
-                sleep(_PAUSE_SECONDS)
+                short_pause()
 
     def redrive_steps(
         self,

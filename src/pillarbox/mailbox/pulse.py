@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from time import sleep
 from typing import Protocol
 
 from pillarbox.clock import Clock
 from pillarbox.core.queue import NEVER
 from pillarbox.mailbox.waiters import open_gate
-
-_PAUSE_SECONDS = 0.000_5
+from pillarbox.mutex import short_pause
 
 
 class Beats(Protocol):
@@ -65,5 +63,5 @@ class Pulse:
                 if following >= NEVER:
                     return
                 if following <= self._clock.now():  # much is due: let others have their turn
-                    sleep(_PAUSE_SECONDS)
+                    short_pause()
             del owner
