@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.broker.load import LIFE, QUEUE, Key, Load
+from bench.broker.load import LIFE, QUEUE, Load
 from bench.broker.servers import broker, elasticmq
-from bench.broker.sqs import BATCH, CONNECTIONS, KEY
+from bench.broker.sqs import BATCH, CONNECTIONS
 from bench.durable.place import work_directory
 from bench.harness import Figure, Probe, Sized, UnavailableError
 
@@ -53,20 +53,19 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def _server(kind: str) -> Iterator[tuple[str, int, Key | None]]:
+def _server(kind: str) -> Iterator[tuple[str, int]]:
     with ExitStack() as stack:
         if kind == "elasticmq":
-            yield *stack.enter_context(elasticmq()), None
+            yield stack.enter_context(elasticmq())
             return
         path = stack.enter_context(work_directory()) if kind == "disk" else None
-        key = KEY if kind == "checked" else None
-        yield *stack.enter_context(broker(path, key=key)), key
+        yield stack.enter_context(broker(path, checked=kind == "checked"))
 
 
 def _least(kind: str, what: str, operations: int) -> float:
     """Microseconds an operation: the best of a few rounds."""
-    with _server(kind) as (url, pid, key):
-        load = Load(url, QUEUE, CONNECTIONS, what, key or Key())
+    with _server(kind) as (url, pid):
+        load = Load(url, QUEUE, CONNECTIONS, what)
         load.run(operations)  # a virtual machine has to get warm
         rounds = []
         for _ in range(ROUNDS):

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from bench.broker.sdk import Requests
 from bench.harness import Run
@@ -28,13 +27,6 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _HANDLE = re.compile(rb'"ReceiptHandle": ?"([^"]+)"')
 _OK = b"HTTP/1.1 200"
 _READ_BYTES = 65_536
-
-
-class Key(NamedTuple):
-    """What the client signs with; without a secret it makes its signatures up."""
-
-    id: str = "bench"
-    secret: str | None = None
 
 
 Operation = Generator[bytes, bytes, None]  # requests out, answers in
@@ -111,8 +103,8 @@ def _is_whole(answer: bytes) -> bool:
 class Load:
     """The program, as whoever starts it sees it."""
 
-    def __init__(self, url: str, queue: str, connections: int, what: str, key: Key) -> None:
-        arguments = [url, queue, str(connections), what, key.id, key.secret or ""]
+    def __init__(self, url: str, queue: str, connections: int, what: str) -> None:
+        arguments = [url, queue, str(connections), what]
         command = [sys.executable, "-m", "bench.broker.load", *arguments]
         pipe = subprocess.PIPE
         self._program = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
@@ -138,21 +130,19 @@ class Load:
 
 
 @contextmanager
-def load(
-    url: str, queue: str, connections: int, what: str = "1", key: Key | None = None
-) -> Iterator[Run]:
+def load(url: str, queue: str, connections: int, what: str = "1") -> Iterator[Run]:
     """Does so many messages; the program is started and connected before it is timed."""
-    program = Load(url, queue, connections, what, key or Key())
+    program = Load(url, queue, connections, what)
     try:
         yield program.run
     finally:
         program.close()
 
 
-def main(url: str, queue: str, count: str, what: str, key: str, secret: str) -> None:
+def main(url: str, queue: str, count: str, what: str) -> None:
     address = url.removeprefix("http://")
     host, _, port = address.partition(":")
-    requests = Requests(address, queue, key, secret or None)
+    requests = Requests(address, queue)
     connections = Connections(host, int(port), int(count), requests, what)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -9,9 +9,11 @@ import hashlib
 import hmac
 import json
 import time
+from functools import lru_cache
 from itertools import count
 
 REGION = "us-east-1"
+KEY_ID, SECRET = "bench", "a secret of the benchmarks"
 _TYPE = "application/x-amz-json-1.0"
 _SIGNED = "content-type;host;x-amz-date;x-amz-target;x-amzn-query-mode"
 _AGENT = (
@@ -21,12 +23,10 @@ _AGENT = (
 
 
 class Requests:
-    """The requests of one client. Without a secret, the signature is made up."""
+    """The requests of one client."""
 
-    def __init__(self, host: str, queue: str, key: str, secret: str | None) -> None:
+    def __init__(self, host: str, queue: str) -> None:
         self._host = host
-        self._key = key
-        self._secret = secret
         self._url = f"http://{host}/000000000000/{queue}"
         self._numbers = count(int(time.time() * 1e6))
 
@@ -51,28 +51,32 @@ class Requests:
         target, number = f"AmazonSQS.{action}", next(self._numbers)
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         scope = f"{at[:8]}/{REGION}/sqs/aws4_request"
-        signature = f"{number:064x}"
-        if self._secret is not None:
-            signature = self._sign(self._secret, target, at, scope, body)
+        signature = self._sign(target, at, scope, body)
         return (
             f"POST / HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: identity\r\n"
             f"X-Amz-Target: {target}\r\nContent-Type: {_TYPE}\r\nx-amzn-query-mode: true\r\n"
             f"User-Agent: {_AGENT}\r\nX-Amz-Date: {at}\r\n"
-            f"Authorization: AWS4-HMAC-SHA256 Credential={self._key}/{scope}, "
+            f"Authorization: AWS4-HMAC-SHA256 Credential={KEY_ID}/{scope}, "
             f"SignedHeaders={_SIGNED}, Signature={signature}\r\n"
             f"amz-sdk-invocation-id: 69c56c7d-658c-4fa1-9dca-{number:012x}\r\n"
             f"amz-sdk-request: attempt=1\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         ).encode()
 
-    def _sign(self, secret: str, target: str, at: str, scope: str, body: str) -> str:
+    def _sign(self, target: str, at: str, scope: str, body: str) -> str:
         digest = hashlib.sha256(body.encode()).hexdigest()
         canonical = (
             f"POST\n/\n\ncontent-type:{_TYPE}\nhost:{self._host}\nx-amz-date:{at}\n"
             f"x-amz-target:{target}\nx-amzn-query-mode:true\n\n{_SIGNED}\n{digest}"
         )
         hashed = hashlib.sha256(canonical.encode()).hexdigest()
-        key = f"AWS4{secret}".encode()
-        for part in scope.split("/"):
-            key = hmac.digest(key, part.encode(), "sha256")
         text = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{hashed}"
-        return hmac.digest(key, text.encode(), "sha256").hex()
+        return hmac.digest(_signing_key(scope), text.encode(), "sha256").hex()
+
+
+@lru_cache(2)
+def _signing_key(scope: str) -> bytes:
+    """It is good for a day."""
+    key = f"AWS4{SECRET}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from bench.broker.load import QUEUE, Key, read_answer
-from bench.broker.sdk import Requests
+from bench.broker.load import QUEUE, read_answer
+from bench.broker.sdk import KEY_ID, SECRET, Requests
 from bench.harness import UnavailableError
 
 START_SECONDS_MAX = 30
@@ -26,23 +26,23 @@ ELASTICMQ_VERSION = "1.7.1"
 
 @contextmanager
 def broker(
-    path: Path | None, durability: str = "fsync", key: Key | None = None
+    path: Path | None, durability: str = "fsync", *, checked: bool = False
 ) -> Iterator[tuple[str, int]]:
     """A broker with an empty queue; its URL and process. Without a path it is in memory only.
 
-    With a key, it checks signatures.
+    Signatures are checked if that is asked for.
     """
     data = "none" if path is None else str(path / "data")
     command = [sys.executable, "-m", "pillarbox.cli", "serve", "--port", "0", "--json"]
     command += ["--data", data, "--durability", durability]
     environment = dict(os.environ)
-    if key is not None:
-        environment["PILLARBOX_KEY"] = f"{key.id}:{key.secret}"
+    if checked:
+        environment["PILLARBOX_KEY"] = f"{KEY_ID}:{SECRET}"
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert server.stdout is not None
     try:
         url = json.loads(server.stdout.readline())["url"]
-        create(url, key)
+        create(url)
         yield url, server.pid
     finally:
         server.send_signal(signal.SIGKILL)
@@ -50,9 +50,9 @@ def broker(
         server.stdout.close()
 
 
-def create(url: str, key: Key | None = None) -> None:
+def create(url: str) -> None:
     address = url.removeprefix("http://")
-    requests = Requests(address, QUEUE, *(key or Key()))
+    requests = Requests(address, QUEUE)
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port)), timeout=START_SECONDS_MAX) as connection:
         connection.sendall(requests.create(QUEUE))

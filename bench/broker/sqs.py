@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-from bench.broker.load import BODY, LIFE, QUEUE, Key, load
+from bench.broker.load import BODY, LIFE, QUEUE, load
 from bench.broker.sdk import Requests
 from bench.broker.servers import broker, elasticmq, moto, redis
 from bench.durable.place import work_directory
@@ -21,7 +21,6 @@ from bench.harness import Contender, Race, Run, Sized, Versus
 
 CONNECTIONS = 32
 BATCH = 10
-KEY = Key("bench", "a secret of the benchmarks")
 OWN = "Pillarbox"
 CHECKED = "Pillarbox, signatures checked"
 SYNCED = "Pillarbox, confirmed on disk"
@@ -32,11 +31,10 @@ ALWAYS = "redis-benchmark LPUSH, AOF always"
 
 @contextmanager
 def _broker(what: str, *, synced: bool = False, checked: bool = False) -> Iterator[Run]:
-    key = KEY if checked else None
     with (
         work_directory() as path,
-        broker(path if synced else None, key=key) as (url, _),
-        load(url, QUEUE, CONNECTIONS, what, key) as run,
+        broker(path if synced else None, checked=checked) as (url, _),
+        load(url, QUEUE, CONNECTIONS, what) as run,
     ):
         yield run
 
@@ -66,7 +64,7 @@ def _moto() -> Iterator[Run]:
     with moto() as url, ThreadPoolExecutor(CONNECTIONS) as pool:
         headers = {"X-Amz-Target": "AmazonSQS.SendMessage"}
         headers["Content-Type"] = "application/x-amz-json-1.0"
-        request = Requests(url.removeprefix("http://"), QUEUE, KEY.id, None).send(BODY)
+        request = Requests(url.removeprefix("http://"), QUEUE).send(BODY)
         body = request.partition(b"\r\n\r\n")[2]
 
         def send(_: int) -> None:

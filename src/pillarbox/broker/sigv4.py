@@ -10,27 +10,47 @@ import calendar
 import hmac
 import re
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
 
-_SIGNATURE = re.compile(r"Signature=([^,\s]*)")
+if TYPE_CHECKING:
+    from _hashlib import HASH
+
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _TIME = re.compile(r"\d{8}T\d{6}Z\Z", re.ASCII)
 _SPACES = re.compile(r" +")
 _PRESIGNED_SECONDS_MAX = 604_800
+_BLOCK_BYTES = 64  # of SHA-256
 
 
-class Signer(NamedTuple):
+class Signer:
     """Who signed, and what: all requests of a client say the same for a day."""
 
-    key_id: str
-    scope: str  # date/region/service/aws4_request
-    signed_fields: tuple[str, ...]
+    def __init__(self, key_id: str, scope: str, fields: str) -> None:
+        self.key_id = key_id
+        self.scope = scope  # date/region/service/aws4_request
+        names = fields.split(";")
+        self._values = itemgetter(*names, names[0])  # one more, so that it gives a tuple
+        self._amazons = sum(name.startswith("x-amz-") for name in set(names))
+        lines = "".join(f"{name}:%s\n" for name in fields.replace("%", "%%").split(";"))
+        self._form = f"{lines}\n%.0s{fields.replace('%', '%%')}"
+
+    def fields(self, headers: Mapping[str, str]) -> str:
+        """What was signed of the fields of a request's head, and their names."""
+        try:
+            text = self._form % self._values(headers)
+        except KeyError as missing:
+            raise _mismatch(f"Signed field {missing} is missing.") from None
+        if "\n".join(("", *headers)).count("\nx-amz-") != self._amazons:  # in C: half a microsecond
+            raise _mismatch("Every field 'x-amz-...' must be signed.")
+        return _SPACES.sub(" ", text) if "  " in text else text
 
 
 class Signature(NamedTuple):
@@ -58,14 +78,12 @@ def signature_of(request: Request) -> Signature:
         if "X-Amz-Signature=" in request.query:
             return _from_query(request)
         raise SqsError("MissingAuthenticationToken", "Missing Authentication Token")
-    found = _SIGNATURE.search(header)
-    if found is None:
-        signer, value = _signer_in(header), ""
-    else:
-        signer, value = _signer_in(header[: found.start()] + header[found.end() :]), found[1]
+    start, _, rest = header.partition("Signature=")
+    value, comma, end = rest.partition(",")  # it comes last in what SDKs send
+    signer, value = _signer_in(start + end if comma else start), value.strip()
     if not value:
         raise _incomplete("Authorization header requires 'Signature' parameter.")
-    return _signature(signer, value, request.headers.get("x-amz-date", ""), None)
+    return Signature(signer, value, request.headers.get("x-amz-date", ""))
 
 
 @lru_cache(1024)
@@ -92,7 +110,7 @@ def _from_query(request: Request) -> Signature:
         raise _incomplete("X-Amz-Algorithm or X-Amz-Expires is not valid.")
     signer = _signer(values.get("X-Amz-Credential", ""), values.get("X-Amz-SignedHeaders", ""))
     value, at = values.get("X-Amz-Signature", ""), values.get("X-Amz-Date", "")
-    return _signature(signer, value, at, seconds)
+    return Signature(signer, value, at, seconds)
 
 
 def _signer(credential: str, fields: str) -> Signer:
@@ -100,16 +118,9 @@ def _signer(credential: str, fields: str) -> Signer:
     parts = scope.split("/")
     if len(parts) != 4 or parts[3] != "aws4_request":
         raise _incomplete("Credential must have exactly 5 slash-delimited elements.")
-    signed = tuple(fields.split(";"))
-    if "host" not in signed:
-        raise SqsError("SignatureDoesNotMatch", "'Host' must be a 'SignedHeader'.")
-    return Signer(key_id, scope, signed)
-
-
-def _signature(signer: Signer, value: str, at: str, presigned: int | None) -> Signature:
-    if not _TIME.match(at):
-        raise _incomplete("Date must be in ISO-8601 'basic format'.")
-    return Signature(signer, value, at, presigned)
+    if "host" not in fields.split(";"):
+        raise _mismatch("'Host' must be a 'SignedHeader'.")
+    return Signer(key_id, scope, fields)
 
 
 def verify(
@@ -141,13 +152,13 @@ def _compare(request: Request, signature: Signature, secret: str, digest: str) -
     scope = signature.signer.scope
     canonical = sha256(_canonical(request, signature.signer, digest)).hexdigest()
     to_sign = f"{_ALGORITHM}\n{signature.time}\n{scope}\n{canonical}"
-    mac = _mac(secret, scope).copy()
-    mac.update(to_sign.encode())
-    expected = mac.hexdigest()
+    inner, outer = _hashes(secret, scope)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(to_sign.encode())
+    outer.update(inner.digest())
     given = signature.value.encode("utf-8", "surrogateescape")
-    if not hmac.compare_digest(expected.encode(), given):
-        raise SqsError(
-            "SignatureDoesNotMatch",
+    if not hmac.compare_digest(outer.hexdigest().encode(), given):
+        raise _mismatch(
             "The request signature we calculated does not match the signature you provided. "
             "Check your AWS Secret Access Key and signing method.",
         )
@@ -155,63 +166,49 @@ def _compare(request: Request, signature: Signature, secret: str, digest: str) -
 
 def _check_service(signature: Signature, expected: str) -> None:
     if signature.signer.scope.split("/")[2] != expected:
-        raise SqsError(
-            "SignatureDoesNotMatch",
-            f"Credential should be scoped to correct service: '{expected}'.",
-        )
+        raise _mismatch(f"Credential should be scoped to correct service: '{expected}'.")
 
 
 def _check_time(signature: Signature, now_seconds: float, skew_seconds: int) -> None:
-    if not signature.signer.scope.startswith(signature.time[:8] + "/"):
-        raise SqsError(
-            "SignatureDoesNotMatch", "Date in Credential scope does not match that of the request."
-        )
-    try:
-        at = _seconds(signature.time)
-    except ValueError:
-        raise _incomplete("Date must be in ISO-8601 'basic format'.") from None
+    at = _seconds(signature.time)
+    if not signature.signer.scope.startswith(signature.time[:8]):
+        raise _mismatch("Date in Credential scope does not match that of the request.")
     late = signature.presigned_seconds or skew_seconds
     if not at - skew_seconds <= now_seconds <= at + late:
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_seconds))
-        raise SqsError(
-            "SignatureDoesNotMatch",
-            f"Signature expired: {signature.time} is too far from {now} ({skew_seconds} s).",
+        raise _mismatch(
+            f"Signature expired: {signature.time} is too far from {now} ({skew_seconds} s)."
         )
 
 
 @lru_cache(256)
 def _seconds(text: str) -> int:
     """Many requests of one second say the same time."""
-    return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%SZ"))
+    try:
+        if _TIME.match(text):
+            return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        pass
+    raise _incomplete("Date must be in ISO-8601 'basic format'.")
 
 
 @lru_cache(256)
-def _mac(secret: str, scope: str) -> hmac.HMAC:
-    """The code that signs texts for this scope, to be copied: making it takes four rounds."""
+def _hashes(secret: str, scope: str) -> tuple[HASH, HASH]:
+    """The two hashes of an HMAC for this scope, to be copied: `hmac.HMAC` is 1.7 x slower."""
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
-    return hmac.new(key, digestmod="sha256")
+    block = key.ljust(_BLOCK_BYTES, b"\0")
+    return sha256(block.translate(hmac.trans_36)), sha256(block.translate(hmac.trans_5C))
 
 
 def _canonical(request: Request, signer: Signer, digest: str) -> bytes:
     """The request in the form in which it was signed; the digest is that of its body."""
-    headers, signed = request.headers, signer.signed_fields
-    try:
-        fields = "".join([f"{name}:{headers[name]}\n" for name in signed])
-    except KeyError as missing:
-        message = f"Signed field {missing} is missing."
-        raise SqsError("SignatureDoesNotMatch", message) from None
-    for name in headers:
-        if name.startswith("x-amz-") and name not in signed:
-            raise SqsError("SignatureDoesNotMatch", f"Field '{name}' must be signed.")
-    if "  " in fields:
-        fields = _SPACES.sub(" ", fields)
-    path = request.path
+    fields, path = signer.fields(request.headers), request.path
     if path != "/":
         path = quote(unquote(path), safe="/-_.~") or "/"
     query = _canonical_query(request.query) if request.query else ""
-    text = f"{request.method}\n{path}\n{query}\n{fields}\n{';'.join(signed)}\n{digest}"
+    text = f"{request.method}\n{path}\n{query}\n{fields}\n{digest}"
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -228,6 +225,10 @@ def _canonical_query(query: str) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, _, value = text.strip().partition("=")
     return name, value
+
+
+def _mismatch(message: str) -> SqsError:
+    return SqsError("SignatureDoesNotMatch", message)
 
 
 def _incomplete(message: str) -> SqsError:
