@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.core import limits
@@ -10,7 +11,9 @@ from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.address import FIFO, QueueAddress, dead_letter_name, from_arn
-from pillarbox.mailbox.sqs.call import ask
+from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, ask, pause
+from pillarbox.mailbox.sqs.errors import says_stale
+from pillarbox.mailbox.sqs.wire import Entry
 
 _COUNTS = {
     "ready": "ApproximateNumberOfMessages",
@@ -59,6 +62,30 @@ class SqsQueue:
     def ask(self, operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
         """Call SQS about this queue."""
         return (yield from ask(operation, owner=owner, QueueUrl=self.url, **params))
+
+    def ask_batch(
+        self, operation: str, entries: Mapping[int, Entry], done: dict[int, Any]
+    ) -> Verb[dict[int, Any]]:
+        """Call SQS about some messages, by position; adds its answers to `done`.
+
+        What it could not do for no fault of ours is asked again. Returns what it refused.
+        """
+        refused: dict[int, Any] = {}
+        left = list(entries)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            asked = [{"Id": str(position), **entries[position]} for position in left]
+            answer = yield from self.ask(f"{operation}_batch", Entries=asked)
+            done |= {int(each["Id"]): each for each in answer.get("Successful", [])}
+            failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
+            again = [
+                n for n, each in failed.items() if not (each["SenderFault"] or says_stale(each))
+            ]
+            left = again if attempt < ATTEMPTS_MAX else []
+            refused |= {n: each for n, each in failed.items() if n not in left}
+            if not left:
+                break
+            yield pause(attempt)
+        return refused
 
     def attributes(self, *names: str) -> Verb[dict[str, str]]:
         answer = yield from self.ask("get_queue_attributes", AttributeNames=list(names))

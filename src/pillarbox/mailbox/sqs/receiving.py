@@ -12,11 +12,10 @@ from typing import Any
 from uuid import uuid4
 
 from pillarbox.clock import Clock
-from pillarbox.core.errors import MailboxError, ReceiptHandleExpiredError
+from pillarbox.core.errors import ReceiptHandleExpiredError
 from pillarbox.core.limits import SECOND_NS, VISIBILITY_SECONDS_MAX
 from pillarbox.core.sqs_limits import BATCH_ENTRIES_MAX
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import from_code, says_stale
 from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.wire import Entry
@@ -178,38 +177,11 @@ def _ask(
         except ReceiptHandleExpiredError:
             return set()
         return set(deliveries)
-    done: set[Delivery] = set()
+    done: dict[int, Any] = {}
     for start in range(0, len(entries), BATCH_ENTRIES_MAX):
-        positions = range(start, min(start + BATCH_ENTRIES_MAX, len(entries)))
-        asked = {position: {"Id": str(position), **entries[position]} for position in positions}
-        done |= {
-            deliveries[position] for position in (yield from _ask_batch(queue, operation, asked))
-        }
-    return done
-
-
-def _ask_batch(queue: SqsQueue, operation: str, asked: dict[int, Entry]) -> Verb[set[int]]:
-    done: set[int] = set()
-    left = asked
-    attempt = 0
-    while left:
-        attempt += 1
-        answer = yield from queue.ask(f"{operation}_batch", Entries=list(left.values()))
-        done |= {int(each["Id"]) for each in answer.get("Successful", [])}
-        refused = [each for each in answer.get("Failed", []) if not says_stale(each)]
-        left = {int(each["Id"]): asked[int(each["Id"])] for each in refused}
-        if left:
-            yield from _again_or_raise(queue, operation, attempt, refused)
-    return done
-
-
-def _again_or_raise(
-    queue: SqsQueue, operation: str, attempt: int, refused: list[dict[str, Any]]
-) -> Verb[None]:
-    error: MailboxError | None = None
-    for each in refused:
-        if each["SenderFault"] or attempt == ATTEMPTS_MAX:
-            error = from_code(each["Code"], each.get("Message", ""), operation, queue.name)
-    if error is not None:
-        raise error
-    yield pause(attempt)
+        part = dict(enumerate(entries[start : start + BATCH_ENTRIES_MAX], start))
+        refused = yield from queue.ask_batch(operation, part, done)
+        for each in refused.values():
+            if not says_stale(each):
+                raise from_code(each["Code"], each.get("Message", ""), operation, queue.name)
+    return {deliveries[position] for position in done}

@@ -7,6 +7,7 @@ fault of ours are sent again; what is left in the end is reported one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pillarbox.core.errors import (
     MailboxConnectionError,
@@ -16,7 +17,6 @@ from pillarbox.core.errors import (
 )
 from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, pause
 from pillarbox.mailbox.sqs.errors import BatchError, from_code
 from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.wire import Entry
@@ -30,21 +30,26 @@ def send_one(queue: SqsQueue, entry: Entry) -> Verb[str]:
 
 def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[list[str]]:
     """All of these, given with their sizes; their ids in order, or `BatchError`."""
-    sent: dict[int, str] = {}
+    sent: dict[int, Any] = {}  # what SQS answered, by position
     failed: dict[int, MailboxError] = {}
     for batch in _batches(entries):
         if failed and queue.fifo:  # what comes later must not overtake what failed
             failed.update((position, _not_tried(queue)) for position in batch)
             continue
         try:
-            yield from _send_batch(queue, entries, batch, sent, failed)
+            asked = {position: entries[position][0] for position in batch}
+            refused = yield from queue.ask_batch("send_message", asked, sent)
+            for position, each in refused.items():
+                text = each.get("Message", "")
+                failed[position] = from_code(each["Code"], text, "send_message", queue.name)
         except (MailboxConnectionError, MailboxFullError, UnknownOutcomeError) as error:
             if not sent:
                 raise
             failed.update((position, error) for position in batch if position not in sent)
+    ids = {position: sent[position]["MessageId"] for position in sorted(sent)}
     if failed:
-        raise BatchError(queue.name, sent, failed)
-    return [sent[position] for position in range(len(entries))]
+        raise BatchError(queue.name, ids, failed)
+    return list(ids.values())
 
 
 def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
@@ -59,31 +64,6 @@ def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
         total += size
     if batch:
         yield batch
-
-
-def _send_batch(
-    queue: SqsQueue,
-    entries: Sequence[tuple[Entry, int]],
-    batch: list[int],
-    sent: dict[int, str],
-    failed: dict[int, MailboxError],
-) -> Verb[None]:
-    left = batch
-    for attempt in range(1, ATTEMPTS_MAX + 1):
-        asked = [{"Id": str(position), **entries[position][0]} for position in left]
-        answer = yield from queue.ask("send_message_batch", Entries=asked)
-        for done in answer.get("Successful", []):
-            sent[int(done["Id"])] = done["MessageId"]
-        refused = answer.get("Failed", [])
-        for each in refused:
-            error = from_code(each["Code"], each.get("Message", ""), "send_message", queue.name)
-            failed[int(each["Id"])] = error
-        left = [int(each["Id"]) for each in refused if not each["SenderFault"]]
-        if not left or attempt == ATTEMPTS_MAX:
-            return
-        for position in left:
-            del failed[position]
-        yield pause(attempt)
 
 
 def _not_tried(queue: SqsQueue) -> MailboxError:
