@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pillarbox.testing.contract import Capability
-from pillarbox.testing.contract.table import COLUMNS, HIDDEN, page
+from tests.contract.backends.page import COLUMNS, HIDDEN, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "backends.md"
 
 
 def test_R37_the_page_of_backends_is_up_to_date() -> None:
     assert PAGE.read_text() == page(), (
-        "run: python -m pillarbox.testing.contract.table > docs/reference/backends.md"
+        "run: python -m tests.contract.backends.page > docs/reference/backends.md"
     )
 
 

@@ -1,7 +1,7 @@
 """The contract, through `BrokerMailbox` on a real broker: in memory, on disk, and with asyncio."""
 
 from pillarbox.testing.contract import Backend, MailboxContract
-from pillarbox.testing.contract.broker import (
+from tests.contract.backends.broker import (
     AsyncBrokerBackend,
     AsyncDurableBrokerBackend,
     BrokerBackend,

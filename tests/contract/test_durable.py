@@ -1,7 +1,7 @@
 """The contract, on mailboxes on disk: at each level of durability, and with asyncio."""
 
 from pillarbox.testing.contract import Backend, MailboxContract
-from pillarbox.testing.contract.durable import AsyncDurableBackend, DurableBackend
+from tests.contract.backends.durable import AsyncDurableBackend, DurableBackend
 
 
 class OsBackend(DurableBackend):

@@ -3,7 +3,7 @@
 import pytest
 
 from pillarbox.testing.contract import Backend, MailboxContract
-from pillarbox.testing.contract.postgres import (
+from tests.contract.backends.postgres import (
     AsyncPostgresBackend,
     PostgresBackend,
     RealTimePostgresBackend,

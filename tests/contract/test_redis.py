@@ -3,7 +3,7 @@
 import pytest
 
 from pillarbox.testing.contract import Backend, MailboxContract
-from pillarbox.testing.contract.redis import (
+from tests.contract.backends.redis import (
     AsyncRedisBackend,
     RealTimeRedisBackend,
     RedisBackend,

@@ -1,7 +1,7 @@
 """The contract, on mailboxes on a real cluster of three masters and three replicas."""
 
 from pillarbox.testing.contract import Backend, MailboxContract
-from pillarbox.testing.contract.redis import AsyncRedisClusterBackend, RedisClusterBackend
+from tests.contract.backends.redis import AsyncRedisClusterBackend, RedisClusterBackend
 
 
 class TestRedisCluster(MailboxContract):

@@ -12,7 +12,7 @@ from pillarbox.testing.contract import Backend, Capability, MailboxContract
 from pillarbox.testing.contract.as_sync import EventLoopThread
 from pillarbox.testing.contract.cases.deduplication import Deduplication
 from pillarbox.testing.contract.cases.groups import Groups
-from pillarbox.testing.contract.sqs import (
+from tests.contract.backends.sqs import (
     BROKER_CANNOT,
     SQS_CANNOT,
     AsyncSQSBackend,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pillarbox.testing.contract.postgres import PostgresBackend
+from tests.contract.backends.postgres import PostgresBackend
 from tests.model.twins import walk
 
 STEPS = 150

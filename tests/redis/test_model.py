@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pillarbox.testing.contract.redis import RedisBackend
+from tests.contract.backends.redis import RedisBackend
 from tests.model.twins import walk
 
 STEPS = 150

@@ -1,6 +1,6 @@
 """The page of the documentation on what each backend can't do, from what the backends declare.
 
-python -m pillarbox.testing.contract.table > docs/reference/backends.md
+python -m tests.contract.backends.page > docs/reference/backends.md
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pillarbox.testing.contract.backend import Backend, Bounds, Capability
-from pillarbox.testing.contract.broker import BrokerBackend
-from pillarbox.testing.contract.durable import DurableBackend
 from pillarbox.testing.contract.memory import MemoryBackend
-from pillarbox.testing.contract.postgres import PostgresBackend
-from pillarbox.testing.contract.redis import RedisBackend, RedisClusterBackend
-from pillarbox.testing.contract.sqs import BROKER_CANNOT, SQS_CANNOT, SQSBackend
+from tests.contract.backends.broker import BrokerBackend
+from tests.contract.backends.durable import DurableBackend
+from tests.contract.backends.postgres import PostgresBackend
+from tests.contract.backends.redis import RedisBackend, RedisClusterBackend
+from tests.contract.backends.sqs import BROKER_CANNOT, SQS_CANNOT, SQSBackend
 
 
 class Column(NamedTuple):
