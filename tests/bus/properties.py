@@ -20,7 +20,7 @@ from pillarbox.bus import UnknownRecipientError
 from pillarbox.bus.envelope import iso
 from tests.bus.worlds import NAMES, Make, World, due_after
 
-EXAMPLES = 500
+EXAMPLES = 150  # the contract asks for 100; `make soak` asks 1,000
 
 names = st.sampled_from(NAMES)
 # Few values, so that times collide; and some of every size.
@@ -263,13 +263,13 @@ PROPERTIES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Make, Any], None]]
 }
 
 
-def check(name: str, make: Make, *, shrink: bool = True) -> None:
-    """Ask a property of 500 plans, counted."""
+def check(name: str, make: Make, *, examples: int = EXAMPLES, shrink: bool = True) -> None:
+    """Test a property with this many plans, counted."""
     strategy, holds = PROPERTIES[name]
     asked = 0
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
@@ -282,4 +282,4 @@ def check(name: str, make: Make, *, shrink: bool = True) -> None:
         holds(make, plan)
 
     ask()
-    assert asked >= EXAMPLES
+    assert asked >= examples

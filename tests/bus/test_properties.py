@@ -1,4 +1,4 @@
-"""P1 to P5 and the table of errors (R94, R95): 500 plans each, in memory and across restarts.
+"""P1 to P5 and the table of errors (R94, R95): 150 plans each, in memory and across restarts.
 
 For each there is a bus that breaks it, which the very same property must find out.
 """
@@ -16,6 +16,7 @@ from tests.bus.worlds import DurableWorld, World
 
 IN_MEMORY = [name for name in PROPERTIES if name != "P1, P2 and P5"]
 FOUND_OUT = (AssertionError, pytest.fail.Exception, TypeError, ValueError, ExceptionGroup)
+SEARCHED = 500  # a broken bus is found after 60 plans at most, as a rule
 ON_DISK = ["P1, P2 and P5", "P3 zero is none", "P4 negative is zero", "R93 cancel and reschedule"]
 
 
@@ -27,6 +28,18 @@ def test_R94_R95_holds_in_memory(name: str) -> None:
 @pytest.mark.parametrize("name", ON_DISK)
 def test_R94_R95_holds_on_disk_across_restarts(name: str) -> None:
     check(name, DurableWorld)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_R94_R95_holds_in_memory_for_long(name: str) -> None:
+    check(name, World, examples=1_000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ON_DISK)
+def test_R94_R95_holds_on_disk_for_long(name: str) -> None:
+    check(name, DurableWorld, examples=1_000)
 
 
 class Early(MessageBus):
@@ -136,7 +149,7 @@ class Welcoming(MessageBus):
 )
 def test_R94_R95_control_a_broken_bus_is_found_out(name: str, broken: type[MessageBus]) -> None:
     with pytest.raises(FOUND_OUT):
-        check(name, lambda: World(broken), shrink=False)
+        check(name, lambda: World(broken), examples=SEARCHED, shrink=False)
 
 
 @pytest.mark.parametrize("name", ["P1 never early", "P2 eventually", "P1, P2 and P5"])
@@ -147,4 +160,4 @@ def test_R94_control_a_schedule_that_does_not_survive_is_found_out(name: str) ->
             super().restart(how)
 
     with pytest.raises(FOUND_OUT):
-        check(name, Amnesiac, shrink=False)
+        check(name, Amnesiac, examples=SEARCHED, shrink=False)

@@ -42,16 +42,17 @@ class Program:
         )
         self.sent.append(body)
 
-    def receive(self, wait: float = 0) -> int:
+    def receive(self, wait: float = 0) -> None:
         how = {"wait_time_seconds": wait} if wait else {}
         messages = self.box.receive(visibility_timeout=LEASE_SECONDS, **how)
         for message in messages:
             self.received.append(message.body)
-            self.acknowledge(message)
-        return len(messages)
+            assert message.acknowledge()
 
-    def acknowledge(self, message: Any) -> None:
-        assert message.acknowledge()
+    def drain(self) -> None:
+        """Receive all that is left, also what comes back when its lease ends."""
+        while self.box.approximate_count():
+            self.receive(3)
 
     def work(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -78,8 +79,7 @@ class Program:
             thread.start()
         for thread in threads:
             thread.join()
-        while self.receive(0.5):
-            pass
+        self.drain()
 
     def report(self) -> None:
         told = vars(self).items()
@@ -135,8 +135,7 @@ def closing(program: Program, rounds: int) -> None:
     thread.join(60)
     waiting.woken = bool(woken)
     program.box = program.open()
-    while program.receive(3):  # what a server gave to a poll that was closed comes back
-        pass
+    program.drain()
 
 
 def parked(program: Program, rounds: int) -> None:
@@ -161,8 +160,7 @@ def parked(program: Program, rounds: int) -> None:
         pass
     got.seconds = time.monotonic() - closed_at
     program.box = program.open()
-    while program.receive(0.5):
-        pass
+    program.drain()
 
 
 def ticking(handler: Callable[[int, FrameType | None], None]) -> None:
