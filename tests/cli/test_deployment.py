@@ -10,8 +10,7 @@ import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.broker.config import Key
-from pillarbox.cli import checks
-from pillarbox.cli.deployment import _who_may
+from pillarbox.cli.deployment import _who_may, clock_of, free_space
 from pillarbox.mailbox.broker.admin import describe
 from pillarbox.testing import postgres, redis
 from pillarbox.testing.broker import running_broker
@@ -71,10 +70,10 @@ def test_R59_a_broker_for_other_machines_needs_keys_and_tls() -> None:
 
 
 def test_R59_a_clock_that_is_wrong_and_a_disk_that_is_full() -> None:
-    assert checks.clock_of("host", 0.2).state == "good"
-    assert checks.clock_of("host", -7.5).found == "7.5 s behind this one"
-    assert checks.clock_of("host", 7.5).state == "bad"
-    assert checks.free_space(1 << 20, "here").state == "bad"
+    assert clock_of("host", 0.2).state == "good"
+    assert clock_of("host", -7.5).found == "7.5 s behind this one"
+    assert clock_of("host", 7.5).state == "bad"
+    assert free_space(1 << 20, "here").state == "bad"
 
 
 def test_R59_a_store_and_its_damage(tmp_path: Path) -> None:

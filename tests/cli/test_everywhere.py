@@ -97,4 +97,4 @@ def test_R36_a_queue_that_is_not_there_is_told_and_not_made(place: str) -> None:
 def test_R36_memory_ends_with_the_process_so_no_command_takes_it(words: list[str]) -> None:
     found = pillarbox(*words, "memory:orders", *(["tea"] if words == ["send"] else []))
     assert found.returncode == 2
-    assert "memory: mailboxes end with their process" in found.stderr
+    assert "a memory: mailbox exists only in its own process" in found.stderr

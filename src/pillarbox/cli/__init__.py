@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 from cyclopts import CycloptsError, Parameter
 from rich.console import Console
 
-from pillarbox import __version__
-from pillarbox.cli import (
+from pillarbox.cli import (  # noqa: F401 - each adds its commands to `app`
     backup,
     bench,
     dashboard,
@@ -32,7 +31,7 @@ from pillarbox.cli import (
     top,
     worker,
 )
-from pillarbox.cli.options import DEFAULTS, command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
 from pillarbox.cli.usage import refused_option, usage_message
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -40,30 +39,10 @@ from pillarbox.log import LogError
 from pillarbox.pipeline import PipelineError
 from pillarbox.spark.errors import SparkError
 
-app = command(
-    "pillarbox",
-    "Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
-    "Exit codes: 0 success; 1 failure, or damage was found; 2 wrong usage; 130 Ctrl-C.\n"
-    "Colours are used on terminals only; NO_COLOR=1 turns them off.\n\n"
-    "Example: pillarbox log info ./data",
-)
-app.version = f"pillarbox {__version__}"
-messages.register(app)
-backup.register(app)
-for module in (
-    queue, top, log, serve, worker, mcp, pipeline, postgres, report, dashboard, doctor, bench,
-):  # fmt: skip
-    app.command(module.app)
-app.command(postgres.outbox)
 
-
-@app.command(
-    help_epilogue="Example: source <(pillarbox completion bash)",
-    help_format="plaintext",
-    default_parameter=DEFAULTS,
-)
+@app.command(help_epilogue="Example: source <(pillarbox completion bash)")
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell to complete for.")], /
 ) -> int:
     """Print a completion script for bash, zsh or fish.
 

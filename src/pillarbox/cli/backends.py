@@ -208,5 +208,5 @@ def _scheme(url: str) -> str:
     opener_of(url)  # raises if it is not the URL of a mailbox
     scheme = url.partition(":")[0]
     if scheme == "memory":
-        raise UsageError("memory: mailboxes end with their process; give another URL.")
+        raise UsageError("a memory: mailbox exists only in its own process; give another URL.")
     return scheme

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from pillarbox import backup as backups
 from pillarbox.cli import output
@@ -18,7 +17,7 @@ from pillarbox.cli.backends import (
     stored_queues,
     waiting_for,
 )
-from pillarbox.cli.options import DEFAULTS, Json, Limit, check_limit
+from pillarbox.cli.options import Json, Limit, app, check_limit
 from pillarbox.cli.output import UsageError
 from pillarbox.cli.paths import find_log
 from pillarbox.cli.replica import read_replica
@@ -26,14 +25,13 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
 from pillarbox.mailbox.place import LOG, file_path
 
-Directory = Annotated[str, Parameter(help="A new directory for the copy.")]
 
-
+@app.command(help_epilogue="Example: pillarbox backup http://localhost:9324 ./backups/today")
 def backup(
     url: Annotated[
         str, Parameter(help="A broker (http://localhost:9324) or a store (file:./data).")
     ],
-    directory: Directory,
+    directory: Annotated[str, Parameter(help="A new directory for the copy.")],
     /,
     *,
     json: Json = False,
@@ -57,6 +55,7 @@ def backup(
     return _show("backed up", url, directory, size, began, json=json)
 
 
+@app.command(help_epilogue="Example: pillarbox restore ./backups/today ./data")
 def restore(
     directory: Annotated[str, Parameter(help="A directory that `pillarbox backup` made.")],
     store: Annotated[str, Parameter(help="A new directory for the store: ./data or file:./data.")],
@@ -80,6 +79,9 @@ def restore(
     return _show("restored", directory, target, size, began, json=json)
 
 
+@app.command(
+    help_epilogue="Example: pillarbox move redis://localhost/tea http://localhost:9324/tea --create"
+)
 def move(
     source: Annotated[str, Parameter(help="URL of the queue to take messages from.")],
     target: Annotated[str, Parameter(help="URL of the queue to send them to.")],
@@ -89,7 +91,7 @@ def move(
     limit: Limit = None,
     json: Json = False,
 ) -> int:
-    """Move the messages of a queue to another, on any two backends.
+    """Move messages from one queue to another, on any two backends.
 
     Body, attributes, priority, group and reply address are kept; ids, send times and delivery
     counts are not. Each message is sent before it is deleted, so none is lost. If the command is
@@ -171,21 +173,3 @@ def _show(done: str, source: str, to: str, size: int, began: float, *, json: boo
         f"({output.size(size)}) to {to}"
     )
     return output.show(known, output.success(text), json=json)
-
-
-_EXAMPLES: dict[Callable[..., int], str] = {
-    backup: "backup http://localhost:9324 ./backups/today",
-    restore: "restore ./backups/today ./data",
-    move: "move redis://localhost/orders http://localhost:9324/orders --create",
-}
-
-
-def register(app: App) -> None:
-    """Add these commands to the top level."""
-    for verb, example in _EXAMPLES.items():
-        app.command(
-            verb,
-            help_epilogue=f"Example: pillarbox {example}",
-            help_format="plaintext",
-            default_parameter=DEFAULTS,
-        )

@@ -12,16 +12,9 @@ from cyclopts import Parameter
 
 from pillarbox import open_mailbox
 from pillarbox.cli import output
-from pillarbox.cli.options import Json, command
+from pillarbox.cli.options import Json, app
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
-
-app = command(
-    "bench",
-    "Measure send + receive + acknowledge on this machine: in memory, on disk at each durability "
-    "level, and at a URL if given.",
-    "Example: pillarbox bench redis://localhost/bench",
-)
 
 _BATCH = 100
 _BODY = "x" * 200
@@ -35,16 +28,19 @@ class Result(NamedTuple):
     in_batches: float
 
 
-@app.default
+@app.command(help_epilogue="Example: pillarbox bench redis://localhost/bench")
 def bench(
-    url: Annotated[str | None, Parameter(help="Another mailbox to measure. It is purged!")] = None,
+    url: Annotated[str | None, Parameter(help="Mailbox to measure too; it is purged.")] = None,
     /,
     *,
-    seconds: Annotated[float, Parameter(help="Seconds per measurement (default: 1).")] = 1.0,
+    seconds: Annotated[float, Parameter(help="Seconds per measurement.")] = 1,
     data: Annotated[str | None, Parameter(help="Directory on the disk to measure.")] = None,
     json: Json = False,
 ) -> int:
-    """Measure with bodies of 200 characters and batches of 100 messages."""
+    """Measure how fast mailboxes are: in memory, on disk at each durability level, at a URL.
+
+    One cycle is send, receive and acknowledge. Bodies have 200 characters, batches 100 messages.
+    """
     results = []
     with (
         tempfile.TemporaryDirectory(dir=data, prefix="pillarbox-bench-") as folder,

@@ -10,29 +10,27 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pillarbox.cli import output
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import FAILED, OK, UsageError
 
 if TYPE_CHECKING:
     from pillarbox.dashboard import UrlMailboxes
 
-app = command(
-    "dashboard",
-    "Serve the dashboard for mailboxes by URL: Redis, SQS, a store on disk.\n\n"
-    "A broker serves its own dashboard at its root. This one has no access keys, so it listens on "
-    "127.0.0.1 only. A store on disk is opened for writing, so no other process may have it open.",
-    "Example: pillarbox dashboard redis://localhost/orders redis://localhost/mail",
+
+@app.command(
+    help_epilogue="Example: pillarbox dashboard redis://localhost/orders redis://localhost/mail"
 )
-
-
-@app.default
 def dashboard(
     *urls: Annotated[str, Parameter(help="URLs of mailboxes.")],
-    port: Annotated[int, Parameter(help="Port (default: 9325; 0: any free port).")] = 9325,
+    port: Annotated[int, Parameter(help="Port; 0 for any free port.")] = 9325,
     read_only: Annotated[bool, Parameter(help="Disable all changes.")] = False,
     json: Annotated[bool, Parameter(name="--json", help="Print the address as JSON.")] = False,
 ) -> int:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve the dashboard for mailboxes by URL: Redis, SQS, a store on disk.
+
+    A broker serves its own dashboard at its root. This one has no access keys, so it listens on
+    127.0.0.1 only. A store on disk is opened for writing, so no other process may have it open.
+    """
     from pillarbox.dashboard import UrlMailboxes  # noqa: PLC0415 - behind an extra
 
     if not urls:

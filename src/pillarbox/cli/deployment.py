@@ -1,18 +1,19 @@
-"""`pillarbox doctor URL`: is what runs behind a URL fit for production?"""
+"""The checks of `pillarbox doctor`: of a disk, of the clock, and of what runs behind a URL."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pillarbox import __version__
 from pillarbox.cli.backends import name_in
-from pillarbox.cli.checks import Finding, clock, clock_of, free_space, sync_speed
 from pillarbox.cli.paths import find_log
 from pillarbox.cli.segments import durability_of, list_segments
 from pillarbox.log import LogReader, RealDisk
@@ -22,6 +23,21 @@ from pillarbox.mailbox.url import opener_of
 _PATIENCE_SECONDS = 2.0
 _FULL = 0.8  # of the memory that a Redis server may use
 _REDIS_MIN = 7
+_SYNCS = 50
+_SLOW_SYNC_MS = 20.0
+FREE_BYTES_MIN = 1 << 30
+SKEW_SECONDS_MAX = 1.0
+
+
+class Finding(NamedTuple):
+    """The result of one check. Only what is bad makes the doctor fail."""
+
+    what: str
+    state: Literal["good", "absent", "warning", "bad"]
+    found: str
+    advice: str = ""
+
+
 _LEVELS = {
     "fsync": Finding("durability", "good", "fsync: what is confirmed is on disk"),
     "os": Finding(
@@ -208,3 +224,50 @@ def _postgres(url: str) -> Iterator[Finding]:
     else:
         advice = "add a standby, and name it in synchronous_standby_names"
         yield Finding("replication", "warning", f"{replicas} replicas, none synchronous", advice)
+
+
+def sync_speed(directory: Path) -> Finding:
+    """The shortest time that a confirmed send waits for the disk."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            handle = file.fileno()
+            os.pwrite(handle, b"\0" * 4096 * _SYNCS, 0)
+            os.fsync(handle)
+            times = []
+            for i in range(_SYNCS):
+                started = time.perf_counter()
+                os.pwrite(handle, b"\1" * 512, i * 4096)
+                os.fdatasync(handle)
+                times.append((time.perf_counter() - started) * 1_000)
+    except OSError as error:
+        return Finding("disk sync", "bad", str(error), f"make {directory} writable, or give --data")
+    median = sorted(times)[_SYNCS // 2]
+    found = f"{median:.2f} ms, about {1_000 / median:,.0f} single confirmed sends per second"
+    if median > _SLOW_SYNC_MS:
+        return Finding("disk sync", "bad", found, "use another disk, batches, or durability=os")
+    return Finding("disk sync", "good", found)
+
+
+def free_space(free: int, where: str) -> Finding:
+    found = f"{free / (1 << 30):,.1f} GiB free {where}"
+    if free < FREE_BYTES_MIN:
+        return Finding("free space", "bad", found, "free some space: a store needs at least 1 GiB")
+    return Finding("free space", "good", found)
+
+
+def clock() -> Finding:
+    """Compare the wall clock with the monotonic one: a jump shows that it is being set."""
+    wall, steady = time.time(), time.monotonic()
+    time.sleep(0.1)
+    drift = abs((time.time() - wall) - (time.monotonic() - steady))
+    if drift > SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
+        return Finding("clock", "bad", time.ctime(), "set the clock, and keep it with NTP")
+    return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")
+
+
+def clock_of(server: str, seconds_ahead: float) -> Finding:
+    """The clock of a server, compared with the one here."""
+    found = f"{abs(seconds_ahead):.1f} s {'ahead of' if seconds_ahead > 0 else 'behind'} this one"
+    if abs(seconds_ahead) <= SKEW_SECONDS_MAX:
+        return Finding("clock", "good", f"agrees with this one to {abs(seconds_ahead):.1f} s")
+    return Finding("clock", "bad", found, f"keep the clocks here and at {server} right with NTP")

@@ -17,18 +17,9 @@ from rich.text import Text
 from pillarbox import __version__
 from pillarbox.cli import output
 from pillarbox.cli.backends import waiting_for
-from pillarbox.cli.checks import Finding, clock, free_space, sync_speed
-from pillarbox.cli.deployment import check_deployment
-from pillarbox.cli.options import Json, command
+from pillarbox.cli.deployment import Finding, check_deployment, clock, free_space, sync_speed
+from pillarbox.cli.options import Json, app
 from pillarbox.cli.output import FAILED, OK
-
-app = command(
-    "doctor",
-    "Check this machine, or the deployment behind a URL, and suggest fixes.\n\n"
-    "Without a URL: Python, the extras, Java, Redis, the disk and the clock. With a URL: "
-    "durability, clock, versions, rights, disk space and replication.",
-    "Example: pillarbox doctor http://localhost:9324",
-)
 
 _REDIS_MIN = 7
 _COLOURS = {"good": "green", "absent": "yellow", "warning": "yellow", "bad": "bold red"}
@@ -44,22 +35,23 @@ _EXTRAS = {
 }
 
 
-@app.default
+@app.command(help_epilogue="Example: pillarbox doctor http://localhost:9324")
 def doctor(
     url: Annotated[
         str | None, Parameter(help="Check the deployment behind the URL of a queue instead.")
     ] = None,
     /,
     *,
-    data: Annotated[
-        str, Parameter(help="Directory on the disk to check (default: ./data).")
-    ] = "./data",
-    redis: Annotated[
-        str, Parameter(help="host:port of Redis (default: 127.0.0.1:6379).")
-    ] = "127.0.0.1:6379",
+    data: Annotated[str, Parameter(help="Directory on the disk to check.")] = "./data",
+    redis: Annotated[str, Parameter(help="host:port of Redis.")] = "127.0.0.1:6379",
     json: Json = False,
 ) -> int:
-    """Run all checks. The exit code is 1 if something is bad; absent extras are fine."""
+    """Check this machine, or the deployment behind a URL, and suggest fixes.
+
+    Without a URL: Python, the extras, Java, Redis, the disk and the clock. With a URL:
+    durability, clock, versions, rights, disk space and replication. The exit code is 1 if
+    something is bad; a missing extra is not.
+    """
     directory = _existing(Path(data).absolute())
     checks: list[Callable[[], Finding]] = [
         _python,

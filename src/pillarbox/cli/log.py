@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.text import Text
 
-from pillarbox.cli import output, repair, repair_output
+from pillarbox.cli import output, repair
 from pillarbox.cli.backends import QueueInfo, stored_queues
 from pillarbox.cli.entries import line
 from pillarbox.cli.log_filter import LogFilter, index_of, kinds_of, seconds_of
-from pillarbox.cli.options import Json, JsonLines, Limit, Yes, check_limit, command, confirmed
+from pillarbox.cli.options import Json, JsonLines, Limit, Yes, check_limit, confirmed, group
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.paths import bytes_on_disk, find_log
 from pillarbox.cli.queue import dead_letter_target, queue_table
@@ -30,7 +30,7 @@ from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.place import Place
 
-app = command(
+app = group(
     "log",
     "Inspect, check, repair and compact the log of a store.\n\n"
     "PATH is the directory of a store, of its log or of any other log, or the URL of a mailbox "
@@ -160,7 +160,9 @@ def cat(
     kind: Annotated[
         list[str] | None, Parameter(help="Only entries of these kinds, such as sent,leased.")
     ] = None,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Wait for more.")] = False,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], help="Wait for new entries.")
+    ] = False,
     limit: Limit = None,
     json: JsonLines = False,
 ) -> int:
@@ -209,9 +211,9 @@ def verify(path: PathText, /, *, json: Json = False) -> int:
     with output.progress("checking") as advance:
         checked = repair.check(place, advance)
     if json:
-        output.print_json(repair_output.as_json(place, checked))
+        output.print_json(repair.check_as_json(place, checked))
     else:
-        repair_output.show(place, checked)
+        repair.show_check(place, checked)
     return OK if checked.healthy else FAILED
 
 
@@ -221,7 +223,9 @@ def repair_(
     /,
     *,
     yes: Yes = False,
-    dry_run: Annotated[bool, Parameter(help="List the losses but change nothing.")] = False,
+    dry_run: Annotated[
+        bool, Parameter(help="Report what would be lost without changing anything.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """List the records and messages lost to damage, then rewrite the log without them.
@@ -236,8 +240,8 @@ def repair_(
     with output.progress("looking for lost messages") as advance:
         lost = None if checked.healthy else repair.losses_of(place, checked, advance)
     if not json:
-        repair_output.show(place, checked)
-        repair_output.show_losses(lost)
+        repair.show_check(place, checked)
+        repair.show_losses(lost)
     refused = repair.why_not_repairable(checked)
     repaired = False
     if not (refused or checked.healthy or dry_run) and (yes or _repair_confirmed(json=json)):
@@ -245,10 +249,10 @@ def repair_(
             checked.report.kept_aside = repair.repair_store(place, checked, advance)
         repaired = True
     if json:
-        known = repair_output.as_json(place, checked) | {"lost": lost.as_json() if lost else None}
+        known = repair.check_as_json(place, checked) | {"lost": lost.as_json() if lost else None}
         output.print_json(known | {"repaired": repaired, "not_repairable": refused})
     else:
-        repair_output.show_end(place, checked, repaired=repaired, refused=refused)
+        repair.show_end(place, checked, repaired=repaired, refused=refused)
     return OK if repaired or checked.healthy else FAILED
 
 
@@ -263,7 +267,8 @@ def compact(
     /,
     *,
     keep: Annotated[
-        str | None, Parameter(help="Keep history this long, such as 7d (default: as configured).")
+        str | None,
+        Parameter(help="Keep history this long, such as 7d (default: the setting of the store)."),
     ] = None,
     json: Json = False,
 ) -> int:

@@ -6,25 +6,21 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import OK, UsageError
 
-app = command(
-    "mcp",
-    "Serve mailboxes to agents over the Model Context Protocol, on stdin and stdout.\n\n"
-    "The tools are send, receive, acknowledge, peek and stats. Only one process can open a mailbox "
-    "on disk (file:); run a broker to share it.",
-    "Example: pillarbox mcp file:./data/orders http://localhost:9324/jobs",
-)
 
-
-@app.default
-def serve(
+@app.command(help_epilogue="Example: pillarbox mcp file:./data/orders http://localhost:9324/jobs")
+def mcp(
     *urls: Annotated[
         str, Parameter(help="URLs of mailboxes: file:./data/orders, redis://host/name.")
     ],
 ) -> int:
-    """Serve these mailboxes until standard input ends."""
+    """Serve mailboxes to agents over the Model Context Protocol, on stdin and stdout.
+
+    The tools are send, receive, acknowledge, peek and stats. Only one process can open a
+    mailbox on disk (file:); run a broker to share it.
+    """
     if not urls:
         raise UsageError("give the URL of at least one mailbox.")
     from pillarbox.bus.mcp_server import build_server  # noqa: PLC0415 - behind an extra

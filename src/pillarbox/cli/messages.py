@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 from rich.text import Text
 
 from pillarbox import Message, Undecodable
 from pillarbox.cli import output
 from pillarbox.cli.backends import open_box, open_existing, open_read_only, queue_at
 from pillarbox.cli.entries import body_fields, safe
-from pillarbox.cli.options import DEFAULTS, Json, JsonLines, Limit, Url, check_limit, key_and_value
+from pillarbox.cli.options import Json, JsonLines, Limit, Url, app, check_limit, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.replica import ReadOnlyMailbox
-from pillarbox.core import limits
 from pillarbox.mailbox.protocol import Mailbox, State
 
-Max = Annotated[
-    int, Parameter(name=["--max", "-n"], help="Maximum number of messages (default: 10).")
-]
+Max = Annotated[int, Parameter(name=["--max", "-n"], help="Maximum number of messages.")]
 
 _BATCH = 10  # the largest batch that every backend accepts
 _POLL_SECONDS = 20  # the longest wait that every backend accepts
@@ -33,16 +30,19 @@ _PEEK_SECONDS = 0.5
 _SEEN_MAX = 100_000
 
 
+@app.command(
+    help_epilogue="Example: pillarbox send http://localhost:9324/orders '{\"tea\": 2}' --priority 9"
+)
 def send(
     url: Url,
     body: Annotated[
-        str, Parameter(help="The body (default: -, standard input).", allow_leading_hyphen=True)
+        str, Parameter(help="The body; - for standard input.", allow_leading_hyphen=True)
     ] = "-",
     /,
     *,
     lines: Annotated[bool, Parameter(help="Send each line as a message.")] = False,
     delay: Annotated[float, Parameter(help="Seconds before the message can be received.")] = 0,
-    priority: Annotated[int, Parameter(help="0 to 255; higher goes first (default: 0).")] = 0,
+    priority: Annotated[int, Parameter(help="0 to 255; higher goes first.")] = 0,
     attribute: Annotated[
         list[str] | None, Parameter(name=["--attribute", "-a"], help="name=value; may be repeated.")
     ] = None,
@@ -86,15 +86,16 @@ def _bodies(body: str, *, lines: bool) -> list[Any]:
         return parts
 
 
+@app.command(
+    help_epilogue="Example: pillarbox receive http://localhost:9324/orders --wait 20 --ack"
+)
 def receive(
     url: Url,
     /,
     *,
     most: Max = 10,
     wait: Annotated[float, Parameter(help="Seconds to wait for the first message.")] = 0,
-    visibility: Annotated[
-        float, Parameter(help="Visibility timeout in seconds (default: 30).")
-    ] = limits.VISIBILITY_SECONDS_DEFAULT,
+    visibility: Annotated[float, Parameter(help="Visibility timeout in seconds.")] = 30,
     ack: Annotated[bool, Parameter(help="Acknowledge the messages after printing them.")] = False,
     json: JsonLines = False,
 ) -> int:
@@ -132,13 +133,14 @@ def _say_empty(box: Mailbox[Any] | ReadOnlyMailbox, state: State) -> None:
     output.remark(f"No message in {box.name} is {shown}{rest}.")
 
 
+@app.command(help_epilogue="Example: pillarbox peek http://localhost:9324/orders_dlq --json")
 def peek(
     url: Url,
     /,
     *,
     most: Max = 10,
     state: Annotated[
-        Literal["ready", "scheduled", "in_flight"], Parameter(help="State (default: ready).")
+        Literal["ready", "scheduled", "in_flight"], Parameter(help="State of the messages.")
     ] = "ready",
     json: JsonLines = False,
 ) -> int:
@@ -151,17 +153,18 @@ def peek(
     return OK
 
 
+@app.command(
+    help_epilogue="Example: pillarbox redrive http://localhost:9324/orders_dlq --reason timeout"
+)
 def redrive(
     url: Annotated[str, Parameter(help="URL of the dead-letter queue.")],
-    ids: Annotated[
-        list[str] | None, Parameter(help="Message ids (default: all).", negative=())
-    ] = None,
+    ids: Annotated[list[str] | None, Parameter(help="Message ids (default: all).")] = None,
     /,
     *,
     to: Annotated[
-        str | None, Parameter(help="Existing target queue (default: each source).")
+        str | None, Parameter(help="Existing queue to move them to (default: their sources).")
     ] = None,
-    reason: Annotated[str | None, Parameter(help="Only if the reason contains this.")] = None,
+    reason: Annotated[str | None, Parameter(help="Only if their reason contains this.")] = None,
     json: Json = False,
 ) -> int:
     """Move dead letters back to their source queues, or to another queue."""
@@ -176,6 +179,7 @@ def redrive(
     return output.show({"redriven": count}, done, json=json)
 
 
+@app.command(help_epilogue="Example: pillarbox tail http://localhost:9324/orders --take --json")
 def tail(
     url: Url,
     /,
@@ -285,23 +289,3 @@ def _data(message: Message[Any]) -> bytes:
     if isinstance(body, Undecodable):
         return body.data
     return body.encode() if isinstance(body, str) else bytes(body)
-
-
-_EXAMPLES: dict[Callable[..., int], str] = {
-    send: "send http://localhost:9324/orders '{\"tea\": 2}' --priority 9",
-    receive: "receive http://localhost:9324/orders --wait 20 --ack",
-    peek: "peek http://localhost:9324/orders_dlq --json",
-    redrive: "redrive http://localhost:9324/orders_dlq --reason timeout",
-    tail: "tail http://localhost:9324/orders --take --json",
-}
-
-
-def register(app: App) -> None:
-    """Add these commands to the top level."""
-    for verb, example in _EXAMPLES.items():
-        app.command(
-            verb,
-            help_epilogue=f"Example: pillarbox {example}",
-            help_format="plaintext",
-            default_parameter=DEFAULTS,
-        )

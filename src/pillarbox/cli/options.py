@@ -1,4 +1,4 @@
-"""The parameters that several commands share, and how every command is set up."""
+"""The `pillarbox` command, to which the other modules add theirs, and shared parameters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.text import Text
 
+from pillarbox import __version__
 from pillarbox.cli.output import UsageError
 
-DEFAULTS = Parameter(negative=(), show_default=False, show_env_var=True)
+app = App(
+    name="pillarbox",
+    version=f"pillarbox {__version__}",
+    help="Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
+    help_epilogue="Exit codes: 0 success; 1 failure, or damage was found; 2 wrong usage; "
+    "130 Ctrl-C.\nColours are used on terminals only; NO_COLOR=1 turns them off.\n\n"
+    "Example: pillarbox log info ./data",
+    help_format="plaintext",
+    default_parameter=Parameter(
+        negative=(),
+        show_default=lambda value: None if value is False else value,
+        show_env_var=True,
+    ),
+)
 
 Url = Annotated[str, Parameter(help="URL of the queue, such as http://localhost:9324/orders.")]
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
@@ -21,15 +35,11 @@ Limit = Annotated[int | None, Parameter(help="Stop after this many.")]
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask for confirmation.")]
 
 
-def command(name: str, help_text: str, epilogue: str) -> App:
-    """A command of the `pillarbox` program, or a group of them."""
-    return App(
-        name=name,
-        help=help_text,
-        help_epilogue=epilogue,
-        help_format="plaintext",
-        default_parameter=DEFAULTS,
-    )
+def group(name: str, help_text: str, epilogue: str) -> App:
+    """A command that has subcommands."""
+    made = App(name=name, help=help_text, help_epilogue=epilogue)
+    app.command(made)
+    return made
 
 
 def check_limit(limit: int | None) -> None:

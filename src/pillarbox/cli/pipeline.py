@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -13,11 +16,10 @@ from rich.text import Text
 
 from pillarbox.cli import output
 from pillarbox.cli.entries import body_fields
-from pillarbox.cli.options import Json, JsonLines, command, key_and_value
-from pillarbox.cli.output import OK, UsageError
-from pillarbox.cli.pipeline_run import watch
+from pillarbox.cli.options import Json, JsonLines, group, key_and_value
+from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.tables import rows_of, table_of
-from pillarbox.pipeline import PipelineError, drawing
+from pillarbox.pipeline import Pipeline, PipelineError, drawing
 from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.failures import failures, redrive
 from pillarbox.pipeline.graph import ERRORS_OF
@@ -27,12 +29,16 @@ from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
 from pillarbox.pipeline.rename import orphans, rename
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_running
-from pillarbox.pipeline.status import Status, ends, labels, read_status
+from pillarbox.pipeline.status import ProcessorStatus, Status, ends, labels, read_status
 from pillarbox.spark.shipping import is_connect
+from pillarbox.worker.signals import on_signals
 
-app = command(
+if TYPE_CHECKING:
+    from pillarbox.pipeline.runner import Run
+
+app = group(
     "pipeline",
-    "Run a pipeline on Spark, monitor it, inspect its last steps, reset it.\n\n"
+    "Run, monitor, inspect and reset pipelines on Spark.\n\n"
     "TARGET is a pipeline in a module that can be imported from here, such as shop:pipeline.",
     "Example: pillarbox pipeline run shop:pipeline --master 'local[*]'",
 )
@@ -41,6 +47,9 @@ Target = Annotated[str, Parameter(help="module:pipeline, such as shop:pipeline."
 _STATES = {"running": "green", "done": "blue", "failed": "red", "waiting": "dim"}
 #: Spark's stack traces would disturb the progress bar; errors are printed in one line.
 QUIET = {"spark.log.level": "OFF"}
+_POLL_SECONDS = 0.2
+#: Where there is no terminal for a progress bar, progress is printed this often.
+LINE_SECONDS = 10.0
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline run shop:pipeline --now")
@@ -50,10 +59,7 @@ def run(
     *,
     master: Annotated[
         str,
-        Parameter(
-            help="Spark master, such as local-cluster[2,1,1024], spark://host:7077, sc://host "
-            "(default: local[*])."
-        ),
+        Parameter(help="Spark master: local-cluster[2,1,1024], spark://host:7077, sc://host."),
     ] = "local[*]",
     conf: Annotated[
         list[str] | None, Parameter(help="Spark setting, name=value; may be repeated.")
@@ -65,11 +71,11 @@ def run(
     max_rows: Annotated[
         int | None, Parameter(help="Maximum rows per step from each input.")
     ] = None,
-    retries: Annotated[int, Parameter(help="Restarts after a failure (default: 3).")] = 3,
+    retries: Annotated[int, Parameter(help="Restarts after a failure.")] = 3,
     only: Annotated[list[str] | None, Parameter(help="Run only these processors.")] = None,
     max_failed: Annotated[
         int | None,
-        Parameter(help="Stop when more records of a processor than this fail in this run."),
+        Parameter(help="Stop if more than this many records of a processor fail."),
     ] = None,
 ) -> int:
     """Run a pipeline until Ctrl-C or SIGTERM; the current steps finish first.
@@ -88,7 +94,67 @@ def run(
         only=only or (),
         max_failed=max_failed,
     )
-    return watch(pipeline, started, now=now)
+    return _watch(pipeline, started, now=now)
+
+
+def _watch(pipeline: Pipeline, running: Run, *, now: bool) -> int:
+    """Show progress until the run ends, then what each processor did; the exit code."""
+    if not now:
+        output.remark(f"{pipeline.name} is running; Ctrl-C stops it after the current steps")
+    status, last_line = running.status.status, time.monotonic()
+    stopping = threading.Event()
+    try:
+        with on_signals(lambda number: stopping.set()), output.progress("processing") as advance:
+            while not running.wait(timeout=_POLL_SECONDS):
+                if now:
+                    advance(*_progress(pipeline, status))
+                if not sys.stderr.isatty() and time.monotonic() - last_line >= LINE_SECONDS:
+                    last_line = time.monotonic()
+                    _print_line(pipeline, status)
+                if stopping.is_set():
+                    running.stop()
+    finally:
+        _print_end(status)
+    return FAILED if now and any(each.failed_steps for each in status.processors.values()) else OK
+
+
+def _print_line(pipeline: Pipeline, status: Status) -> None:
+    done, total = _progress(pipeline, status)
+    failed = sum(each.failed for each in status.processors.values())
+    steps = sum(each.steps for each in status.processors.values())
+    text = f"{pipeline.name}: {done:,} of {total:,} records read, {steps:,} steps"
+    output.remark(text + (f", {failed:,} failed" if failed else ""))
+
+
+def _print_end(status: Status) -> None:
+    console = output.console()
+    for each in status.processors.values():
+        text = f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"
+        style = "red" if each.failed else ""
+        console.print(Text(text + (f", {each.failed:,} failed" if each.failed else ""), style))
+    for each in status.processors.values():
+        if each.failed:
+            output.complain(_about_failed(each))
+
+
+def _about_failed(known: ProcessorStatus) -> str:
+    text = f"{output.count(known.failed, 'record')} of {known.id} failed"
+    if known.failed_steps:
+        text += f", in {output.count(known.failed_steps, 'step')} all of them"
+    return f"{text}; see 'pillarbox pipeline errors TARGET {known.id}'"
+
+
+def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
+    """Records read and records available, over all inputs of all processors."""
+    end = ends(pipeline.graph)
+    wanted = [
+        (each.id, name)
+        for each in pipeline.graph.processors
+        for name in each.input_names
+        if each.id in status.processors and name in end
+    ]
+    done = sum(status.processors[id_].read.get(name, 0) for id_, name in wanted)
+    return done, max(1, sum(end[name] for _, name in wanted))
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline status shop:pipeline")
@@ -189,10 +255,12 @@ def inspect(target: Target, /, *, json: Json = False) -> int:
 @app.command(help_epilogue="Example: pillarbox pipeline peek shop:pipeline totals")
 def peek(
     target: Target,
-    log: Annotated[str, Parameter(help="The name of a log, or errors-ID.")],
+    log: Annotated[
+        str, Parameter(help="Name of a log, or errors-ID for the failed records of a processor.")
+    ],
     /,
     *,
-    limit: Annotated[int, Parameter(help="How many rows (default: 10).")] = 10,
+    limit: Annotated[int, Parameter(help="Maximum number of rows.")] = 10,
 ) -> int:
     """Print the newest rows of a log of the pipeline as JSON, oldest first."""
     pipeline = load(target)
@@ -254,8 +322,8 @@ def reset(
 @app.command(name="rename", help_epilogue="Example: pillarbox pipeline rename shop:pipeline a b")
 def rename_(
     target: Target,
-    old: Annotated[str, Parameter(help="The id that the processor had.")],
-    new: Annotated[str, Parameter(help="The id that it has in the pipeline now.")],
+    old: Annotated[str, Parameter(help="Previous id of the processor.")],
+    new: Annotated[str, Parameter(help="Its id in the pipeline now.")],
     /,
 ) -> int:
     """Move the state of a processor whose id was changed in the code."""

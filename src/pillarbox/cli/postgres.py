@@ -8,15 +8,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pillarbox.cli.options import command
+from pillarbox.cli.options import group
 from pillarbox.cli.output import OK
 
-app = command(
+app = group(
     "postgres",
     "Create or migrate the schema that mailboxes on PostgreSQL need.",
     "Example: pillarbox postgres init postgresql://localhost/shop",
 )
-outbox = command(
+outbox = group(
     "outbox",
     "Move messages from the outbox of a PostgreSQL database to their mailboxes.",
     "Example: pillarbox outbox relay postgresql://localhost/shop",
@@ -28,11 +28,9 @@ def init(
     url: Annotated[str, Parameter(help="The database: postgresql://user@host/database.")],
     /,
     *,
-    grant: Annotated[
-        str | None, Parameter(help="Let this role use the mailboxes in the database.")
-    ] = None,
+    grant: Annotated[str | None, Parameter(help="Grant this role access to the mailboxes.")] = None,
 ) -> int:
-    """Create the schema `pillarbox`, or bring it to this version; safe to repeat.
+    """Create the schema `pillarbox`, or migrate it to this version. Safe to run again.
 
     A mailbox does this when it is first opened, if its role may create a schema.
     """
@@ -52,11 +50,11 @@ def relay(
     url: Annotated[str, Parameter(help="The database: postgresql://user@host/database.")],
     /,
     *,
-    once: Annotated[bool, Parameter(help="Move what is there now, then stop.")] = False,
+    once: Annotated[bool, Parameter(help="Send what is in the outbox now, then exit.")] = False,
 ) -> int:
-    """Send what is in the outbox, in order within each group, until it is stopped.
+    """Send the messages in the outbox, in order within each group, until stopped.
 
-    Several relays may run: for each mailbox one works, the others stand by.
+    You can run several relays: one is active for each mailbox, the others stand by.
     """
     from pillarbox.mailbox.postgres.relay import Relay  # noqa: PLC0415 - behind an extra
 

@@ -22,16 +22,16 @@ from pillarbox.cli.backends import (
     queues_at,
     waiting_for,
 )
-from pillarbox.cli.options import Json, Url, Yes, command, confirmed
+from pillarbox.cli.options import Json, Url, Yes, confirmed, group
 from pillarbox.cli.output import UsageError
 from pillarbox.mailbox.url import opener_of
 
-app = command(
+app = group(
     "queue",
     "List, create, inspect, change, pause, purge and delete queues.\n\n"
-    "URL is that of a mailbox: http://localhost:9324/orders on a broker, file:./data/orders "
-    "in a store, redis://host/orders, sqs://region/orders. Without a queue name it stands for "
-    "the whole broker or store.",
+    "URL names a queue: http://localhost:9324/orders on a broker, file:./data/orders in a store, "
+    "redis://host/orders, sqs://region/orders. Without a queue name it means the whole broker or "
+    "store.",
     "Exit codes: 0 success; 1 failure, or the queue does not exist; 2 wrong usage.\n\n"
     "Example: pillarbox queue ls http://localhost:9324",
 )
@@ -41,13 +41,13 @@ MaxDeliveries = Annotated[
     int | None, Parameter(help="Dead-letter a message after this many failed deliveries.")
 ]
 DeadLetters = Annotated[
-    str | None, Parameter(help="Dead-letter queue (default: the name of the queue with _dlq).")
+    str | None, Parameter(help="Name of the dead-letter queue (default: QUEUE_dlq).")
 ]
 
 
 @app.command(help_epilogue="Example: pillarbox queue ls file:./data --json")
 def ls(
-    url: Annotated[str, Parameter(help="URL of a broker, a store, or one queue of it.")],
+    url: Annotated[str, Parameter(help="URL of a broker, a store, or a single queue.")],
     /,
     *,
     json: Json = False,
@@ -104,7 +104,9 @@ def create(
     *,
     max_deliveries: MaxDeliveries = None,
     dead_letters: DeadLetters = None,
-    no_dead_letters: Annotated[bool, Parameter(help="Never dead-letter; retry forever.")] = False,
+    no_dead_letters: Annotated[
+        bool, Parameter(help="Never dead-letter; retry indefinitely.")
+    ] = False,
     redelivery: Annotated[
         Literal["tail", "original"] | None,
         Parameter(help="Return a failed message to the tail or to its original position."),
@@ -135,7 +137,7 @@ def create(
 def info(url: Url, /, *, json: Json = False) -> int:
     """Show the message counts of a queue and its dead-letter policy.
 
-    In PostgreSQL also the size of the table that all queues of the database share.
+    On PostgreSQL, also show the size of the table that all queues of the database share.
     """
     found = queue_at(url)
     storage = getattr(opener_of(url), "storage", None)

@@ -9,37 +9,27 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pillarbox.cli import output
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import OK
 from pillarbox.cli.pipeline import QUIET
 from pillarbox.extras import extra
 from pillarbox.spark import session
 
-app = command(
-    "report",
-    "Report throughput, waiting times and processing times of a mailbox from its history.",
-    "Example: pillarbox report file:./data/orders --out ./report",
-)
 
-
-@app.default
+@app.command(help_epilogue="Example: pillarbox report file:./data/orders --out ./report")
 def report(
     url: Annotated[str, Parameter(help="A mailbox (file:./data/orders) or a store (./data).")],
     /,
     *,
-    out: Annotated[Path, Parameter(help="Output directory (default: ./report).")] = Path("report"),
-    every: Annotated[
-        str, Parameter(help="Interval of the charts (default: 1 minute).")
-    ] = "1 minute",
-    start: Annotated[
-        str, Parameter(name="--from", help="First index or time (UTC) (default: earliest).")
-    ] = "earliest",
+    out: Annotated[Path, Parameter(help="Output directory.")] = Path("report"),
+    every: Annotated[str, Parameter(help="Interval of the charts.")] = "1 minute",
+    start: Annotated[str, Parameter(name="--from", help="First index or time (UTC).")] = "earliest",
     stop: Annotated[
-        str, Parameter(name="--to", help="End, exclusive, in the same forms (default: latest).")
+        str, Parameter(name="--to", help="End, exclusive, in the same forms.")
     ] = "latest",
-    master: Annotated[str, Parameter(help="Spark master (default: local[*]).")] = "local[*]",
+    master: Annotated[str, Parameter(help="Spark master.")] = "local[*]",
 ) -> int:
-    """Write Parquet tables and one HTML page with charts."""
+    """Report throughput, waiting times and processing times of a mailbox from its history."""
     with extra("spark", "a report"):
         from pillarbox.pipeline.report import (  # noqa: PLC0415 - behind an extra
             check_history,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import Parameter
 
 from pillarbox.cli import output
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import FAILED, OK
 from pillarbox.extras import extra
 
@@ -30,20 +30,12 @@ _NEVER_BY_ITSELF: Final = 1_000_000_000
 _M_MMAP_THRESHOLD: Final = -3  # of malloc.h
 _SWITCH_SECONDS: Final = 0.000_02  # how long another thread may keep the event loop waiting
 
-app = command(
-    "serve",
-    "Run the broker: a durable queue server for every SQS client.\n\n"
-    "Flags override environment variables, which override the configuration file. SIGTERM stops "
-    "the broker gracefully; SIGHUP reloads the certificate and the keys and reopens the audit log.",
-    "Example: pillarbox serve --port 9324 --data ./data",
-)
-
 
 def _flag(help_text: str, variable: str) -> Parameter:
     return Parameter(help=help_text, env_var=f"PILLARBOX_{variable}")
 
 
-@app.default
+@app.command(help_epilogue="Example: pillarbox serve --port 9324 --data ./data")
 def serve(
     *,
     host: Annotated[str | None, _flag("Address to listen on (default: 127.0.0.1).", "HOST")] = None,
@@ -63,13 +55,13 @@ def serve(
     ] = None,
     tls_key: Annotated[str | None, _flag("Private key file.", "TLS_KEY")] = None,
     key: Annotated[
-        str | None, _flag("Access key with all rights (id:secret); prefer the variable.", "KEY")
+        str | None, _flag("Access key with all rights (id:secret); safer in the variable.", "KEY")
     ] = None,
     anonymous: Annotated[
-        bool | None, _flag("Without keys, accept other machines.", "ANONYMOUS")
+        bool | None, _flag("Accept other machines without access keys.", "ANONYMOUS")
     ] = None,
     allowed_hosts: Annotated[
-        str | None, _flag("Without keys, allowed host names (a.example,b).", "ALLOWED_HOSTS")
+        str | None, _flag("Allowed host names without keys (a.example,b).", "ALLOWED_HOSTS")
     ] = None,
     audit_log: Annotated[
         str | None, _flag("File for administrative actions, as JSON lines.", "AUDIT_LOG")
@@ -80,11 +72,16 @@ def serve(
     read_only: Annotated[bool, _flag("Make the dashboard read-only.", "READ_ONLY")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        _flag("Log level (default: warning).", "LOG_LEVEL"),
+        _flag("Log level.", "LOG_LEVEL"),
     ] = "warning",
     json: Annotated[bool, _flag("Print the address as JSON.", "JSON")] = False,
 ) -> int:
-    """Run the broker until SIGTERM or Ctrl-C."""
+    """Run the broker: a durable queue server for every SQS client.
+
+    Flags override environment variables, which override the configuration file. SIGTERM stops
+    the broker gracefully; SIGHUP reloads the certificate and the keys and reopens the audit
+    log.
+    """
     with extra("broker", "the broker"):
         import uvloop  # noqa: PLC0415 - behind an extra
 

@@ -13,33 +13,29 @@ from rich.table import Table
 
 from pillarbox.cli import output
 from pillarbox.cli.backends import QueueInfo, queues_at
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import OK, UsageError
 from pillarbox.cli.queue import queue_table
-
-app = command(
-    "top",
-    "Show the queues of a broker or a store in a live table, the fullest first.\n\n"
-    "Press Ctrl-C to stop. The rate is the change in the number of messages per second: + grows, "
-    "- shrinks. If standard output is not a terminal, each refresh is printed as a new table.",
-    "Example: pillarbox top http://localhost:9324 --sort dead",
-)
 
 Sort = Literal["ready", "scheduled", "in_flight", "dead", "oldest", "name"]
 _FOOT_LINES = 3
 
 
-@app.default
+@app.command(help_epilogue="Example: pillarbox top http://localhost:9324 --sort dead")
 def top(
     url: Annotated[str, Parameter(help="URL, such as http://localhost:9324 or file:./data.")],
     /,
     *,
-    interval: Annotated[float, Parameter(help="Seconds between refreshes (default: 1).")] = 1.0,
-    sort: Annotated[Sort, Parameter(help="Sort order (default: ready).")] = "ready",
+    interval: Annotated[float, Parameter(help="Seconds between refreshes.")] = 1,
+    sort: Annotated[Sort, Parameter(help="Sort order.")] = "ready",
     once: Annotated[bool, Parameter(help="Print one table and exit.")] = False,
     json: Annotated[bool, Parameter(name="--json", help="Print JSON for each refresh.")] = False,
 ) -> int:
-    """Show the queues in a live table."""
+    """Show the queues of a broker or a store in a live table, the fullest first.
+
+    Press Ctrl-C to stop. The rate is the change in the number of messages per second: + grows,
+    - shrinks. If standard output is not a terminal, each refresh is printed as a new table.
+    """
     if not interval > 0:
         raise UsageError(f"--interval must be more than 0; got {interval}.")
     watch = _Watch(url, sort)

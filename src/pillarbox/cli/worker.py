@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pillarbox.cli.options import command
+from pillarbox.cli.options import app
 from pillarbox.cli.output import OK, UsageError
 from pillarbox.worker.child import Options
 from pillarbox.worker.health import serve_health
@@ -21,22 +21,12 @@ from pillarbox.worker.signals import on_signals
 from pillarbox.worker.supervisor import MisconfiguredError, Status, Supervisor
 from pillarbox.worker.watch import on_changes
 
-app = command(
-    "worker",
-    "Run handlers on the messages of their mailboxes.\n\n"
-    "A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C drains: "
-    "running handlers finish, and messages not yet started are released without counting as a "
-    "delivery. A second signal releases running messages too, and exits. A process that dies is "
-    "restarted.",
-    "Example: pillarbox worker shop.tasks --concurrency 8 --processes 2",
-)
-
 PROCESSES_MAX = 1_000
 _REFRESH_SECONDS = 0.2
 _RATE_SECONDS = 2.0
 
 
-@app.default
+@app.command(help_epilogue="Example: pillarbox worker shop.tasks --concurrency 8 --processes 2")
 def worker(
     *handlers: Annotated[
         str,
@@ -53,24 +43,22 @@ def worker(
     ] = None,
     concurrency: Annotated[
         int | None,
-        Parameter(env_var="PILLARBOX_CONCURRENCY", help="Messages at a time per process."),
+        Parameter(env_var="PILLARBOX_CONCURRENCY", help="Messages handled at once, per process."),
     ] = None,
     processes: Annotated[
-        int, Parameter(env_var="PILLARBOX_PROCESSES", help="Processes (default: 1).")
+        int, Parameter(env_var="PILLARBOX_PROCESSES", help="Number of processes.")
     ] = 1,
     retries: Annotated[
         int | None,
-        Parameter(help="Retries before dead-lettering (default: as the mailbox has it)."),
+        Parameter(help="Retries before dead-lettering (default: the policy of the mailbox)."),
     ] = None,
     visibility_timeout: Annotated[
-        float | None, Parameter(help="Lease in seconds; extended while the handler runs.")
+        float | None, Parameter(help="Lease in seconds, extended while the handler runs.")
     ] = None,
     time_limit: Annotated[
         float | None, Parameter(help="Stop extending a lease after this many seconds.")
     ] = None,
-    grace: Annotated[
-        float, Parameter(help="Seconds to drain before releasing messages (default: 30).")
-    ] = 30,
+    grace: Annotated[float, Parameter(help="Seconds to drain before releasing messages.")] = 30,
     health_port: Annotated[
         int | None, Parameter(help="Serve /livez, /readyz and /metrics on this port (0: any).")
     ] = None,
@@ -79,7 +67,13 @@ def worker(
     ] = False,
     verbose: Annotated[bool, Parameter(help="Log at level INFO.")] = False,
 ) -> int:
-    """Run handlers on the messages of their mailboxes."""
+    """Run handlers on the messages of their mailboxes.
+
+    A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C drains:
+    running handlers finish, and messages not yet started are released without counting as a
+    delivery. A second signal releases running messages too, and exits. A process that dies is
+    restarted.
+    """
     if not handlers:
         raise UsageError("give a module or a handler: pillarbox worker package.module[:function]")
     if not 1 <= processes <= PROCESSES_MAX:

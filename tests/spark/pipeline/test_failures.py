@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from pillarbox.cli import pipeline_run
+from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.status import read_status
@@ -43,7 +43,7 @@ def test_R85_failed_records_are_counted_where_people_look(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline_run, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline_command, "LINE_SECONDS", 0.0)
     (tmp_path / "failing_shop.py").write_text(MODULE)
     target = "failing_shop:pipeline"
     write(tmp_path / "words", [b"1", b"x"])
