@@ -19,7 +19,9 @@ from pillarbox.log.confirmed import ConfirmedIndex
 from pillarbox.log.directory import LogDirectory, is_segment_name
 from pillarbox.log.disk import RealDisk
 from pillarbox.log.positions import PINS, TAILERS
-from pillarbox.mailbox.broker.wire import StoreListing
+from pillarbox.mailbox.broker.address import address_of
+from pillarbox.mailbox.broker.channel import channels_to
+from pillarbox.mailbox.broker.wire import ListFiles, Piece, ReadFile, StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE
 from pillarbox.mailbox.place import LOG, place_in
 from pillarbox.mailbox.store_settings import SETTINGS_FILE
@@ -102,3 +104,23 @@ class StoreFiles:
             return reader.get() or 0
         finally:
             reader.close()
+
+
+class BrokerFiles:
+    """The files of the store of a running broker, read over its own protocol.
+
+    It takes a key with every right: the files hold all queues, and the secret of receipt handles.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._channels = channels_to(address_of(url)[0])
+
+    def listing(self) -> StoreListing:
+        found: StoreListing = self._channels.ask("", (ListFiles(),))[0].value
+        return found
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        piece: Piece = self._channels.ask("", (ReadFile(name, offset, size),))[0].value
+        if piece.data is None:
+            raise FileNotFoundError(name)
+        return piece.data

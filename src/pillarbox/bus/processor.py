@@ -12,6 +12,7 @@ import inspect
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -263,29 +264,16 @@ async def _call(handler: Handler, message: Envelope) -> None:
 
 async def _in_thread(handler: Handler, message: Envelope) -> Any:
     """Run a function in a daemon thread: a forced stop must not wait for it, as a pool would."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
-
-    def finish(result: Any, error: Exception | None) -> None:
-        if not done.done():  # else it was abandoned
-            done.set_result((result, error))
+    done: Future[Any] = Future()
+    done.set_running_or_notify_cancel()  # it can't be cancelled, only abandoned
 
     def work() -> None:
-        result: Any = None
-        failure: Exception | None = None
         try:
-            result = handler(message)
-        except Exception as error:  # noqa: BLE001 - raised where the handler is awaited
-            failure = error
-        except BaseException as error:  # noqa: BLE001 - must not end the processor
-            failure = RuntimeError(f"the handler ended with {describe(error)}")
-        try:
-            loop.call_soon_threadsafe(finish, result, failure)
-        except RuntimeError:  # the processor has ended
-            return
+            done.set_result(handler(message))
+        except BaseException as error:  # noqa: BLE001 - raised where the handler is awaited
+            if isinstance(error, StopIteration) or not isinstance(error, Exception):
+                error = RuntimeError(f"the handler ended with {describe(error)}")
+            done.set_exception(error)
 
     threading.Thread(target=work, name=f"pillarbox-bus-{message.to}", daemon=True).start()
-    result, error = await done
-    if error is not None:
-        raise error
-    return result
+    return await asyncio.wrap_future(done)

@@ -20,6 +20,24 @@ _DESCRIPTION = (
 )
 
 
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "description": description}
+
+
+_PROPERTIES: dict[str, dict[str, Any]] = {
+    "to": _text("The recipient of the message."),
+    "payload": {"type": "object", "description": "The message, any JSON object."},
+    "delayMs": {
+        "type": "number",
+        "description": "Milliseconds to wait before the message is delivered. Without it, or with "
+        "0, it is delivered at once.",
+    },
+    "from": _text("Who sends the message: your own name."),
+    "taskId": _text("The task that the message belongs to, if any."),
+}
+_REQUIRED = ("to", "payload", "from")
+
+
 class SendMessageTool:
     """The tool of one agent.
 
@@ -42,45 +60,16 @@ class SendMessageTool:
         self, bus: MessageBus, sender: str | None = None, task_id: str | None = None
     ) -> None:
         self._bus = bus
-        self._sender = sender
-        self._task_id = task_id
+        given = {"from": sender, "taskId": task_id}
+        self._fixed = {name: value for name, value in given.items() if value is not None}
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the arguments."""
-        properties: dict[str, Any] = {
-            "to": {
-                "type": "string",
-                "minLength": 1,
-                "description": "The recipient of the message.",
-            },
-            "payload": {"type": "object", "description": "The message, any JSON object."},
-            "delayMs": {
-                "type": "number",
-                "description": (
-                    "Milliseconds to wait before the message is delivered. Without it, or with 0, "
-                    "it is delivered at once."
-                ),
-            },
-        }
-        required = ["to", "payload"]
-        if self._sender is None:
-            properties["from"] = {
-                "type": "string",
-                "minLength": 1,
-                "description": "Who sends the message: your own name.",
-            }
-            required.append("from")
-        if self._task_id is None:
-            properties["taskId"] = {
-                "type": "string",
-                "minLength": 1,
-                "description": "The task that the message belongs to, if any.",
-            }
         return {
             "type": "object",
-            "properties": properties,
-            "required": required,
+            "properties": {k: v for k, v in _PROPERTIES.items() if k not in self._fixed},
+            "required": [name for name in _REQUIRED if name not in self._fixed],
             "additionalProperties": False,
         }
 
@@ -104,13 +93,13 @@ class SendMessageTool:
         problem = self._problem(given)
         if problem is not None:
             return {"error": problem}
-        sender, task_id = self._sender or given["from"], self._task_id or given.get("taskId")
+        given = {**given, **self._fixed}
         try:
             result = self._bus.send(
                 to=given["to"],
-                sender=sender,
+                sender=given["from"],
                 payload=given["payload"],
-                task_id=task_id,
+                task_id=given.get("taskId"),
                 delay_ms=given.get("delayMs"),
             )
         except MailboxError as error:
@@ -121,19 +110,19 @@ class SendMessageTool:
         """The first error in the arguments, for the model to read; None if there is none."""
         if not isinstance(given, Mapping):
             return f"the arguments must be a JSON object, not {_kind(given)}"
-        allowed = self.parameters["properties"].keys() | {"from", "taskId"}
         for name in given:
-            if name not in allowed:
-                return f"there is no argument {str(name)[:80]!r}: use {', '.join(sorted(allowed))}"
-        for name in self.parameters["required"]:
-            if given.get(name) is None:
+            if name not in _PROPERTIES:
+                known = ", ".join(sorted(_PROPERTIES))
+                return f"there is no argument {str(name)[:80]!r}: use {known}"
+        for name in _REQUIRED:
+            if given.get(name) is None and name not in self._fixed:
                 return f"the argument {name!r} is missing"
         for name in ("to", "from", "taskId"):
             value = given.get(name)
             if value is not None and (not isinstance(value, str) or not value):
                 return f"{name!r} must be a non-empty string, not {_kind(value)}"
-        for name, own in (("from", self._sender), ("taskId", self._task_id)):
-            if own is not None and given.get(name) not in (None, own):
+        for name, own in self._fixed.items():
+            if given.get(name) not in (None, own):
                 return f"{name!r} is fixed to {own!r}: leave it out"
         if not isinstance(given["payload"], Mapping):
             return f"'payload' must be a JSON object, not {_kind(given['payload'])}"

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.memory import InMemoryMailbox
-from pillarbox.worker.decorators import MAILBOX_VARIABLE, WorkerFunction, find_handlers, make_worker
+from pillarbox.worker.decorators import MAILBOX_VARIABLE, WorkerFunction, find_handlers, worker
 from pillarbox.worker.engine import Worker
 from pillarbox.worker.signals import run_until_signalled
 from pillarbox.worker.stats import WorkerStats
@@ -85,19 +85,13 @@ def build(options: Options) -> dict[str, Worker[Any]]:
 
 
 def _build(target: Any, options: Options) -> Worker[Any]:
+    function = target if isinstance(target, WorkerFunction) else worker()(target)
     overrides = dict(options.overrides)
     url = overrides.pop("mailbox", None)
-    if isinstance(target, WorkerFunction):
-        if url is not None:
-            target.use_mailbox(url)
-        _check_mailbox(target.address, options.processes)
-        return target.worker(**overrides)
-    if url is None:
-        raise InvalidParameterError(
-            "mailbox", None, f"given, by --mailbox URL, {MAILBOX_VARIABLE} or @worker(mailbox)"
-        )
-    _check_mailbox(url, options.processes)
-    return make_worker(target, url, **overrides)
+    if url is not None:
+        function.use_mailbox(url)
+    _check_mailbox(function.address, options.processes)
+    return function.worker(**overrides)
 
 
 def _check_mailbox(mailbox: Any, processes: int) -> None:

@@ -41,13 +41,13 @@ class WorkerFunction(Generic[P, R]):
         mailbox: str | Mailbox[Any] | None,
         options: dict[str, Any],
     ) -> None:
+        functools.update_wrapper(self, function)
         self.function = function
         self.declared = mailbox
         self.options = options
         self.handler = Handler(function)
         self._address: str | None = None
         self._mailbox: Mailbox[Any] | None = None
-        functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Call the function itself."""
@@ -64,7 +64,7 @@ class WorkerFunction(Generic[P, R]):
             return url
         if self.declared is None:
             raise InvalidParameterError(
-                "mailbox", None, f"given, by @worker(mailbox) or {MAILBOX_VARIABLE}"
+                "mailbox", None, f"given, by @worker(mailbox), --mailbox or {MAILBOX_VARIABLE}"
             )
         return self.declared
 
@@ -90,9 +90,10 @@ class WorkerFunction(Generic[P, R]):
 
     def worker(self, **changes: Any) -> Worker[Any]:
         """A worker for this function; `changes` override its options."""
-        return make_worker(
-            self.function, changes.pop("mailbox", None) or self.address, **self.options | changes
-        )
+        options = self.options | changes
+        mailbox = options.pop("mailbox", None) or self.address
+        retry = RetryPolicy(options.pop("retries"), options.pop("backoff"))
+        return Worker(mailbox, self.function, retry=retry, **options)
 
     def run(self, **changes: Any) -> None:
         """Run a worker until SIGTERM or Ctrl-C; a second signal releases messages and exits."""
@@ -142,18 +143,6 @@ def worker(
         "dispatcher": dispatcher,
     }
     return lambda function: WorkerFunction(function, mailbox, options)
-
-
-def make_worker(
-    function: Callable[..., Any],
-    mailbox: str | Mailbox[Any],
-    *,
-    retries: int | None = None,
-    backoff: float = 1.0,
-    **options: Any,
-) -> Worker[Any]:
-    """The worker for a function, with the options of `@worker`."""
-    return Worker(mailbox, function, retry=RetryPolicy(retries, backoff), **options)
 
 
 def find_handlers(paths: Sequence[str]) -> dict[str, Any]:

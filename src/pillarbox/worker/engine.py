@@ -22,6 +22,7 @@ from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import Rejection
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.url import MailboxOptions, open_mailbox
 from pillarbox.worker.acknowledger import Acknowledger
 from pillarbox.worker.dispatcher import Dispatcher
@@ -96,7 +97,7 @@ class Worker(Generic[T]):
         # Wakes `run`. A signal handler may put here, even one that interrupted `run` itself.
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pool: Pool = (
-            TaskPool(concurrency, self._receiver, self._work_in_task, self._wake)
+            TaskPool(concurrency, self._receiver, self._work, self._wake)
             if self.handler.is_async
             else ThreadPool(concurrency, self._receiver, self._work, self._wake)
         )
@@ -168,36 +169,24 @@ class Worker(Generic[T]):
             self._pool.join()
         self.dispatcher.publish(WorkerStopped(self.mailbox.name))
 
-    def _work(self, job: Job[Any]) -> None:
-        """Handle one message in a thread: call, reply, settle."""
-        self._start(job)
+    def _work(self, job: Job[Any]) -> Verb[None]:
+        """Handle one message: call, reply, settle. What a coroutine answers is awaited."""
+        if self.dispatcher.wants(TaskStarted):
+            self.dispatcher.publish(TaskStarted(job))
         result, verdict = None, None
         try:
-            result = self.handler.call(job)
+            result = yield self.handler.call(job)
         except BaseException as error:  # noqa: BLE001 - the retry policy decides
             verdict = self._failed(job, error)
         job.ended_at = self._clock.now()
-        self._end(job, self._reply(job, result, verdict))
-
-    async def _work_in_task(self, job: Job[Any]) -> None:
-        """The same in an asyncio task."""
-        self._start(job)
-        result, verdict = None, None
-        try:
-            result = await self.handler.call(job)
-        except BaseException as error:  # noqa: BLE001 - the retry policy decides
-            verdict = self._failed(job, error)
-        job.ended_at = self._clock.now()
-        if self._respond is not _reply or job.message.reply_to is not None:
+        if not self.handler.is_async:
+            verdict = self._reply(job, result, verdict)
+        elif self._respond is not _reply or job.message.reply_to is not None:
             try:  # sending a reply blocks, so it must not run in the event loop
-                verdict = await asyncio.to_thread(self._reply, job, result, verdict)
+                verdict = yield asyncio.to_thread(self._reply, job, result, verdict)
             except asyncio.CancelledError:  # the lease was lost meanwhile
                 verdict = Release()
         self._end(job, verdict)
-
-    def _start(self, job: Job[Any]) -> None:
-        if self.dispatcher.wants(TaskStarted):
-            self.dispatcher.publish(TaskStarted(job))
 
     def _reply(self, job: Job[Any], result: Any, verdict: Verdict | None) -> Verdict | None:
         """Send the result, or the reason of a rejection, to a client that waits for it."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pillarbox.mailbox.runner import Verb, run_awaiting, run_blocking
 from pillarbox.mailbox.waiters import open_gate
 from pillarbox.worker.job import Job
 from pillarbox.worker.receiver import Receiver
@@ -25,7 +26,7 @@ class Pool(ABC):
         self,
         size: int,
         receiver: Receiver,
-        work: Callable[[Job[Any]], Any],
+        work: Callable[[Job[Any]], Verb[None]],
         on_drained: Callable[[], object],
     ) -> None:
         self._size = size
@@ -152,7 +153,7 @@ class ThreadPool(Pool):
                     self._receiving = True
                     free = self._size - self._busy
             if job is not None:
-                self._work(job)
+                run_blocking(self._work(job))
             elif free:
                 self._receive_jobs(free)
             else:
@@ -203,7 +204,7 @@ class TaskPool(Pool):
         self._full = False  # the receiving thread waits for a free place
         self._gate = threading.Lock()
         self._gate.acquire()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, receives: int | None) -> None:
         self._receives_left = receives
@@ -248,13 +249,13 @@ class TaskPool(Pool):
 
     def _start_tasks(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:
-            task = self._loop.create_task(self._work(job))
+            task = self._loop.create_task(run_awaiting(self._work(job)))
             # Called in the lease keeper's thread.
             job.on_lost = lambda task=task: self._loop.call_soon_threadsafe(task.cancel)
             self._tasks.add(task)
             task.add_done_callback(self._task_done)
 
-    def _task_done(self, task: asyncio.Task[object]) -> None:
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         with self._lock:
             self._busy -= 1
