@@ -24,9 +24,10 @@ ROOT = Path(__file__).parents[1]
 AT_A_TIME = 3  # much of the time is spent waiting
 # The longest first, so that the cores are busy to the end.
 SHARES = {
-    "rest": (),  # every folder that is in no other share
-    "disk": ("log", "durable"),
     "spark": ("spark", "demo"),
+    "rest": (),  # every folder that is in no other share
+    "servers": ("broker", "redis", "postgres", "sqs"),
+    "disk": ("log", "durable"),
     "contract": ("contract",),
     "core": ("core", "model", "unit", "contract/test_memory.py"),
 }
@@ -34,6 +35,7 @@ MEASURED = {
     "core": ["--branch", "--source=src/pillarbox/core"],
     "contract": [],
     "rest": [],
+    "servers": [],
     "spark": [],
 }
 

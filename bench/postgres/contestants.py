@@ -1,8 +1,7 @@
 """Everyone in the races: Pillarbox, and its peers in PostgreSQL, each in a database of its own.
 
 They share one server, with the durability that a server has by default. A peer is driven through
-its own public calls; pgmq by its SQL functions, without a client library on top. `cycle(n)` of a
-client puts n messages in, takes them, and acknowledges them; who has no batches does it n times.
+its own public calls; pgmq by its SQL functions, without a client library on top.
 """
 
 from __future__ import annotations
@@ -25,14 +24,11 @@ from pgqueuer.queries import EntrypointExecutionParameter, Queries
 from procrastinate.jobs import Status
 
 from bench.harness import UnavailableError
+from bench.mailboxes import BODY, QUEUE, Cycle, dramatiq_cycle, mailbox_cycle
 from pillarbox.mailbox.postgres import PostgresMailbox
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.testing.postgres import PostgresServer, new_server
 
-BODY = "an order for two pillar boxes, red. ".ljust(200, ".")
-QUEUE = "bench"
-
-Cycle = Callable[[int], object]
 Opened = AbstractContextManager[Cycle]
 
 
@@ -67,19 +63,7 @@ def _nothing(url: str) -> None:
 @contextmanager
 def _pillarbox(url: str) -> Iterator[Cycle]:
     with PostgresMailbox(QUEUE, str, url=url) as box:
-
-        def cycle(count: int) -> None:
-            if count == 1:
-                box.send(BODY)
-                (message,) = box.receive(wait_time_seconds=5)
-                message.acknowledge()
-                return
-            box.send_many([BODY] * count)
-            messages = box.receive(max_messages=count)
-            assert len(messages) == count
-            box.acknowledge_many(messages)
-
-        yield cycle
+        yield mailbox_cycle(box, 5)
 
 
 def _install_pgmq(url: str) -> None:
@@ -185,28 +169,10 @@ def _install_dramatiq(url: str) -> None:
 
 @contextmanager
 def _dramatiq(url: str) -> Iterator[Cycle]:
-    import dramatiq  # noqa: PLC0415 - as in `_install_dramatiq`
-    from dramatiq_pg import PostgresBroker  # noqa: PLC0415
+    from dramatiq_pg import PostgresBroker  # noqa: PLC0415 - as in `_install_dramatiq`
 
     broker = PostgresBroker(url=url, middleware=[], results=False)
-    broker.declare_queue(QUEUE)
-    consumers: dict[int, Any] = {}
-
-    def cycle(count: int) -> None:
-        if count not in consumers:
-            consumers[count] = broker.consume(QUEUE, prefetch=count, timeout=1_000)
-        for _ in range(count):
-            broker.enqueue(dramatiq.Message(QUEUE, "work", (BODY,), {}, {}))
-        done = 0
-        while done < count:
-            message = next(consumers[count])
-            if message is not None:
-                consumers[count].ack(message)
-                done += 1
-
-    yield cycle
-    for consumer in consumers.values():
-        consumer.close()
+    yield dramatiq_cycle(broker)
     broker.close()
 
 

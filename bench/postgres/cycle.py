@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from bench.harness import Contender, Race, Run, Sized, Versus, VersusBest
-from bench.postgres.contestants import PEERS, PGMQ, PILLARBOX, Contestant, Cycle, Opened, database
+from bench.mailboxes import repeat
+from bench.postgres.contestants import PEERS, PGMQ, PILLARBOX, Contestant, database
 
 _CLIENTS = 8
 _OTHERS = tuple(each.name for each in PEERS)
@@ -34,24 +35,16 @@ def _contender(
                 )
 
             def run(count: int) -> None:
-                each = max(1, count // size // clients)
                 work = zip(threads, cycles, strict=True)
-                done = [thread.submit(_repeat, cycle, size, each) for thread, cycle in work]
+                done = [
+                    thread.submit(repeat, cycle, size, count // clients) for thread, cycle in work
+                ]
                 for future in done:
                     future.result()
 
             yield run
 
     return Contender(contestant.name, prepare, messages, versus, contestant.lacks)
-
-
-def _leave(thread: ThreadPoolExecutor, client: Opened) -> None:
-    thread.submit(client.__exit__, None, None, None).result()
-
-
-def _repeat(cycle: Cycle, size: int, times: int) -> None:
-    for _ in range(times):
-        cycle(size)
 
 
 def _race(name: str, size: int, clients: int, messages: int, sized: Sized, of_pgmq: float) -> Race:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
 import psycopg
 
+from bench import mailboxes
 from bench.harness import Figure, Probe, Sized
-from bench.postgres.contestants import BODY, PILLARBOX, QUEUE, conninfo, database
+from bench.mailboxes import BODY, QUEUE
+from bench.postgres.contestants import PILLARBOX, conninfo, database
 from pillarbox.mailbox.postgres import PostgresMailbox
 from pillarbox.mailbox.postgres.listener import listener_for
-from pillarbox.testing.redis import until
 
 
 def waking(sized: Sized) -> Probe:
@@ -45,33 +45,13 @@ def in_a_transaction(sized: Sized) -> Probe:
 
 
 def measure_waking(times: int) -> dict[str, float]:
-    took: list[float] = []
     url = database(PILLARBOX)
     with PostgresMailbox(QUEUE, str, url=url) as box:
-        woken: list[float] = []
-
-        def sleep() -> None:
-            for _ in range(times):
-                (message,) = box.receive(wait_time_seconds=60)
-                woken.append(perf_counter())
-                message.acknowledge()
-
-        sleeper = threading.Thread(target=sleep)
-        sleeper.start()
         listener = listener_for(conninfo(url))
-        for number in range(times):
-            until(
-                lambda n=number: len(woken) == n and listener.parked(box._verbs.queue_id) > 0,
-                "it sleeps",
-            )
-            start = perf_counter()
-            box.send(BODY)
-            until(lambda n=number: len(woken) > n, "it is awake")
-            took.append((woken[-1] - start) * 1_000)
-        sleeper.join()
+        verbs = box._verbs
+        found = mailboxes.measure_waking(box, lambda: listener.parked(verbs.queue_id) > 0, times)
         listener.release()
-    took.sort()
-    return {"p50_ms": median(took), "p99_ms": took[min(len(took) - 1, len(took) * 99 // 100)]}
+    return found
 
 
 def measure_transaction(times: int) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """Everyone in the races: Pillarbox, its peers on Redis, and the bare server.
 
 A peer is driven through its own public calls; each has a server of its own, which keeps nothing
-on disk. `cycle(n)` puts n messages in, takes them, and acknowledges them if it can; who has no
-batches does it n times.
+on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-import dramatiq
 import kombu
 import redis
 from dramatiq.brokers.redis import RedisBroker
@@ -19,14 +17,11 @@ from huey.storage import RedisStorage
 from rq import Queue as RqQueue
 
 from bench.harness import UnavailableError
+from bench.mailboxes import BODY, QUEUE, Cycle, dramatiq_cycle, mailbox_cycle
 from pillarbox.mailbox.redis import RedisMailbox
 from pillarbox.testing.redis import RedisServer, directory, free_ports
 
-BODY = "an order for two pillar boxes, red. ".ljust(200, ".")
-QUEUE = "bench"
 _GONE = "lease, redelivery: what is taken is gone"
-
-Cycle = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +50,7 @@ def server() -> Iterator[RedisServer]:
 @contextmanager
 def _pillarbox() -> Iterator[Cycle]:
     with server() as place, RedisMailbox(QUEUE, str, url=f"{place.url}/-") as box:
-
-        def cycle(count: int) -> None:
-            if count == 1:
-                box.send(BODY)
-                (message,) = box.receive()
-                message.acknowledge()
-                return
-            box.send_many([BODY] * count)
-            messages = box.receive(max_messages=count)
-            assert len(messages) == count
-            box.acknowledge_many(messages)
-
-        yield cycle
+        yield mailbox_cycle(box)
 
 
 @contextmanager
@@ -91,23 +74,7 @@ def _kombu() -> Iterator[Cycle]:
 def _dramatiq() -> Iterator[Cycle]:
     with server() as place:
         broker = RedisBroker(url=f"{place.url}/0", middleware=[])
-        broker.declare_queue(QUEUE)
-        consumers: dict[int, object] = {}
-
-        def cycle(count: int) -> None:
-            for _ in range(count):
-                broker.enqueue(dramatiq.Message(QUEUE, "work", (BODY,), {}, {}))
-            if count not in consumers:
-                consumers[count] = broker.consume(QUEUE, prefetch=count, timeout=1_000)
-            consumer = consumers[count]
-            done = 0
-            while done < count:
-                message = next(consumer)  # type: ignore[call-overload]
-                if message is not None:
-                    consumer.ack(message)  # type: ignore[attr-defined]
-                    done += 1
-
-        yield cycle
+        yield dramatiq_cycle(broker)
         broker.close()
 
 

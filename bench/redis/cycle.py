@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from bench.harness import Contender, Race, Run, Sized, Versus, VersusBest
+from bench.mailboxes import repeat
 from bench.redis.contestants import PEERS, PILLARBOX, RAW, Contestant
 
 _ALL = tuple(each.name for each in PEERS)
@@ -24,15 +25,9 @@ def _contender(
     @contextmanager
     def prepare() -> Iterator[Run]:
         with contestant.opened() as cycle:
-            yield partial(_repeat, cycle, size)
+            yield partial(repeat, cycle, size)
 
     return Contender(contestant.name, prepare, messages, versus, contestant.lacks)
-
-
-def _repeat(cycle: object, size: int, messages: int) -> None:
-    assert callable(cycle)
-    for _ in range(messages // size):
-        cycle(size)
 
 
 def _race(

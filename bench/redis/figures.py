@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
+from bench import mailboxes
 from bench.harness import ROUNDS, Figure, Probe, Sized
-from bench.redis.contestants import BODY, QUEUE, server
+from bench.mailboxes import BODY, QUEUE
+from bench.redis.contestants import server
 from pillarbox.mailbox.redis import RedisMailbox
-from pillarbox.testing.redis import until
 
 BATCH = 100
 DEPTHS = (1_000, 100_000, 1_000_000)
@@ -75,27 +75,8 @@ def measure_speed(messages: int) -> dict[str, float]:
 
 
 def measure_waking(times: int) -> dict[str, float]:
-    took: list[float] = []
     with server() as place, RedisMailbox(QUEUE, str, url=f"{place.url}/-") as box:
-        woken: list[float] = []
-
-        def sleep() -> None:
-            for _ in range(times):
-                (message,) = box.receive(wait_time_seconds=60)
-                woken.append(perf_counter())
-                message.acknowledge()
-
-        sleeper = threading.Thread(target=sleep)
-        sleeper.start()
-        for number in range(times):
-            until(lambda n=number: len(woken) == n and place.blocked() != [], "it sleeps")
-            start = perf_counter()
-            box.send(BODY)
-            until(lambda n=number: len(woken) > n, "it is awake")
-            took.append((woken[-1] - start) * 1_000)
-        sleeper.join()
-    took.sort()
-    return {"p50_ms": median(took), "p99_ms": took[min(len(took) - 1, len(took) * 99 // 100)]}
+        return mailboxes.measure_waking(box, lambda: place.blocked() != [], times)
 
 
 def measure_waiting(messages: int, *depths: int) -> dict[str, float]:
