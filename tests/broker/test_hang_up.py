@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pillarbox.broker.actions import receive
+from pillarbox.broker import local_queue
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.support import Client
 
@@ -80,7 +80,7 @@ def test_R57_an_answer_that_nobody_read_is_given_back_uncounted(url: RunningBrok
 def test_R57_control_without_giving_back_the_message_stays_hidden(
     url: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receive, "give_back", lambda session, leases: None)
+    monkeypatch.setattr(local_queue, "give_back", lambda session, leases: None)
     sqs = Client(url)
     queue = _reset_while_unread(url, sqs)
     assert sqs.receive(queue) == []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pillarbox.broker import housekeeping, retention
-from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.core.queue import Extra, oldest_key
 from pillarbox.log.disk import RealDisk
 from pillarbox.testing import FakeClock
@@ -28,7 +28,7 @@ def test_R59_retention_goes_on_after_a_round_that_failed(
     failures = count()
     sweep = retention.sweep
 
-    def failing_once(of: BrokerQueue) -> Iterator[int]:
+    def failing_once(of: LocalQueue) -> Iterator[int]:
         if next(failures) == 0:
             raise RuntimeError("dictionary changed size during iteration")
         return sweep(of)
@@ -67,7 +67,7 @@ def test_R59_a_broken_certificate_does_not_end_the_rounds(
 
 
 def while_groups_come_and_go(
-    url: RunningBroker, look: Callable[[BrokerQueue], object], seconds: float = 1.0
+    url: RunningBroker, look: Callable[[LocalQueue], object], seconds: float = 1.0
 ) -> None:
     """Look again and again while another thread leases and returns messages of many groups."""
     sqs = Client(url)
@@ -94,7 +94,7 @@ def while_groups_come_and_go(
 
 
 def test_R51_what_housekeeping_reads_is_read_under_the_lock() -> None:
-    def look(queue: BrokerQueue) -> None:
+    def look(queue: LocalQueue) -> None:
         retention.next_look(queue)
         queue.session.glance(10)
         queue.session.counts()

@@ -10,7 +10,7 @@ from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
 
 if TYPE_CHECKING:
-    from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.local_queue import LocalQueue
 
 _KEPT_NS: Final = 300 * SECOND_NS
 _KEPT_MAX: Final = 10_000
@@ -28,7 +28,7 @@ class Attempts:
         while len(self._known) > _KEPT_MAX:
             self._known.popitem(last=False)
 
-    def again(self, attempt: str, queue: BrokerQueue, timeout: int) -> Sequence[Lease]:
+    def again(self, attempt: str, queue: LocalQueue, timeout: int) -> Sequence[Lease]:
         """The same messages once more, hidden for as long again; none if any was touched."""
         until, leases = self._known.get(attempt, (0, ()))
         now = queue.session.store.clock.now()

@@ -1,7 +1,7 @@
 """The queues of a broker as SQS's users know them: by name and URL, with attributes and tags.
 
 What SQS knows about a queue is kept as notes in the store, beside the queue itself, and read
-into a `BrokerQueue` once. A queue that was not made through SQS's API has no notes: it gets
+into a `LocalQueue` once. A queue that was not made through SQS's API has no notes: it gets
 SQS's defaults, and the broker's own dead-letter policy.
 """
 
@@ -14,93 +14,50 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pillarbox.broker.attempts import Attempts
-from pillarbox.broker.attributes import (
-    allow_policy,
-    checked,
-    redrive_policy,
-    with_defaults,
-)
+from pillarbox.broker.attributes import allow_policy, checked, redrive_policy
 from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_queue
+from pillarbox.broker.local_queue import LocalQueue
+from pillarbox.broker.queue import FIFO_SUFFIX
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import SECOND_NS, queue_name
-from pillarbox.core.queue import NEVER, Settings
+from pillarbox.core.queue import Settings
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 
 if TYPE_CHECKING:
     from pillarbox.broker.config import Config, DeclaredQueue
 
-FIFO_SUFFIX = ".fifo"
 _URLS_MAX = 10_000
 _REGION = re.compile(r"[a-z0-9-]{1,40}\Z")
-
-
-class BrokerQueue:
-    """A queue with its attributes, read."""
-
-    def __init__(self, session: QueueSession) -> None:
-        self.session = session
-        self.name = session.queue.name
-        self.fifo = self.name.endswith(FIFO_SUFFIX)
-        self.purged_at: int | None = None
-        self.look_at = NEVER  # when one of them may be too old
-        session.leases_by_key()
-        self.attempts = Attempts()
-        self.read()
-
-    def read(self) -> None:
-        """Take over what the notes say."""
-        notes = self.session.notes
-        self.given: dict[str, str] = notes.get("attributes", {})
-        self.tags: dict[str, str] = notes.get("tags", {})
-        self.created: int = notes.get("created", 0)
-        self.modified: int = notes.get("modified", 0)
-        self.priority: int = notes.get("priority", 0)
-        known = self.attributes()
-        self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
-        self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
-        self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
-        # A queue that a mailbox made promises to keep messages, until SQS's API says otherwise.
-        promised = notes.get("keeps", "attributes" not in notes)
-        forever = promised and "MessageRetentionPeriod" not in self.given
-        kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
-        self.retention_ns = NEVER if forever else kept
-        self.bytes_max = int(known["MaximumMessageSize"])
-        self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
-
-    def attributes(self) -> dict[str, str]:
-        """All that can be set, with the defaults of what was not."""
-        return with_defaults(self.given, fifo=self.fifo)
 
 
 class Catalogue:
     """All queues of a store."""
 
-    def __init__(self, store: Store, config: Config, watch: Callable[[BrokerQueue], None]) -> None:
+    def __init__(self, store: Store, config: Config, watch: Callable[[LocalQueue], None]) -> None:
         self._store = store
         self._config = config
         self._watch = watch  # told of each queue whose retention is new
         self._orphans: dict[str, set[str]] = {}  # by a dead-letter queue that is away: its sources
-        self._known: dict[str, BrokerQueue] = {}
-        self._by_url: dict[str, BrokerQueue] = {}  # what was asked for lately
+        self._known: dict[str, LocalQueue] = {}
+        self._by_url: dict[str, LocalQueue] = {}  # what was asked for lately
         self._namespaces: dict[tuple[str, str], str] = {}  # by region and account
         self._dropped_at: dict[str, int] = {}
 
-    def __iter__(self) -> Iterator[BrokerQueue]:
+    def __iter__(self) -> Iterator[LocalQueue]:
         return iter([self.get(name) for name in sorted(self._store.sessions)])
 
-    def find(self, name: str) -> BrokerQueue | None:
+    def find(self, name: str) -> LocalQueue | None:
         session = self._store.sessions.get(name)
         if session is None:
             return None
         known = self._known.get(name)
         if known is None or known.session is not session:
-            known = self._known[name] = BrokerQueue(session)
+            known = self._known[name] = LocalQueue(session)
             self._watch(known)
         return known
 
-    def get(self, name: str) -> BrokerQueue:
+    def get(self, name: str) -> LocalQueue:
         found = self.find(name)
         if found is None:
             raise no_such_queue()
@@ -125,7 +82,7 @@ class Catalogue:
             self._namespaces[region, account] = known
         return known
 
-    def by_url(self, url: str | None, namespace: str, account: str) -> BrokerQueue:
+    def by_url(self, url: str | None, namespace: str, account: str) -> LocalQueue:
         """By its URL, whatever its host: what counts is account and name. A bare name will do."""
         known = self._by_url.get(f"{namespace}{url}")
         if known is not None and self._store.sessions.get(known.name) is known.session:
@@ -141,7 +98,7 @@ class Catalogue:
         found = self._by_url[namespace + url] = self.get(namespace + name_in(url))
         return found
 
-    def by_arn(self, arn: str, namespace: str) -> BrokerQueue | None:
+    def by_arn(self, arn: str, namespace: str) -> LocalQueue | None:
         """None for one that is not here: in this region and account."""
         name = arn.rpartition(":")[2]
         return self.find(namespace + name) if self.arn(namespace + name) == arn else None
@@ -201,7 +158,7 @@ class Catalogue:
             given["FifoQueue"] = "true"
         given = checked(given, fifo=name.endswith(FIFO_SUFFIX))
         given.pop("RedrivePolicy", None)
-        queue = BrokerQueue(self.open(name))
+        queue = LocalQueue(self.open(name))
         kept = {**queue.given, **given}
         if queue.session.dead is None:  # where its dead letters went is not there any more
             kept.pop("RedrivePolicy", None)
@@ -214,7 +171,7 @@ class Catalogue:
         if changes != {each: queue.session.notes.get(each) for each in changes}:
             self.change(queue, now_seconds, **changes)
 
-    def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
+    def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> LocalQueue:
         """A new queue, made as SQS makes it; the name is that in the store."""
         settings = Settings(
             dead_on_receive=True,
@@ -232,7 +189,7 @@ class Catalogue:
         return self.get(name)
 
     def change(
-        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
+        self, queue: LocalQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
     ) -> None:
         """Other attributes or tags for a queue.
 
@@ -251,10 +208,10 @@ class Catalogue:
             self._link(queue.session, link)
         else:
             self._store.note(queue.session, notes)
-        queue.read()
+        queue.read(queue.session.notes)
         self._watch(queue)
 
-    def drop(self, queue: BrokerQueue) -> None:
+    def drop(self, queue: LocalQueue) -> None:
         sources_of = self.sources_of(queue)
         self._store.drop(queue.name)
         self._known.pop(queue.name, None)
@@ -276,7 +233,7 @@ class Catalogue:
         while self._dropped_at and next(iter(self._dropped_at.values())) <= latest:
             del self._dropped_at[next(iter(self._dropped_at))]
 
-    def sources_of(self, queue: BrokerQueue) -> list[str]:
+    def sources_of(self, queue: LocalQueue) -> list[str]:
         return sorted(source.name for source in queue.session.queue.sources)
 
     # -- dead letters ------------------------------------------------------------------------
@@ -307,7 +264,7 @@ class Catalogue:
             raise invalid_value("RedrivePolicy", value, reason)
         return target.session, policy.maxReceiveCount
 
-    def _allows(self, target: BrokerQueue, source: str) -> bool:
+    def _allows(self, target: LocalQueue, source: str) -> bool:
         value = target.given.get("RedriveAllowPolicy")
         if not value:
             return True

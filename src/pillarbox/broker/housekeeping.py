@@ -18,7 +18,7 @@ from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
 
 if TYPE_CHECKING:
-    from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.local_queue import LocalQueue
     from pillarbox.broker.server import Broker
 
 _ROUND_NS: Final = 5 * SECOND_NS
@@ -29,12 +29,12 @@ class Housekeeping:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._looks: list[tuple[int, int, BrokerQueue]] = []  # a heap: when, which queue
+        self._looks: list[tuple[int, int, LocalQueue]] = []  # a heap: when, which queue
         self._numbers = count()
         self._cancel: Callable[[], object] = lambda: None
         self._sweeping: asyncio.Task[None] | None = None
 
-    def watch(self, queue: BrokerQueue, at: int = 0) -> None:
+    def watch(self, queue: LocalQueue, at: int = 0) -> None:
         """Look at this queue at `at`: it is new, or keeps its messages for another time now."""
         queue.look_at = at if queue.retention_ns < NEVER else NEVER
         if queue.look_at < NEVER:

@@ -15,12 +15,13 @@ import msgspec
 
 from pillarbox.broker.errors import SqsError, for_sqs_only, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
+from pillarbox.broker.queue import Delivery
 from pillarbox.broker.sqs_message import Wanted, sqs_message
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
-    from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.local_queue import LocalQueue
     from pillarbox.broker.server import Broker
 
 _PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
@@ -69,7 +70,7 @@ class PeekHandler:
             return Response(error.kind.status, msgspec.json.encode(body), headers)
         return asyncio.to_thread(self._show, queue, state, most)  # bodies may be on disk
 
-    def _show(self, queue: BrokerQueue, state: str, most: int) -> Response:
+    def _show(self, queue: LocalQueue, state: str, most: int) -> Response:
         session = queue.session
         seen = session.look(state, most)
         found: list[dict[str, Any]] = []
@@ -84,10 +85,13 @@ class PeekHandler:
         return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
     def _message(
-        self, queue: BrokerQueue, record: Record, count: int, body: bytes
+        self, queue: LocalQueue, record: Record, count: int, body: bytes
     ) -> dict[str, Any]:
         looked_at = Lease(record, count, 0, 0, 0, record.extra)  # over before it began
-        message = sqs_message(self._broker, queue, looked_at, body, _EVERYTHING)
+        delivery = Delivery(
+            self._broker.store.message_id(record.key), "", record.key, looked_at, body
+        )
+        message = sqs_message(self._broker, queue, delivery, _EVERYTHING)
         del message["ReceiptHandle"]
         return message
 

@@ -18,7 +18,7 @@ from pillarbox.core.queue import Lease, Queue, Record, oldest_key
 from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
-    from pillarbox.broker.catalogue import BrokerQueue
+    from pillarbox.broker.local_queue import LocalQueue
     from pillarbox.broker.server import Broker
 
 _AGAIN_NS: Final = 5 * SECOND_NS  # between two looks at a queue, at the least,
@@ -26,7 +26,7 @@ _STRAYS_NS: Final = 60 * SECOND_NS  # if messages older than the heads of its li
 _LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
 
 
-def lease_fresh(broker: Broker, queue: BrokerQueue, count: int, timeout_ns: int) -> Sequence[Lease]:
+def lease_fresh(broker: Broker, queue: LocalQueue, count: int, timeout_ns: int) -> Sequence[Lease]:
     """Lease what is ready; what is too old is deleted instead."""
     while leases := queue.session.receive(broker, count, timeout_ns, 0):
         latest = leases[0].leased_at - queue.retention_ns
@@ -39,7 +39,7 @@ def lease_fresh(broker: Broker, queue: BrokerQueue, count: int, timeout_ns: int)
     return ()
 
 
-def _delete_leased(queue: BrokerQueue, keys: set[int]) -> None:
+def _delete_leased(queue: LocalQueue, keys: set[int]) -> None:
     def happen(state: Queue, now: int) -> list[Removed]:
         queue.session.totals.received -= len(keys)  # nobody gets them
         return [Removed(sorted(keys), expired=True)]
@@ -47,7 +47,7 @@ def _delete_leased(queue: BrokerQueue, keys: set[int]) -> None:
     queue.session.step(happen)
 
 
-def sweep(queue: BrokerQueue) -> Iterator[int]:
+def sweep(queue: LocalQueue) -> Iterator[int]:
     """Delete whatever is too old and not in flight, step by step; how many each step deleted."""
     while count := _delete_heads(queue):
         yield count
@@ -58,7 +58,7 @@ def sweep(queue: BrokerQueue) -> Iterator[int]:
         yield _delete(queue, some)
 
 
-def next_look(queue: BrokerQueue) -> int:
+def next_look(queue: LocalQueue) -> int:
     """When a message of this queue may be too old."""
     with queue.session.store.lock:
         state, now = queue.session.queue, queue.session.store.clock.now()
@@ -80,7 +80,7 @@ def born(record: Record) -> int:
     return extra.place << 1
 
 
-def _delete_heads(queue: BrokerQueue) -> int:
+def _delete_heads(queue: LocalQueue) -> int:
     def happen(state: Queue, now: int) -> list[Removed]:
         latest = now - queue.retention_ns
         old: list[int] = []
@@ -95,7 +95,7 @@ def _delete_heads(queue: BrokerQueue) -> int:
     return _count(queue.session.step(happen))
 
 
-def _delete(queue: BrokerQueue, keys: Sequence[int]) -> int:
+def _delete(queue: LocalQueue, keys: Sequence[int]) -> int:
     def happen(state: Queue, now: int) -> list[Removed]:
         latest = now - queue.retention_ns
         found = (find(state, key) or state.schedule.find(key) for key in keys)

@@ -25,10 +25,12 @@ from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
 from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Routes
 from pillarbox.broker.http_server import HttpServer
+from pillarbox.broker.local_queues import LocalQueues
 from pillarbox.broker.metrics import Metrics
 from pillarbox.broker.moves import Moves
 from pillarbox.broker.native import Native
 from pillarbox.broker.pauses import Pauses
+from pillarbox.broker.queue import Queues
 from pillarbox.broker.rights import Rights
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
@@ -57,6 +59,7 @@ class Broker:
         self.store.settles_all = False
         self.housekeeping = Housekeeping(self)
         self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
+        self.queues: Queues = LocalQueues(self.catalogue, self.store)
         self.access = Access(config)
         self.tokens = Tokens(self.access)
         self.rights = Rights(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Action(NamedTuple):
-    """What a client can ask for. `run` answers at once, or with a coroutine that does."""
+    """What a client can ask for."""
 
     name: str
     shape: type[Any]
     decode: Callable[[bytes], Any]
-    run: Callable[[SqsRequest, Any], Result | Coroutine[Any, Any, Result]]
+    run: Callable[[SqsRequest, Any], Coroutine[Any, Any, Result]]
     writes: bool  # whether its answer waits until all that was written is confirmed
     is_of_queue: bool  # whether it may be sent to the URL of a queue
 
@@ -75,6 +75,27 @@ _BY_TARGET = {sqs_json.TARGET_PREFIX + name: action for name, action in ACTIONS.
 _JSON = JsonFormat()
 _QUERY = QueryFormat()
 _QUERY_AS_JSON = QueryFormat(as_json=True)
+
+
+class _Rest:
+    """The rest of a coroutine that has run until it had to wait for something."""
+
+    def __init__(self, running: Coroutine[Any, Any, Result], waits_for: Any) -> None:
+        self._running, self._waits_for = running, waits_for
+
+    def __await__(self) -> Generator[Any, Any, Result]:
+        waits_for = self._waits_for
+        try:
+            while True:
+                try:
+                    told = yield waits_for
+                except BaseException as error:  # noqa: BLE001 - the coroutine's to judge
+                    waits_for = self._running.throw(error)
+                else:
+                    waits_for = self._running.send(told)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
 
 
 class Sqs:
@@ -157,21 +178,30 @@ class Sqs:
             watched = broker.audit is not None or principal.quota is not None
             if watched or not principal.is_unlimited:
                 broker.rights.check_sqs(request, params)
-            result = action.run(request, params)
+        except SqsError as error:
+            return request.fail(error)
+        running = action.run(request, params)
+        try:
+            waits_for = running.send(None)
+        except StopIteration as done:
+            return request.succeed(done.value, writes=action.writes)
         except (SqsError, MailboxError) as error:
             return request.fail(error)
-        if result is None or isinstance(result, dict):
-            return request.succeed(result, writes=action.writes)
-        return self._run_on(request, action, result)
+        return self._run_on(request, action, running, waits_for)
 
     def _run_on(
-        self, request: SqsRequest, action: Action, result: Coroutine[Any, Any, Result]
+        self,
+        request: SqsRequest,
+        action: Action,
+        running: Coroutine[Any, Any, Result],
+        waits_for: Any,
     ) -> asyncio.Task[Response]:
         """The action goes on as a task; a client that hangs up cancels it."""
 
         async def answer() -> Response:
             try:
-                return request.succeed(await result, writes=action.writes)
+                result = await _Rest(running, waits_for)
+                return request.succeed(result, writes=action.writes)
             except (SqsError, MailboxError) as error:
                 if request.unsent is not None:
                     request.unsent()
@@ -179,7 +209,7 @@ class Sqs:
 
         def done(task: asyncio.Task[Response]) -> None:
             if task.cancelled() or task.exception() is not None:
-                result.close()
+                running.close()
                 if request.unsent is not None:
                     request.unsent()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pillarbox.broker import translation
-from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.md5 import md5_of, md5_of_attributes
-from pillarbox.core.queue import Lease
+from pillarbox.broker.queue import BrokerQueue, Delivery
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -44,20 +43,20 @@ NOTHING = Wanted(frozenset(), frozenset(), (), everything=False)
 
 
 def sqs_message(
-    broker: Broker, queue: BrokerQueue, lease: Lease, body: bytes, wanted: Wanted
+    broker: Broker, queue: BrokerQueue, delivery: Delivery, wanted: Wanted
 ) -> dict[str, Any]:
-    store, record = broker.store, lease.record
-    text, attributes = translation.unpack(body, record.attributes, record.priority)
+    record = delivery.lease.record
+    text, attributes = translation.unpack(delivery.body, record.attributes, record.priority)
     message: dict[str, Any] = {
-        "MessageId": store.message_id(record.key),
-        "ReceiptHandle": store.handle(queue.session.queue, lease),
+        "MessageId": delivery.message_id,
+        "ReceiptHandle": delivery.handle,
         "MD5OfBody": md5_of(text.encode()),
         "Body": text,
     }
     if wanted is NOTHING:
         return message
     if wanted.system:
-        message["Attributes"] = _system_attributes(broker, queue, lease, wanted.system)
+        message["Attributes"] = _system_attributes(broker, queue, delivery, wanted.system)
     chosen = {name: attributes[name] for name in sorted(attributes) if wanted.has(name)}
     if chosen:
         message["MD5OfMessageAttributes"] = md5_of_attributes(chosen)
@@ -66,10 +65,11 @@ def sqs_message(
 
 
 def _system_attributes(
-    broker: Broker, queue: BrokerQueue, lease: Lease, wanted: frozenset[str]
+    broker: Broker, queue: BrokerQueue, delivery: Delivery, wanted: frozenset[str]
 ) -> dict[str, str]:
+    lease = delivery.lease
     record, extra = lease.record, lease.extra
-    epoch_ns = broker.store.clock.epoch_ns
+    epoch_ns = queue.epoch_ns
     first = extra.attempts[0].leased_at if extra and extra.attempts else lease.leased_at
     noted = record.attributes or {}
     known: dict[str, str | None] = {
@@ -84,7 +84,7 @@ def _system_attributes(
         if extra.group is not None:
             known["MessageGroupId"] = extra.group
             if queue.fifo:
-                known["SequenceNumber"] = sequence_number(record.key)
+                known["SequenceNumber"] = sequence_number(delivery.sequence)
         known["MessageDeduplicationId"] = extra.deduplication
         if extra.death is not None:
             known["DeadLetterQueueSourceArn"] = broker.catalogue.arn(extra.death.source)

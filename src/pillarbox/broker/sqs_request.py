@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from pillarbox.broker.access import Principal
-from pillarbox.broker.catalogue import BrokerQueue, plain_name
+from pillarbox.broker.catalogue import plain_name
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.http import Request, Response
+from pillarbox.broker.queue import BrokerQueue
 from pillarbox.core.errors import MailboxError
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class SqsRequest(Struct, eq=False, gc=False):
         """The URL of the queue that this request is about: it may have been sent to that URL."""
         return self.http.path if url is None and len(self.http.path) > 1 else url
 
-    def queue(self, url: str | None) -> BrokerQueue:
+    def queue(self, url: str | None) -> Coroutine[Any, Any, BrokerQueue]:
         """The queue that this request is about."""
-        return self.broker.catalogue.by_url(
+        return self.broker.queues.by_url(
             url or self.url_in(url), self.namespace, self.principal.account
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pillarbox.broker import attributes
-from pillarbox.broker.catalogue import BrokerQueue
+from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import NEVER
@@ -53,7 +53,7 @@ class QueueAdmin:
         self._run(lambda: catalogue.drop(catalogue.get(name)))
 
     def settings(self, name: str) -> QueueSettings:
-        queue = BrokerQueue(self._broker.store.sessions[name])
+        queue = LocalQueue(self._broker.store.sessions[name])
         known, dead = queue.attributes(), queue.session.dead
         return QueueSettings(
             str(queue.session.queue.settings.max_deliveries if dead is not None else 0),
@@ -67,7 +67,7 @@ class QueueAdmin:
         """Only what differs is changed; the values are those that SQS accepts."""
         self._run(lambda: self._change(self._broker.catalogue.get(name), wanted))
 
-    def _change(self, queue: BrokerQueue, wanted: QueueSettings) -> None:
+    def _change(self, queue: LocalQueue, wanted: QueueSettings) -> None:
         now = self.settings(queue.name)
         changes: dict[str, str] = {}
         for attribute, old, new in (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from pillarbox.broker import content, shapes
 from pillarbox.broker.actions import messages
 from pillarbox.broker.errors import SqsError, invalid, missing
+from pillarbox.broker.queue import Draft
 from pillarbox.broker.sqs_request import Result, SqsRequest
-from pillarbox.core.queue import Lease
 from pillarbox.core.sqs_limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
@@ -67,8 +67,8 @@ def failure(entry: Entry, error: SqsError) -> dict[str, Any]:
     }
 
 
-def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> Result:
+    queue = await request.queue(params.QueueUrl)
     entries = checked(request, params.Entries)
     if queue.fifo:
         for entry in entries:
@@ -76,7 +76,7 @@ def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> 
                 raise invalid("The request must contain the parameter MessageGroupId.")
             messages.check_order(queue, entry)
     accepted: list[shapes.SendEntry] = []
-    drafts: list[messages.Draft] = []
+    drafts: list[Draft] = []
     failed = []
     size = 0
     for entry in entries:
@@ -96,58 +96,40 @@ def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatch) -> 
             f"{size} bytes.",
         )
     successful = []
-    for entry, each, key in zip(accepted, drafts, messages.put(queue, drafts), strict=True):
-        if isinstance(key, SqsError):
-            failed.append(failure(entry, key))
+    outcomes = await queue.send(drafts) if drafts else ()
+    for entry, each, kept in zip(accepted, drafts, outcomes, strict=True):
+        if isinstance(kept, SqsError):
+            failed.append(failure(entry, kept))
         else:
-            successful.append(messages.sent(request, queue, each, key, entry.Id))
+            successful.append({"Id": entry.Id, **messages.sent(queue, each, kept)})
     return outcome(successful, failed)
 
 
-def delete_message_batch(request: SqsRequest, params: shapes.DeleteMessageBatch) -> Result:
-    """Those whose lease is good go in one step, then those with an old handle in another."""
-    queue = request.queue(params.QueueUrl)
-    found: list[tuple[shapes.DeleteEntry, int, Lease | None]] = []
-    failed = []
-    for entry in checked(request, params.Entries):
-        try:
-            key, lease = messages.lease_of(request, queue, entry.ReceiptHandle)
-        except SqsError as error:
-            failed.append(failure(entry, error))
-        else:
-            found.append((entry, key, lease))
-    leases = [lease for _, _, lease in found if lease is not None]
-    # A lease may have ended since, and one that is named twice ends with the first.
-    ended = iter(queue.session.acknowledge(leases) if leases else ())
-    stale = {str(x.Id): key for x, key, lease in found if lease is None or not next(ended)}
-    refused = messages.delete_stale(queue, stale.values()) if stale else ()
-    done = []
-    for entry, key, _ in found:
-        if str(entry.Id) in stale and key in refused:
-            failed.append(failure(entry, messages.expired(entry.ReceiptHandle)))
-        else:
-            done.append({"Id": entry.Id})
-    return outcome(done, failed)
+async def delete_message_batch(request: SqsRequest, params: shapes.DeleteMessageBatch) -> Result:
+    queue = await request.queue(params.QueueUrl)
+    entries = checked(request, params.Entries)
+    errors = await queue.delete([entry.ReceiptHandle for entry in entries])
+    return _by_entry(entries, errors)
 
 
-def change_message_visibility_batch(
+async def change_message_visibility_batch(
     request: SqsRequest, params: shapes.ChangeMessageVisibilityBatch
 ) -> Result:
-    queue = request.queue(params.QueueUrl)
-
-    def one(entry: shapes.ChangeEntry) -> None:
-        seconds = messages.visibility(entry.VisibilityTimeout)
-        messages.change(request, queue, entry.ReceiptHandle, seconds)
-
-    return _each(checked(request, params.Entries), one)
-
-
-def _each(entries: Sequence[E], one: Callable[[E], None]) -> Result:
-    done, failed = [], []
+    queue = await request.queue(params.QueueUrl)
+    entries = checked(request, params.Entries)
+    errors: list[SqsError | None] = []
     for entry in entries:
         try:
-            one(entry)
-            done.append({"Id": entry.Id})
+            seconds = messages.visibility(entry.VisibilityTimeout)
+            await queue.change_visibility(entry.ReceiptHandle, seconds)
+            errors.append(None)
         except SqsError as error:
-            failed.append(failure(entry, error))
+            errors.append(error)
+    return _by_entry(entries, errors)
+
+
+def _by_entry(entries: Sequence[E], errors: Sequence[SqsError | None]) -> Result:
+    found = list(zip(entries, errors, strict=True))
+    done = [{"Id": entry.Id} for entry, error in found if error is None]
+    failed = [failure(entry, error) for entry, error in found if error is not None]
     return outcome(done, failed)

@@ -12,7 +12,9 @@ from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import MOVES_LISTED_MAX, MOVES_PER_SECOND_MAX
 
 
-def start_message_move_task(request: SqsRequest, params: shapes.StartMessageMoveTask) -> Result:
+async def start_message_move_task(
+    request: SqsRequest, params: shapes.StartMessageMoveTask
+) -> Result:
     source = _queue(request, "SourceArn", params.SourceArn)
     target = None
     if params.DestinationArn is not None:
@@ -42,7 +44,9 @@ def start_message_move_task(request: SqsRequest, params: shapes.StartMessageMove
     return {"TaskHandle": _handle(request, task)}
 
 
-def cancel_message_move_task(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> Result:
+async def cancel_message_move_task(
+    request: SqsRequest, params: shapes.CancelMessageMoveTask
+) -> Result:
     if not params.TaskHandle:
         raise missing("TaskHandle")
     known = read_handle(params.TaskHandle)
@@ -58,7 +62,9 @@ def cancel_message_move_task(request: SqsRequest, params: shapes.CancelMessageMo
     return {"ApproximateNumberOfMessagesMoved": task.moved}
 
 
-def list_message_move_tasks(request: SqsRequest, params: shapes.ListMessageMoveTasks) -> Result:
+async def list_message_move_tasks(
+    request: SqsRequest, params: shapes.ListMessageMoveTasks
+) -> Result:
     source = _queue(request, "SourceArn", params.SourceArn)
     most = params.MaxResults if params.MaxResults is not None else 1
     if not 1 <= most <= MOVES_LISTED_MAX:

@@ -10,8 +10,8 @@ import msgspec
 
 from pillarbox.broker import shapes
 from pillarbox.broker.attributes import STATEMENTS_MAX
-from pillarbox.broker.catalogue import BrokerQueue
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.queue import BrokerQueue
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import TAGS_MAX
 
@@ -59,34 +59,34 @@ def check_tags(queue: str, tags: Mapping[str, str], already: Mapping[str, str]) 
         raise invalid(f"Too many tags added for queue {queue}.")
 
 
-def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
+    queue = await request.queue(params.QueueUrl)
     if not params.Tags:
         raise missing("Tags")
     check_tags(queue.name, params.Tags, queue.tags)
-    _change(request, queue, tags={**queue.tags, **params.Tags})
+    await _change(request, queue, tags={**queue.tags, **params.Tags})
     return None
 
 
-def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
+    queue = await request.queue(params.QueueUrl)
     if params.TagKeys is None:
         raise missing("TagKeys")
     if not params.TagKeys or "" in params.TagKeys:
         raise invalid(_BAD_TAG)
     gone = set(params.TagKeys)
     kept = {name: value for name, value in queue.tags.items() if name not in gone}
-    _change(request, queue, tags=kept)
+    await _change(request, queue, tags=kept)
     return None
 
 
-def list_queue_tags(request: SqsRequest, params: shapes.ListQueueTags) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def list_queue_tags(request: SqsRequest, params: shapes.ListQueueTags) -> Result:
+    queue = await request.queue(params.QueueUrl)
     return {"Tags": queue.tags} if queue.tags else {}
 
 
-def add_permission(request: SqsRequest, params: shapes.AddPermission) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def add_permission(request: SqsRequest, params: shapes.AddPermission) -> Result:
+    queue = await request.queue(params.QueueUrl)
     label = _label(params.Label)
     if params.AWSAccountIds is None:
         raise missing("AWSAccountIds")
@@ -128,19 +128,19 @@ def add_permission(request: SqsRequest, params: shapes.AddPermission) -> Result:
         raise SqsError(
             "OverLimit", f"{found} Statements were found, maximum allowed is {STATEMENTS_MAX}."
         )
-    _keep_policy(request, queue, {**policy, "Statement": [*statements, statement]})
+    await _keep_policy(request, queue, {**policy, "Statement": [*statements, statement]})
     return None
 
 
-def remove_permission(request: SqsRequest, params: shapes.RemovePermission) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def remove_permission(request: SqsRequest, params: shapes.RemovePermission) -> Result:
+    queue = await request.queue(params.QueueUrl)
     label = _label(params.Label)
     policy = _policy(request, queue)
     kept = [each for each in policy["Statement"] if each.get("Sid") != label]
     if len(kept) == len(policy["Statement"]):
         where = " on existing policy" if kept else ""
         raise invalid_value("Label", label, f"can't find label{where}.")
-    _keep_policy(request, queue, {**policy, "Statement": kept} if kept else None)
+    await _keep_policy(request, queue, {**policy, "Statement": kept} if kept else None)
     return None
 
 
@@ -167,12 +167,14 @@ def _policy(request: SqsRequest, queue: BrokerQueue) -> dict[str, Any]:
     return policy
 
 
-def _keep_policy(request: SqsRequest, queue: BrokerQueue, policy: dict[str, Any] | None) -> None:
+async def _keep_policy(
+    request: SqsRequest, queue: BrokerQueue, policy: dict[str, Any] | None
+) -> None:
     given = {name: value for name, value in queue.given.items() if name != "Policy"}
     if policy is not None:
         given["Policy"] = msgspec.json.encode(policy).decode()
-    _change(request, queue, attributes=given)
+    await _change(request, queue, attributes=given)
 
 
-def _change(request: SqsRequest, queue: BrokerQueue, **changes: Any) -> None:
-    request.broker.catalogue.change(queue, request.broker.now_seconds(), **changes)
+async def _change(request: SqsRequest, queue: BrokerQueue, **changes: Any) -> None:
+    await request.broker.queues.change(queue, request.broker.now_seconds(), **changes)

@@ -12,17 +12,16 @@ import msgspec
 from pillarbox.broker import attributes as names
 from pillarbox.broker import shapes
 from pillarbox.broker.actions.permissions import check_tags
-from pillarbox.broker.catalogue import FIFO_SUFFIX, BrokerQueue
-from pillarbox.broker.errors import SqsError, invalid, missing
+from pillarbox.broker.errors import SqsError, invalid, missing, no_such_queue
+from pillarbox.broker.queue import FIFO_SUFFIX, BrokerQueue
 from pillarbox.broker.sqs_request import Result, SqsRequest
-from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 
 
-def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
+async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
     name = params.QueueName
     if name is None:
         raise missing("QueueName")
@@ -40,13 +39,13 @@ def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
     names.check_throughput(given)
     tags = {**(params.tags or {}), **(params.Tags or {})}
     check_tags(name, tags, {})
-    catalogue = request.broker.catalogue
+    queues = request.broker.queues
     full_name = request.namespace + name
-    existing = catalogue.find(full_name)
+    existing = await queues.find(full_name)
     if existing is not None:
         _refuse_if_different(existing, given)
         return {"QueueUrl": request.url_of(name)}
-    if catalogue.dropped_recently(full_name):
+    if await queues.dropped_recently(full_name):
         seconds = request.broker.config.recreate_after_seconds
         raise SqsError(
             "QueueDeletedRecently",
@@ -54,7 +53,7 @@ def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
             "another with the same name.",
         )
     notes = {"attributes": given, "tags": tags}
-    catalogue.create(full_name, notes, request.broker.now_seconds())
+    await queues.create(full_name, notes, request.broker.now_seconds())
     return {"QueueUrl": request.url_of(name)}
 
 
@@ -70,18 +69,18 @@ def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
             )
 
 
-def delete_queue(request: SqsRequest, params: shapes.DeleteQueue) -> Result:
-    queue = request.queue(params.QueueUrl)
-    request.broker.catalogue.drop(queue)
+async def delete_queue(request: SqsRequest, params: shapes.DeleteQueue) -> Result:
+    queue = await request.queue(params.QueueUrl)
+    await request.broker.queues.drop(queue)
     return None
 
 
-def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
+async def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
     namespace = request.namespace
     prefix = namespace + (params.QueueNamePrefix or "")
     found = sorted(
         name
-        for name in request.broker.store.sessions
+        for name in await request.broker.queues.names()
         if name.startswith(prefix)
         and (namespace or ":" not in name)
         and request.principal.may(request.action, name)
@@ -114,35 +113,37 @@ def page(
     return shown, {"NextToken": base64.b64encode(shown[-1].encode()).decode()}
 
 
-def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Result:
+async def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Result:
     if not params.QueueName:
         raise missing("QueueName")
     owner = params.QueueOwnerAWSAccountId
     if owner and owner != request.principal.account:
-        raise SqsError("QueueDoesNotExist", "The specified queue does not exist.")
-    queue = request.broker.catalogue.get(request.namespace + params.QueueName)
+        raise no_such_queue()
+    queue = await request.broker.queues.find(request.namespace + params.QueueName)
+    if queue is None:
+        raise no_such_queue()
     return {"QueueUrl": request.url_of(queue.name)}
 
 
-def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttributes) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttributes) -> Result:
+    queue = await request.queue(params.QueueUrl)
     wanted = set(params.AttributeNames or ())
     for name in wanted - names.SETTABLE - set(names.COMPUTED) - {"All"}:
         raise names.unknown(name)
     if not wanted:
         return {}
-    known = {**_computed(request, queue), **queue.attributes()}
-    if queue.session.dead is not None and "RedrivePolicy" not in known:  # the broker's own
-        target = request.broker.catalogue.arn(queue.session.dead.queue.name)
-        most = queue.session.queue.settings.max_deliveries
-        policy = {"deadLetterTargetArn": target, "maxReceiveCount": most}
+    known = {**await _computed(request, queue), **queue.attributes()}
+    if queue.dead_letters is not None and "RedrivePolicy" not in known:  # the broker's own
+        target, most = queue.dead_letters
+        arn = request.broker.catalogue.arn(target)
+        policy = {"deadLetterTargetArn": arn, "maxReceiveCount": most}
         known["RedrivePolicy"] = msgspec.json.encode(policy).decode()
     found = {n: value for n, value in known.items() if "All" in wanted or n in wanted}
     return {"Attributes": found} if found else {}
 
 
-def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
-    ready, scheduled, in_flight, _, _ = queue.session.counts()
+async def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
+    ready, scheduled, in_flight = await queue.counts()
     values = (
         request.broker.catalogue.arn(queue.name),
         ready,
@@ -154,8 +155,8 @@ def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
     return dict(zip(names.COMPUTED, map(str, values), strict=True))
 
 
-def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> Result:
-    queue = request.queue(params.QueueUrl)
+async def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> Result:
+    queue = await request.queue(params.QueueUrl)
     if not params.Attributes:
         raise missing("Attribute.Name")
     changes = dict(params.Attributes)
@@ -164,29 +165,21 @@ def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttributes)
     kept = names.merged(queue.given, names.checked(changes, fifo=queue.fifo))
     ours = "RedrivePolicy" in changes
     now = request.broker.now_seconds()
-    request.broker.catalogue.change(queue, now, take_over=ours, attributes=kept)
+    await request.broker.queues.change(queue, now, take_over=ours, attributes=kept)
     return None
 
 
-def purge_queue(request: SqsRequest, params: shapes.PurgeQueue) -> Result:
-    queue = request.queue(params.QueueUrl)
-    now = request.broker.store.clock.now()
-    interval = request.broker.config.purge_interval_seconds
-    if queue.purged_at is not None and now < queue.purged_at + interval * SECOND_NS:
-        raise SqsError(
-            "PurgeQueueInProgress",
-            f"Only one PurgeQueue operation on {queue.name} is allowed every {interval} seconds.",
-        )
-    queue.session.purge()
-    queue.purged_at = now
+async def purge_queue(request: SqsRequest, params: shapes.PurgeQueue) -> Result:
+    queue = await request.queue(params.QueueUrl)
+    await queue.purge(request.broker.config.purge_interval_seconds)
     return None
 
 
-def list_dead_letter_source_queues(
+async def list_dead_letter_source_queues(
     request: SqsRequest, params: shapes.ListDeadLetterSourceQueues
 ) -> Result:
-    queue = request.queue(params.QueueUrl)
-    sources = request.broker.catalogue.sources_of(queue)
+    queue = await request.queue(params.QueueUrl)
+    sources = await request.broker.queues.sources_of(queue)
     found = [name for name in sources if request.principal.may("ListQueues", name)]
     shown, token = page(found, params.MaxResults, params.NextToken)
     return {"queueUrls": [request.url_of(name) for name in shown], **token}

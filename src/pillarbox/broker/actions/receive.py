@@ -1,35 +1,20 @@
-"""ReceiveMessage: leases at once what is there, or parks until something is.
-
-If the client hangs up before its answer was written, what it was given goes back to the front,
-uncounted.
-"""
+"""ReceiveMessage: leases at once what is there, or parks until something is."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from functools import partial
-from typing import Any
-
 from pillarbox.broker import shapes
-from pillarbox.broker.catalogue import BrokerQueue
-from pillarbox.broker.consumers import Consumer
-from pillarbox.broker.errors import SqsError, invalid_value, no_such_queue
-from pillarbox.broker.parked_polls import give_back, poll, read_bodies
-from pillarbox.broker.retention import lease_fresh
+from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.broker.queue import BrokerQueue
 from pillarbox.broker.sqs_message import NOTHING, SYSTEM_ATTRIBUTES, Wanted, sqs_message
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.limits import SECOND_NS
-from pillarbox.core.queue import Lease
 from pillarbox.core.sqs_limits import RECEIVE_MESSAGES_MAX, VISIBILITY_SECONDS_MAX, WAIT_SECONDS_MAX
 
 _EVERYTHING = ("All", "*", ".*")
 
 
-def receive_message(
-    request: SqsRequest, params: shapes.ReceiveMessage
-) -> Result | Coroutine[Any, Any, Result]:
-    broker = request.broker
-    queue = request.queue(params.QueueUrl)
+async def receive_message(request: SqsRequest, params: shapes.ReceiveMessage) -> Result:
+    queue = await request.queue(params.QueueUrl)
     count, timeout_ns, wait_ns = 1, queue.visibility_ns, queue.wait_ns
     if (given := params.MaxNumberOfMessages) is not None:
         count = _within("MaxNumberOfMessages", given, 1, RECEIVE_MESSAGES_MAX)
@@ -38,85 +23,12 @@ def receive_message(
     if (given := params.WaitTimeSeconds) is not None:
         wait_ns = _within("WaitTimeSeconds", given, 0, WAIT_SECONDS_MAX) * SECOND_NS
     wanted = _wanted(params)
-    consumer = broker.consumers.of(request.http, queue.name, request.principal.name)
     attempt = _attempt(queue, params.ReceiveRequestAttemptId)
-    if attempt is not None:
-        again = queue.attempts.again(attempt, queue, timeout_ns)
-        if again:
-            return _deliver(request, queue, again, wanted, None)
-    if queue.session.queue.in_flight >= broker.config.in_flight_max:
-        if not wait_ns:
-            raise SqsError("OverLimit", f"Too many messages are in flight in queue {queue.name}.")
-        count = 0  # it waits, and gets nothing
-    leases = lease_fresh(broker, queue, count, timeout_ns) if count else ()
-    if leases:
-        consumer.hold(leases)
-        broker.metrics.delivered(leases)
-        return _deliver(request, queue, leases, wanted, attempt)
-    if not wait_ns or broker.closed:
+    deliveries = await queue.receive(request, count, timeout_ns, wait_ns, attempt)
+    if not deliveries:
         return {}
-    return _poll(request, queue, consumer, count, timeout_ns, wait_ns, wanted, attempt)
-
-
-async def _poll(
-    request: SqsRequest,
-    queue: BrokerQueue,
-    consumer: Consumer,
-    count: int,
-    timeout_ns: int,
-    wait_ns: int,
-    wanted: Wanted,
-    attempt: str | None,
-) -> Result:
     broker = request.broker
-    leases = await poll(broker, queue.session, consumer, count, timeout_ns, wait_ns)
-    if broker.store.sessions.get(queue.name) is not queue.session:
-        raise no_such_queue()
-    if not leases:
-        return {}
-    broker.metrics.delivered(leases)
-    result = _deliver(request, queue, leases, wanted, attempt)
-    return await result if isinstance(result, Coroutine) else result
-
-
-def _deliver(
-    request: SqsRequest,
-    queue: BrokerQueue,
-    leases: Sequence[Lease],
-    wanted: Wanted,
-    attempt: str | None,
-) -> Result | Coroutine[Any, Any, Result]:
-    if attempt is not None:
-        queue.attempts.keep(attempt, leases)
-    request.unsent = partial(give_back, queue.session, leases)
-    try:
-        bodies = queue.session.bodies([lease.record for lease in leases], wait=False)
-    except BlockingIOError:
-        return _read(request, queue, leases, wanted)
-    return _result(request, queue, leases, bodies, wanted)
-
-
-async def _read(
-    request: SqsRequest, queue: BrokerQueue, leases: Sequence[Lease], wanted: Wanted
-) -> Result:
-    bodies = await read_bodies(queue.session, leases)
-    return _result(request, queue, leases, bodies, wanted)
-
-
-def _result(
-    request: SqsRequest,
-    queue: BrokerQueue,
-    leases: Sequence[Lease],
-    bodies: Sequence[bytes | None],
-    wanted: Wanted,
-) -> Result:
-    messages = []
-    for lease, body in zip(leases, bodies, strict=True):
-        if body is None:  # lost to damage of the disk; it must not block the rest
-            queue.session.reject((lease,), "the body was lost")
-        else:
-            messages.append(sqs_message(request.broker, queue, lease, body, wanted))
-    return {"Messages": messages} if messages else {}
+    return {"Messages": [sqs_message(broker, queue, each, wanted) for each in deliveries]}
 
 
 def _wanted(params: shapes.ReceiveMessage) -> Wanted:

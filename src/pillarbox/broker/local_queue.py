@@ -1,0 +1,269 @@
+"""A queue in this process, as the SQS actions use it: each operation is a step of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pillarbox.broker.attempts import Attempts
+from pillarbox.broker.errors import SqsError, missing, no_such_queue, of_mailbox
+from pillarbox.broker.parked_polls import give_back, poll, read_bodies
+from pillarbox.broker.queue import (
+    Accepted,
+    BrokerQueue,
+    Counts,
+    Delivery,
+    Draft,
+    beyond_limit,
+    expired_handle,
+    invalid_handle,
+    not_available,
+    purge_in_progress,
+    too_many_in_flight,
+)
+from pillarbox.broker.retention import lease_fresh
+from pillarbox.core import decide
+from pillarbox.core.errors import MailboxError
+from pillarbox.core.events import Event, Removed, Scheduled, Sent
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import NEVER, Lease, Queue, Record
+from pillarbox.core.sqs_limits import VISIBILITY_SECONDS_MAX
+from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.tracing import accepting
+
+if TYPE_CHECKING:
+    from pillarbox.broker.sqs_request import SqsRequest
+
+
+class LocalQueue(BrokerQueue):
+    """A queue of the broker's own store."""
+
+    def __init__(self, session: QueueSession) -> None:
+        self.session = session
+        self.purged_at: int | None = None
+        self.look_at = NEVER  # when one of them may be too old
+        session.leases_by_key()
+        self.attempts = Attempts()
+        super().__init__(session.queue.name, session.notes)
+
+    @property
+    def fair(self) -> bool:  # type: ignore[override]
+        return self.session.queue.settings.fair
+
+    @property
+    def dead_letters(self) -> tuple[str, int] | None:
+        dead = self.session.dead
+        if dead is None:
+            return None
+        return dead.queue.name, self.session.queue.settings.max_deliveries
+
+    @property
+    def epoch_ns(self) -> int:
+        return self.session.store.clock.epoch_ns
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def send_one(self, draft: Draft) -> Accepted:
+        attributes, extra, session = draft.attributes, draft.extra, self.session
+        plain = attributes is None and extra is None and not draft.priority and not draft.delay
+        if plain and session.queue.settings.capacity is None:
+            key = session.send_one(draft.body)
+        else:
+            special = None if extra is None else lambda: extra
+            with accepting(self.name, attributes):
+                (key,) = session.send(
+                    (draft.body,), draft.priority, draft.delay, attributes, special
+                )
+        return Accepted(session.store.message_id(key), key)
+
+    async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
+        """In one step for each delay that they have."""
+        message_id = self.session.store.message_id
+        return [
+            key if isinstance(key, SqsError) else Accepted(message_id(key), key)
+            for key in self._put(drafts)
+        ]
+
+    def _put(self, drafts: Sequence[Draft]) -> Sequence[int | SqsError]:
+        if drafts and _are_alike(drafts):
+            first = drafts[0]
+            return self.session.send([each.body for each in drafts], first.priority, first.delay)
+        outcomes: dict[int, int | SqsError] = {}
+        by_delay: dict[int, list[int]] = {}
+        for at, each in enumerate(drafts):
+            by_delay.setdefault(each.delay, []).append(at)
+        for delay, places in by_delay.items():
+            try:
+                keys = self._send([drafts[at] for at in places], delay)
+                outcomes.update(zip(places, keys, strict=True))
+            except MailboxError as error:
+                if len(by_delay) == 1:
+                    raise
+                outcomes.update(dict.fromkeys(places, of_mailbox(error)))
+        return [outcomes[at] for at in range(len(drafts))]
+
+    def _send(self, drafts: list[Draft], delay: int) -> list[int]:
+        store = self.session.store
+        records: list[Record] = []
+
+        def happen(state: Queue, now: int) -> list[Event]:
+            for key, each in zip(store.new_keys(now, len(drafts)), drafts, strict=True):
+                records.append(
+                    Record(key, each.body, each.priority, 0, each.attributes, each.extra)
+                )
+            fresh = decide.send(state, records, now)
+            if not fresh:
+                return []
+            return [Scheduled(fresh, now + delay) if delay else Sent(fresh)]
+
+        with ExitStack() as spans:
+            for each in drafts:
+                spans.enter_context(accepting(self.name, each.attributes))
+            self.session.step(happen)
+        if not self.fifo:
+            return [record.key for record in records]
+        now = store.clock.now()
+        return [decide.original(self.session.queue, record, now) for record in records]
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    async def receive(
+        self, request: SqsRequest, count: int, timeout_ns: int, wait_ns: int, attempt: str | None
+    ) -> Sequence[Delivery]:
+        broker, session = request.broker, self.session
+        consumer = broker.consumers.of(request.http, self.name, request.principal.name)
+        if attempt is not None and (again := self.attempts.again(attempt, self, timeout_ns)):
+            return await self._deliver(request, again)
+        if session.queue.in_flight >= broker.config.in_flight_max:
+            if not wait_ns:
+                raise too_many_in_flight(self.name)
+            count = 0  # it waits, and gets nothing
+        leases = lease_fresh(broker, self, count, timeout_ns) if count else ()
+        if leases:
+            consumer.hold(leases)
+        else:
+            if not wait_ns or broker.closed:
+                return ()
+            leases = await poll(broker, session, consumer, count, timeout_ns, wait_ns)
+            if broker.store.sessions.get(self.name) is not session:
+                raise no_such_queue()
+            if not leases:
+                return ()
+        broker.metrics.delivered(leases)
+        if attempt is not None:
+            self.attempts.keep(attempt, leases)
+        return await self._deliver(request, leases)
+
+    async def _deliver(self, request: SqsRequest, leases: Sequence[Lease]) -> Sequence[Delivery]:
+        session = self.session
+        request.unsent = partial(give_back, session, leases)
+        bodies = await read_bodies(session, leases)
+        store, queue = session.store, session.queue
+        found = []
+        for lease, body in zip(leases, bodies, strict=True):
+            if body is None:  # lost to damage of the disk; it must not block the rest
+                session.reject((lease,), "the body was lost")
+            else:
+                key = lease.record.key
+                handle = store.handle(queue, lease)
+                found.append(Delivery(store.message_id(key), handle, key, lease, body))
+        return found
+
+    # -- by receipt handle ---------------------------------------------------------------------
+
+    def _lease_of(self, handle: str | None) -> tuple[int, Lease | None]:
+        """The key of the message that a handle is for, and its lease if that is still good."""
+        if not handle:
+            raise missing("ReceiptHandle")
+        store, state = self.session.store, self.session.queue
+        lease = store.lease_of(state, handle)
+        if lease is not None and lease.deadline > store.clock.now():
+            return lease.record.key, lease
+        delivery = store.delivery_of(state, handle)
+        if delivery is None:
+            raise invalid_handle(handle)
+        return delivery[0], None
+
+    async def delete_one(self, handle: str | None) -> None:
+        key, lease = self._lease_of(handle)
+        stale = lease is None or self.session.acknowledge((lease,)) != [True]
+        if stale and self._delete_stale((key,)):
+            raise expired_handle(handle)
+
+    async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
+        """Those whose lease is good go in one step, then those with an old handle in another."""
+        errors: list[SqsError | None] = [None] * len(handles)
+        found: list[tuple[int, int, Lease | None]] = []
+        for at, handle in enumerate(handles):
+            try:
+                found.append((at, *self._lease_of(handle)))
+            except SqsError as error:
+                errors[at] = error
+        leases = [lease for _, _, lease in found if lease is not None]
+        # A lease may have ended since, and one that is named twice ends with the first.
+        ended = iter(self.session.acknowledge(leases) if leases else ())
+        stale = {at: key for at, key, lease in found if lease is None or not next(ended)}
+        refused = self._delete_stale(stale.values()) if stale else ()
+        for at, key in stale.items():
+            if key in refused:
+                errors[at] = expired_handle(handles[at])
+        return errors
+
+    def _delete_stale(self, keys: Iterable[int]) -> set[int]:
+        """A standard queue deletes by old handles as well, in one step; the keys that it may not.
+
+        On a FIFO queue such a handle has expired, unless there is nothing left to delete.
+        """
+        refused: set[int] = set()
+
+        def happen(state: Queue, now: int) -> list[Removed]:
+            found = decide.remove(state, list(keys))
+            if self.fifo:
+                refused.update(found.keys)
+            return [found] if found.keys and not self.fifo else []
+
+        self.session.step(happen)
+        return refused
+
+    async def change_visibility(self, handle: str | None, seconds: int) -> None:
+        key, lease = self._lease_of(handle)
+        session, timeout = self.session, seconds * SECOND_NS
+        if lease is None and not self.fifo and session.find(key) is not None:
+            session.step(lambda state, now: decide.change_visibility(state, key, timeout, now))
+            return
+        if lease is not None:
+            if seconds == 0:
+                if session.nack((lease,), 0)[0]:
+                    return
+            else:
+                limit = lease.leased_at + VISIBILITY_SECONDS_MAX * SECOND_NS
+                if session.store.clock.now() + timeout > limit:
+                    raise beyond_limit(seconds)
+                if session.extend((lease,), timeout)[0]:
+                    return
+        raise not_available(handle)
+
+    # -- the whole queue -----------------------------------------------------------------------
+
+    async def purge(self, interval_seconds: int) -> None:
+        now = self.session.store.clock.now()
+        if self.purged_at is not None and now < self.purged_at + interval_seconds * SECOND_NS:
+            raise purge_in_progress(self.name, interval_seconds)
+        self.session.purge()
+        self.purged_at = now
+
+    async def counts(self) -> Counts:
+        return Counts(*self.session.counts()[:3])
+
+
+def _are_alike(drafts: Sequence[Draft]) -> bool:
+    """Whether they differ in nothing but their bodies, and have no more than these."""
+    delay, priority = drafts[0].delay, drafts[0].priority
+    for each in drafts:
+        if each.attributes is not None or each.extra is not None:
+            return False
+        if each.delay != delay or each.priority != priority:
+            return False
+    return True

@@ -1,0 +1,216 @@
+"""A queue as the SQS actions use it, whatever store it is in.
+
+`BrokerQueue` has the attributes of a queue and the operations on its messages, to be awaited. A
+queue in this process (`local_queue`) answers at once: its coroutines end without waiting, but for
+a long poll. A queue of a shared store (`shared`) answers after a round trip.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from pillarbox.broker.attributes import with_defaults
+from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import NEVER, Extra, Lease
+
+if TYPE_CHECKING:
+    from pillarbox.broker.sqs_request import SqsRequest
+
+FIFO_SUFFIX = ".fifo"
+
+
+class Draft(Struct, eq=False, gc=False):
+    """A message that was checked, and is not sent yet."""
+
+    body: bytes
+    size: int
+    delay: int
+    priority: int
+    attributes: dict[str, str] | None
+    extra: Extra | None
+    checksums: dict[str, str]
+
+
+class Accepted(NamedTuple):
+    """What the sender of a message is told about it."""
+
+    message_id: str
+    sequence: int  # of a FIFO queue
+
+
+class Delivery(Struct, eq=False, gc=False):
+    """One delivery of a message, to be shown to its receiver."""
+
+    message_id: str
+    handle: str
+    sequence: int
+    lease: Lease
+    body: bytes
+
+
+class Counts(NamedTuple):
+    """How many messages a queue has in each state."""
+
+    ready: int
+    scheduled: int
+    in_flight: int
+
+
+class BrokerQueue(ABC):
+    """A queue with its attributes, read."""
+
+    fair = False  # whether a group on a standard queue is a tenant, who gets a fair share
+
+    def __init__(self, name: str, notes: dict[str, Any]) -> None:
+        self.name = name
+        self.fifo = name.endswith(FIFO_SUFFIX)
+        self.read(notes)
+
+    def read(self, notes: dict[str, Any]) -> None:
+        """Take over what the notes say."""
+        self.given: dict[str, str] = notes.get("attributes", {})
+        self.tags: dict[str, str] = notes.get("tags", {})
+        self.created: int = notes.get("created", 0)
+        self.modified: int = notes.get("modified", 0)
+        self.priority: int = notes.get("priority", 0)
+        known = self.attributes()
+        self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
+        self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
+        self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
+        # A queue that a mailbox made promises to keep messages, until SQS's API says otherwise.
+        promised = notes.get("keeps", "attributes" not in notes)
+        forever = promised and "MessageRetentionPeriod" not in self.given
+        kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
+        self.retention_ns = NEVER if forever else kept
+        self.bytes_max = int(known["MaximumMessageSize"])
+        self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
+
+    def attributes(self) -> dict[str, str]:
+        """All that can be set, with the defaults of what was not."""
+        return with_defaults(self.given, fifo=self.fifo)
+
+    @property
+    def dead_letters(self) -> tuple[str, int] | None:
+        """The dead-letter queue, and after how many deliveries a message goes there."""
+        return None
+
+    @property
+    def epoch_ns(self) -> int:
+        """What to add to the times of its messages for the time of day."""
+        return 0
+
+    @abstractmethod
+    async def send_one(self, draft: Draft) -> Accepted: ...
+
+    @abstractmethod
+    async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
+        """Send messages. What fails when nothing at all was done raises."""
+
+    @abstractmethod
+    async def receive(
+        self, request: SqsRequest, count: int, timeout_ns: int, wait_ns: int, attempt: str | None
+    ) -> Sequence[Delivery]:
+        """What is ready, or becomes so in time.
+
+        `request.unsent` gives it back, should the client hang up before it is answered.
+        """
+
+    @abstractmethod
+    async def delete_one(self, handle: str | None) -> None: ...
+
+    @abstractmethod
+    async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
+        """Delete the messages of these receipt handles; for each why not, if it was not."""
+
+    @abstractmethod
+    async def change_visibility(self, handle: str | None, seconds: int) -> None:
+        """Let the lease end so many seconds from now; at once for 0.
+
+        On a standard queue any handle that the message ever had will do while it exists.
+        """
+
+    @abstractmethod
+    async def purge(self, interval_seconds: int) -> None:
+        """Delete all messages, unless that was done less than `interval_seconds` ago."""
+
+    @abstractmethod
+    async def counts(self) -> Counts: ...
+
+
+class Queues(ABC):
+    """All queues that a broker serves, by their names in the store."""
+
+    @abstractmethod
+    async def by_url(self, url: str | None, namespace: str, account: str) -> BrokerQueue:
+        """The queue with this URL, whatever its host. A bare name will do."""
+
+    @abstractmethod
+    async def find(self, name: str) -> BrokerQueue | None: ...
+
+    @abstractmethod
+    async def names(self) -> Iterable[str]: ...
+
+    @abstractmethod
+    async def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue: ...
+
+    @abstractmethod
+    async def change(
+        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
+    ) -> None:
+        """Other attributes or tags for a queue."""
+
+    @abstractmethod
+    async def drop(self, queue: BrokerQueue) -> None: ...
+
+    @abstractmethod
+    async def dropped_recently(self, name: str) -> bool: ...
+
+    @abstractmethod
+    async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
+        """The queues whose dead letters go to this one."""
+
+
+# -- errors that every store answers with --------------------------------------------------------
+
+
+def invalid_handle(handle: str) -> SqsError:
+    return SqsError(
+        "ReceiptHandleIsInvalid",
+        f'The input receipt handle "{handle}" is not a valid receipt handle.',
+    )
+
+
+def expired_handle(handle: str | None) -> SqsError:
+    return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
+
+
+def not_available(handle: str | None) -> SqsError:
+    return invalid_value(
+        "ReceiptHandle",
+        handle,
+        "Message does not exist or is not available for visibility timeout change.",
+    )
+
+
+def beyond_limit(seconds: int) -> SqsError:
+    return invalid_value(
+        "VisibilityTimeout",
+        seconds,
+        "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
+    )
+
+
+def too_many_in_flight(name: str) -> SqsError:
+    return SqsError("OverLimit", f"Too many messages are in flight in queue {name}.")
+
+
+def purge_in_progress(name: str, interval_seconds: int) -> SqsError:
+    return SqsError(
+        "PurgeQueueInProgress",
+        f"Only one PurgeQueue operation on {name} is allowed every {interval_seconds} seconds.",
+    )
