@@ -46,6 +46,7 @@ MEANING = {
     "host": "address to listen on; other than loopback only with keys or `anonymous`",
     "port": "port to listen on; 0: any free port",
     "data": "directory of the store; `none` keeps everything in memory",
+    "store": "URL of a store that brokers [share](../how-to/share-a-store.md), instead of `data`",
     "durability": "what confirmed means: on disk, safe from `kill -9`, or neither",
     "account": "account of keys without one of their own, in queue URLs and ARNs",
     "region": "region of mailboxes and of unsigned requests",

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pillarbox.broker.attributes import allow_policy, checked, redrive_policy
-from pillarbox.broker.errors import SqsError, invalid_value, missing, no_such_queue
+from pillarbox.broker.attributes import checked, redrive_policy
+from pillarbox.broker.errors import SqsError, missing, no_such_queue
 from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.broker.queue import FIFO_SUFFIX
+from pillarbox.broker.redrive import check_target
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import SECOND_NS, queue_name
 from pillarbox.core.queue import Settings
@@ -87,12 +88,7 @@ class Catalogue:
         known = self._by_url.get(f"{namespace}{url}")
         if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
-        if not url:
-            raise missing("QueueUrl")
-        rest, slash, _ = url.rpartition("/")
-        owner = rest.rpartition("/")[2] if slash else ""
-        if owner.isdecimal() and len(owner) == 12 and owner != account:
-            raise no_such_queue()
+        url = of_account(url, account)
         if len(self._by_url) >= _URLS_MAX:
             self._by_url.clear()
         found = self._by_url[namespace + url] = self.get(namespace + name_in(url))
@@ -135,25 +131,25 @@ class Catalogue:
         for name, wanted in declared.items():
             policy = wanted.attributes.get("RedrivePolicy")
             if policy is not None:
-                with _told_of(name):
-                    given = checked({"RedrivePolicy": _text(policy)}, fifo=False)
+                with told_of(name):
+                    given = checked({"RedrivePolicy": text_of(policy)}, fifo=False)
                 policies[name] = given["RedrivePolicy"]
                 target = redrive_policy(policies[name]).deadLetterTargetArn.rpartition(":")[2]
                 self._store.session(name, Settings(dead_on_receive=True))
                 if target in declared:  # it gets none of its own
                     self._store.session(target)
         for name, wanted in declared.items():
-            with _told_of(name):
+            with told_of(name):
                 self._declare(name, wanted, now_seconds)
         for name, value in policies.items():  # once all of them are there
             queue = self.get(name)
             if queue.given.get("RedrivePolicy") != value or queue.session.dead is None:
                 given = {**queue.given, "RedrivePolicy": value}
-                with _told_of(name):
+                with told_of(name):
                     self.change(queue, now_seconds, attributes=given)
 
     def _declare(self, name: str, wanted: DeclaredQueue, now_seconds: int) -> None:
-        given = {key: _text(value) for key, value in wanted.attributes.items()}
+        given = {key: text_of(value) for key, value in wanted.attributes.items()}
         if name.endswith(FIFO_SUFFIX):
             given["FifoQueue"] = "true"
         given = checked(given, fifo=name.endswith(FIFO_SUFFIX))
@@ -244,34 +240,13 @@ class Catalogue:
         if not value:
             return None
         policy = redrive_policy(value)
-        target = self.by_arn(policy.deadLetterTargetArn, name.removesuffix(plain_name(name)))
-        problem = None
-        if target is None:
-            problem = "Dead letter target does not exist."
-        elif target.fifo != name.endswith(FIFO_SUFFIX):
-            problem = "Dead-letter queue must be same type of queue as the source."
-        elif target.name == name:
-            return None  # as SQS does: it is kept and shown, and nothing dies of it
-        elif target.session.dead is not None:
-            problem = "Dead-letter queue must not have a dead-letter queue of its own."
-        elif not self._allows(target, name):
-            problem = "Queue does not have permission to use the dead-letter queue."
-        if problem is not None or target is None:
-            raise invalid_value("RedrivePolicy", value, problem or "")
+        named = self.by_arn(policy.deadLetterTargetArn, name.removesuffix(plain_name(name)))
         own = self.find(name)
-        if own is not None and own.session.queue.sources:
-            reason = "A dead-letter queue must not have a dead-letter queue of its own."
-            raise invalid_value("RedrivePolicy", value, reason)
-        return target.session, policy.maxReceiveCount
-
-    def _allows(self, target: LocalQueue, source: str) -> bool:
-        value = target.given.get("RedriveAllowPolicy")
-        if not value:
-            return True
-        policy = allow_policy(value)
-        if policy.redrivePermission == "byQueue":
-            return self.arn(source) in (policy.sourceQueueArns or ())
-        return policy.redrivePermission == "allowAll"
+        is_target = own is not None and bool(own.session.queue.sources)
+        target = check_target(value, name, self.arn(name), named, is_target=is_target)
+        if target.name == name:
+            return None  # as SQS does: it is kept and shown, and nothing dies of it
+        return self._store.sessions[target.name], policy.maxReceiveCount
 
     def _link(self, session: QueueSession, link: tuple[QueueSession, int] | None) -> None:
         if link is not None:
@@ -300,14 +275,25 @@ def plain_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
+def of_account(url: str | None, account: str) -> str:
+    """The URL of a queue, if it is one of this account."""
+    if not url:
+        raise missing("QueueUrl")
+    rest, slash, _ = url.rpartition("/")
+    owner = rest.rpartition("/")[2] if slash else ""
+    if owner.isdecimal() and len(owner) == 12 and owner != account:
+        raise no_such_queue()
+    return url
+
+
 def name_in(url: str) -> str:
     """The name of the queue that a URL is of."""
     return url.rpartition("/")[2]
 
 
 @contextmanager
-def _told_of(name: str) -> Iterator[None]:
-    """What SQS would refuse is told as a fault of the configuration."""
+def told_of(name: str) -> Iterator[None]:
+    """Turn what SQS would refuse into a fault of the configuration."""
     try:
         yield
     except SqsError as error:
@@ -315,7 +301,7 @@ def _told_of(name: str) -> Iterator[None]:
         raise InvalidParameterError("queues", name, wrong) from error
 
 
-def _text(value: str | int | bool | dict[str, Any]) -> str:
+def text_of(value: str | int | bool | dict[str, Any]) -> str:
     """A value of a configuration, as SQS writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -55,6 +55,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     data: str | None = "./data"  # None keeps everything in memory and nothing on disk
+    store: str | None = None  # URL of a store that several brokers share, instead of `data`
     durability: Durability = "fsync"
     account: str = "000000000000"
     region: str = "us-east-1"
@@ -124,6 +125,10 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
         if not name or not secret:
             raise InvalidParameterError("key", "(not shown)", "of the form id:secret")
         given["keys"] = [*settings.get("keys", ()), {"id": name, "secret": secret}]
+    if {**settings, **given}.get("store") and {**settings, **given}.get("data"):
+        raise InvalidParameterError(
+            "store", "(not shown)", "given without data: messages are in one of the two"
+        )
     try:
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:

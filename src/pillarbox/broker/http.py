@@ -30,6 +30,7 @@ REASONS = {
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
 }
 

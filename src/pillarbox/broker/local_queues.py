@@ -17,7 +17,9 @@ class LocalQueues(Queues):
     def __init__(self, catalogue: Catalogue, store: Store) -> None:
         self._catalogue, self._store = catalogue, store
 
-    async def by_url(self, url: str | None, namespace: str, account: str) -> BrokerQueue:
+    async def by_url(
+        self, url: str | None, namespace: str, account: str, *, fresh: bool = False
+    ) -> BrokerQueue:
         return self._catalogue.by_url(url, namespace, account)
 
     async def find(self, name: str) -> BrokerQueue | None:

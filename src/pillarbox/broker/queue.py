@@ -61,10 +61,8 @@ class Counts(NamedTuple):
     in_flight: int
 
 
-class BrokerQueue(ABC):
-    """A queue with its attributes, read."""
-
-    fair = False  # whether a group on a standard queue is a tenant, who gets a fair share
+class QueueAttributes:
+    """The attributes of a queue, read from what is noted of it."""
 
     def __init__(self, name: str, notes: dict[str, Any]) -> None:
         self.name = name
@@ -93,6 +91,12 @@ class BrokerQueue(ABC):
     def attributes(self) -> dict[str, str]:
         """All that can be set, with the defaults of what was not."""
         return with_defaults(self.given, fifo=self.fifo)
+
+
+class BrokerQueue(QueueAttributes, ABC):
+    """A queue with its attributes and its operations."""
+
+    fair = False  # whether a group on a standard queue is a tenant, who gets a fair share
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
@@ -146,8 +150,14 @@ class Queues(ABC):
     """All queues that a broker serves, by their names in the store."""
 
     @abstractmethod
-    async def by_url(self, url: str | None, namespace: str, account: str) -> BrokerQueue:
-        """The queue with this URL, whatever its host. A bare name will do."""
+    async def by_url(
+        self, url: str | None, namespace: str, account: str, *, fresh: bool = False
+    ) -> BrokerQueue:
+        """The queue with this URL, whatever its host. A bare name will do.
+
+        What is known of it may be old unless it is to be `fresh`: then every operation on its
+        messages notices that, and reads it anew.
+        """
 
     @abstractmethod
     async def find(self, name: str) -> BrokerQueue | None: ...

@@ -23,7 +23,7 @@ from pillarbox.broker.consumers import Consumers
 from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
-from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Routes
+from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Response, Routes
 from pillarbox.broker.http_server import HttpServer
 from pillarbox.broker.local_queues import LocalQueues
 from pillarbox.broker.metrics import Metrics
@@ -32,6 +32,7 @@ from pillarbox.broker.native import Native
 from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.queue import Queues
 from pillarbox.broker.rights import Rights
+from pillarbox.broker.shared_queues import SharedQueues, open_store
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
@@ -41,6 +42,7 @@ from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.shared import SharedStore
 from pillarbox.mailbox.store import Store
 
 _STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
@@ -50,7 +52,12 @@ class Broker:
     """One broker. `store` and `routes` are open to those who add to it."""
 
     def __init__(
-        self, config: Config, *, store: Store | None = None, clock: Clock | None = None
+        self,
+        config: Config,
+        *,
+        store: Store | None = None,
+        shared_store: SharedStore | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.config = config
         self.tls = _tls(config)
@@ -59,7 +66,12 @@ class Broker:
         self.store.settles_all = False
         self.housekeeping = Housekeeping(self)
         self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
-        self.queues: Queues = LocalQueues(self.catalogue, self.store)
+        self.shared: SharedQueues | None = None
+        if shared_store is None and config.store is not None:
+            shared_store = open_store(config.store)
+        if shared_store is not None:
+            self.shared = SharedQueues(self, shared_store)
+        self.queues: Queues = self.shared or LocalQueues(self.catalogue, self.store)
         self.access = Access(config)
         self.tokens = Tokens(self.access)
         self.rights = Rights(self)
@@ -73,7 +85,8 @@ class Broker:
         self.routes.add("/readyz", self.health.readyz)
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
         self.native = Native(self)
-        self.routes.add("/pillarbox", self.native.handle)  # which knows its clients itself
+        native = self.native.handle if self.shared is None else _not_shared
+        self.routes.add("/pillarbox", native)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
         self.confirmations: Confirmations | None = None  # in memory there is nothing to wait for
@@ -104,8 +117,12 @@ class Broker:
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,
         )
-        self.catalogue.resume()
-        self.catalogue.declare(self.config.queues, self.now_seconds())
+        if self.shared is not None:
+            await self.shared.start()
+            await self.shared.declare(self.config.queues, self.now_seconds())
+        else:
+            self.catalogue.resume()
+            self.catalogue.declare(self.config.queues, self.now_seconds())
         self.moves.resume()
         context = self.tls.context if self.tls is not None else None
         self.port = await self.http_server.listen(self.config.host, self.config.port, context)
@@ -158,8 +175,12 @@ class Broker:
         await self.housekeeping.stop()
         for session in list(self.store.sessions.values()):
             session.wake_all(self)
+        if self.shared is not None:
+            await self.shared.stop_polls()
         await self.moves.stop()
         await self.http_server.close(self.config.stop_seconds)
+        if self.shared is not None:
+            await self.shared.close()
         self._holding.__exit__(None, None, None)
         if isinstance(self.store, DurableStore):
             await asyncio.to_thread(self.store.close)
@@ -181,7 +202,16 @@ def _tls(config: Config) -> Tls | None:
     return Tls(config.tls_certificate, config.tls_key)
 
 
+def _not_shared(request: Request) -> Response:
+    return Response(
+        501,
+        b"This broker shares its store with others and serves SQS clients only. Open the mailbox "
+        b"in the store itself: open_mailbox('redis://host/name').\n",
+        {"Content-Type": "text/plain; charset=utf-8"},
+    )
+
+
 def _open_store(config: Config, clock: Clock | None) -> Store:
-    if config.data is None:
+    if config.data is None or config.store is not None:
         return Store(clock)
     return DurableStore(config.data, durability=config.durability, clock=clock)

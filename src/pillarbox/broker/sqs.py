@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from pillarbox.broker.sqs_json import JsonFormat
 from pillarbox.broker.sqs_query import QueryFormat
 from pillarbox.broker.sqs_request import ResponseFormat, Result, SqsRequest
 from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.shared import StaleQueueError
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -180,6 +181,9 @@ class Sqs:
                 broker.rights.check_sqs(request, params)
         except SqsError as error:
             return request.fail(error)
+        if broker.shared is not None:
+            later = self._until_current(request, action, params)
+            return self._run_on(request, action, later, later)
         running = action.run(request, params)
         try:
             waits_for = running.send(None)
@@ -187,21 +191,28 @@ class Sqs:
             return request.succeed(done.value, writes=action.writes)
         except (SqsError, MailboxError) as error:
             return request.fail(error)
-        return self._run_on(request, action, running, waits_for)
+        return self._run_on(request, action, running, _Rest(running, waits_for))
+
+    async def _until_current(self, request: SqsRequest, action: Action, params: Any) -> Result:
+        """The action, again if what is known of its queue was old."""
+        while True:
+            try:
+                return await action.run(request, params)
+            except StaleQueueError:
+                request.unsent = None
 
     def _run_on(
         self,
         request: SqsRequest,
         action: Action,
         running: Coroutine[Any, Any, Result],
-        waits_for: Any,
+        rest: Awaitable[Result],
     ) -> asyncio.Task[Response]:
         """The action goes on as a task; a client that hangs up cancels it."""
 
         async def answer() -> Response:
             try:
-                result = await _Rest(running, waits_for)
-                return request.succeed(result, writes=action.writes)
+                return request.succeed(await rest, writes=action.writes)
             except (SqsError, MailboxError) as error:
                 if request.unsent is not None:
                     request.unsent()

@@ -42,10 +42,10 @@ class SqsRequest(Struct, eq=False, gc=False):
         """The URL of the queue that this request is about: it may have been sent to that URL."""
         return self.http.path if url is None and len(self.http.path) > 1 else url
 
-    def queue(self, url: str | None) -> Coroutine[Any, Any, BrokerQueue]:
+    def queue(self, url: str | None, *, fresh: bool = False) -> Coroutine[Any, Any, BrokerQueue]:
         """The queue that this request is about."""
         return self.broker.queues.by_url(
-            url or self.url_in(url), self.namespace, self.principal.account
+            url or self.url_in(url), self.namespace, self.principal.account, fresh=fresh
         )
 
     def url_of(self, name: str) -> str:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
@@ -42,6 +43,10 @@ def serve(
     port: Annotated[int | None, _flag("Port (default: 9324; 0: any free port).", "PORT")] = None,
     data: Annotated[
         str | None, _flag("Directory of the store, or none (default: ./data).", "DATA")
+    ] = None,
+    store: Annotated[
+        str | None,
+        _flag("URL of a store to share with other brokers, instead of a directory.", "STORE"),
     ] = None,
     durability: Annotated[
         Literal["fsync", "os", "memory"] | None,
@@ -91,6 +96,7 @@ def serve(
         "host": host,
         "port": port,
         "data": data,
+        "store": store,
         "durability": durability,
         "tls_certificate": tls_certificate,
         "tls_key": tls_key,
@@ -121,8 +127,10 @@ async def _run(
     from pillarbox.dashboard import Pipelines, mount  # noqa: PLC0415 - behind an extra
 
     broker = Broker(config)
-    folders = [pipelines] if pipelines is not None else []
-    dashboard = mount(broker, read_only=read_only, pipelines=Pipelines(folders))
+    dashboard = None
+    if config.store is None:  # it shows the queues of this process
+        folders = [pipelines] if pipelines is not None else []
+        dashboard = mount(broker, read_only=read_only, pipelines=Pipelines(folders))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -142,7 +150,8 @@ async def _run(
         await broker.stop()
         output.complain(f"can't listen on {config.host}:{config.port}: {error}")
         return FAILED
-    dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
+    if dashboard is not None:
+        dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
     gc.freeze()  # exempt what was loaded at start-up from every collection
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
     collecting = asyncio.create_task(_collect_garbage())
@@ -169,18 +178,28 @@ async def _collect_garbage() -> None:
 
 def _announce(broker: Broker, *, json: bool) -> None:
     config = broker.config
-    known = {
-        "url": broker.url,
-        "data": config.data,
-        "durability": config.durability if config.data else "memory",
-        "dashboard": f"{broker.url}/",
-        "keys": len(config.keys),
-    }
-    where = f"{config.data} ({config.durability})" if config.data else "in memory only"
     who = output.count(len(config.keys), "key") if config.keys else "anyone who can connect"
-    rows = [("listening", broker.url), ("data", where), ("dashboard", f"{broker.url}/")]
+    rows = [("listening", broker.url)]
+    known: dict[str, Any] = {"url": broker.url, "keys": len(config.keys)}
+    if config.store is not None:
+        known["store"] = without_password(config.store)
+        rows += [("store", known["store"])]
+    else:
+        known["data"] = config.data
+        known["durability"] = config.durability if config.data else "memory"
+        known["dashboard"] = f"{broker.url}/"
+        where = f"{config.data} ({config.durability})" if config.data else "in memory only"
+        rows += [("data", where), ("dashboard", f"{broker.url}/")]
     output.show(known, output.facts([*rows, ("open to", who)]), json=json)
     sys.stdout.flush()
+
+
+def without_password(url: str) -> str:
+    """A URL that can be shown."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    shown = user.partition(":")[0] + at + hosts
+    return parts._replace(netloc=shown, query="").geturl()
 
 
 def _log_to_stderr(level: str) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pillarbox.broker import Broker, Config
 from pillarbox.clock import Clock
+from pillarbox.mailbox.shared import SharedStore
 
 _IN_MEMORY = Config(port=0, data=None, purge_interval_seconds=0, recreate_after_seconds=0)
 
@@ -32,11 +33,13 @@ def running_broker(
     durability: str = "memory",
     config: Config | None = None,
     clock: Clock | None = None,
+    shared_store: SharedStore | None = None,
     **settings: Any,
 ) -> Iterator[RunningBroker]:
     """Run a broker within the block; the URL it listens at.
 
     Settings are those of `Config`, over those of `config`. Without `data` nothing goes to disk.
+    With a `shared_store` the queues are there.
 
     Examples:
         >>> from urllib.request import urlopen
@@ -52,7 +55,7 @@ def running_broker(
     stopping = asyncio.Event()
 
     async def serve() -> None:
-        broker = Broker(chosen, clock=clock)
+        broker = Broker(chosen, clock=clock, shared_store=shared_store)
         url = RunningBroker(await broker.start())
         url.broker, url.loop = broker, asyncio.get_running_loop()
         started.append(url)

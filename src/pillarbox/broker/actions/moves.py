@@ -15,6 +15,7 @@ from pillarbox.core.sqs_limits import MOVES_LISTED_MAX, MOVES_PER_SECOND_MAX
 async def start_message_move_task(
     request: SqsRequest, params: shapes.StartMessageMoveTask
 ) -> Result:
+    _refuse_if_shared(request)
     source = _queue(request, "SourceArn", params.SourceArn)
     target = None
     if params.DestinationArn is not None:
@@ -47,6 +48,7 @@ async def start_message_move_task(
 async def cancel_message_move_task(
     request: SqsRequest, params: shapes.CancelMessageMoveTask
 ) -> Result:
+    _refuse_if_shared(request)
     if not params.TaskHandle:
         raise missing("TaskHandle")
     known = read_handle(params.TaskHandle)
@@ -65,12 +67,22 @@ async def cancel_message_move_task(
 async def list_message_move_tasks(
     request: SqsRequest, params: shapes.ListMessageMoveTasks
 ) -> Result:
+    _refuse_if_shared(request)
     source = _queue(request, "SourceArn", params.SourceArn)
     most = params.MaxResults if params.MaxResults is not None else 1
     if not 1 <= most <= MOVES_LISTED_MAX:
         raise invalid_value("MaxResults", most, f"Must be between 1 and {MOVES_LISTED_MAX}.")
     tasks = request.broker.moves.of(source)[:most]
     return {"Results": [_told(request, task) for task in tasks]} if tasks else {}
+
+
+def _refuse_if_shared(request: SqsRequest) -> None:
+    if request.broker.shared is not None:
+        raise SqsError(
+            "UnsupportedOperation",
+            "Message move tasks are not supported while brokers share a store: use `pillarbox "
+            "redrive URL`, with the URL of the dead-letter queue in the store.",
+        )
 
 
 def _queue(request: SqsRequest, parameter: str, arn: str | None) -> str:

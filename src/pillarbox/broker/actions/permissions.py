@@ -60,7 +60,7 @@ def check_tags(queue: str, tags: Mapping[str, str], already: Mapping[str, str]) 
 
 
 async def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     if not params.Tags:
         raise missing("Tags")
     check_tags(queue.name, params.Tags, queue.tags)
@@ -69,7 +69,7 @@ async def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
 
 
 async def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     if params.TagKeys is None:
         raise missing("TagKeys")
     if not params.TagKeys or "" in params.TagKeys:
@@ -81,12 +81,12 @@ async def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
 
 
 async def list_queue_tags(request: SqsRequest, params: shapes.ListQueueTags) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     return {"Tags": queue.tags} if queue.tags else {}
 
 
 async def add_permission(request: SqsRequest, params: shapes.AddPermission) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     label = _label(params.Label)
     if params.AWSAccountIds is None:
         raise missing("AWSAccountIds")
@@ -133,7 +133,7 @@ async def add_permission(request: SqsRequest, params: shapes.AddPermission) -> R
 
 
 async def remove_permission(request: SqsRequest, params: shapes.RemovePermission) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     label = _label(params.Label)
     policy = _policy(request, queue)
     kept = [each for each in policy["Statement"] if each.get("Sid") != label]

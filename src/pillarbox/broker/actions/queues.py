@@ -70,7 +70,7 @@ def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
 
 
 async def delete_queue(request: SqsRequest, params: shapes.DeleteQueue) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     await request.broker.queues.drop(queue)
     return None
 
@@ -126,7 +126,7 @@ async def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Resu
 
 
 async def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttributes) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     wanted = set(params.AttributeNames or ())
     for name in wanted - names.SETTABLE - set(names.COMPUTED) - {"All"}:
         raise names.unknown(name)
@@ -156,7 +156,7 @@ async def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
 
 
 async def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     if not params.Attributes:
         raise missing("Attribute.Name")
     changes = dict(params.Attributes)
@@ -178,7 +178,7 @@ async def purge_queue(request: SqsRequest, params: shapes.PurgeQueue) -> Result:
 async def list_dead_letter_source_queues(
     request: SqsRequest, params: shapes.ListDeadLetterSourceQueues
 ) -> Result:
-    queue = await request.queue(params.QueueUrl)
+    queue = await request.queue(params.QueueUrl, fresh=True)
     sources = await request.broker.queues.sources_of(queue)
     found = [name for name in sources if request.principal.may("ListQueues", name)]
     shown, token = page(found, params.MaxResults, params.NextToken)

@@ -42,6 +42,7 @@ class RedisQueue:
         self._scripts = scripts
         self._replicas = replicas
         self._replica_seconds = replica_seconds
+        self._version = b""
         self._use_keys(paired=name.endswith(DEAD) and name != DEAD)
 
     def _use_keys(self, paired: bool) -> None:
@@ -49,7 +50,13 @@ class RedisQueue:
         self.paired = paired
         other = keys_of(partner_of(self.name))
         self._packed_keys = Keys(self.keys.keys + other.keys if paired else self.keys.keys)
-        self._names = self.name.encode(), other.name.encode() if paired else b""
+        own = self.name.encode() + self._version
+        self._names = own, other.name.encode() if paired else b""
+
+    def expect(self, version: str) -> None:
+        """From now on scripts refuse (STALE) if the queue has another version."""
+        self._version = b"\0" + version.encode() if version else b""
+        self._use_keys(self.paired)
 
     def beside(self, name: str) -> RedisQueue:
         """Another queue of the same servers."""

@@ -22,7 +22,7 @@ from pillarbox.mailbox.redis.servers import Servers
 from pillarbox.mailbox.runner import Verb, run_sync
 
 _PAGE = 1_000
-_QUEUE = re.compile(rb"\{queue:([\w.-]+)\}((?:_dlq)*):queue")
+_QUEUE = re.compile(rb"\{queue:([\w.:-]+)\}((?:_dlq)*):queue")
 
 
 def list_queues(url: str) -> list[str]:
@@ -42,7 +42,7 @@ def list_queues(url: str) -> list[str]:
             keys = keys_of(name)
             there = connection.do(Call(name, keys.slot, None, ["EXISTS", keys.key("queue")]))
             return [url] if there else []
-        names = sorted(run_sync(connection.do, _names(servers)))
+        names = sorted(run_sync(connection.do, names_on(servers)))
     return [parts._replace(path=f"{path}/{each}").geturl() for each in names]
 
 
@@ -66,7 +66,8 @@ def _connected(url: str) -> Iterator[tuple[RedisConnection, Servers, str]]:
         connection.close()
 
 
-def _names(servers: Servers) -> Verb[set[str]]:
+def names_on(servers: Servers) -> Verb[set[str]]:
+    """The names of all queues."""
     yield Call("-", 0, None, ["PING"])  # then it is known who serves the slots
     found = set()
     for slot in servers.slots():

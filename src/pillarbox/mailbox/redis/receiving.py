@@ -6,10 +6,10 @@ A body that does not decode is never lost: it is logged, and dead-lettered by po
 from __future__ import annotations
 
 import os
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core.errors import SerializationError
+from pillarbox.core.errors import MailboxFullError, SerializationError
 from pillarbox.mailbox.answers import quoted
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.redis import wire
@@ -18,34 +18,61 @@ from pillarbox.mailbox.runner import Verb
 
 T = TypeVar("T")
 
+_TOO_MANY = -2  # what a claim answers if a limit of what may be in flight is reached
 _NAP_US = 1_000  # clocks of two masters may differ
+
+
+class Claim(NamedTuple):
+    """Messages that were leased together."""
+
+    now: int
+    token: bytes
+    taken: list[bytes]  # ids, each with its score
+    values: list[Any]  # None for a message whose body is gone
+    states: list[Any]
+    till: int  # until when the caller waits
 
 
 class Receiver(Sender[T], Generic[T]):
     """Takes messages out, or looks at them."""
 
+    in_flight_max: int | None = None
+
     def _receive(self, mailbox: Any, count: int, timeout: int, wait: int) -> Verb[list[Any]]:
-        lease = wire.microseconds(timeout)
         till = -wire.microseconds(wait)
+        while True:
+            claim = yield from self._claim(count, wire.microseconds(timeout), till)
+            if claim is None:
+                return []
+            messages = yield from self._messages(claim, mailbox)
+            if messages:
+                return messages
+            till = claim.till
+
+    def _claim(self, count: int, lease: int, till: int) -> Verb[Claim | None]:
+        """Lease what is ready, or becomes so until `till` (less than zero: for how long)."""
         watch = b""
         queue = self.queue
+        limit = () if self.in_flight_max is None else (self.in_flight_max,)
         while True:
             token = os.urandom(16)
-            call = queue.call("claim", count, lease, token, till, watch)
+            call = queue.call("claim", count, lease, token, till, watch, *limit)
             call.undo = self._give_back
             now, *found = yield from queue.ask(call)
             if till < 0:
                 till = now - till
             if isinstance(found[0], list):
-                messages = yield from self._messages(found, token, mailbox)
-                if messages:
-                    return messages
-                watch = b""
-                continue
+                if found[3]:
+                    yield from queue.carry()
+                return Claim(now, token, found[0], found[1], found[2], till)
             sleep = found[0]
+            if sleep == _TOO_MANY:
+                raise MailboxFullError(f"too many messages of {queue.name!r} are in flight")
             if sleep < 0:
                 continue
-            watch, sources = found[1], found[2]
+            watch, sources, on_the_way = found[1:]
+            if on_the_way:
+                yield from queue.carry()
             if sources:
                 arrived, following = yield from queue.collect(sources)
                 if arrived:
@@ -53,7 +80,7 @@ class Receiver(Sender[T], Generic[T]):
                 if following:
                     sleep = min(sleep, max(following - now, _NAP_US))
             if sleep == 0 or (yield from self._slept(sleep)):
-                return []
+                return None
 
     def _slept(self, microseconds: int) -> Verb[bool]:
         """Sleep until there may be something; whether the mailbox was closed meanwhile."""
@@ -77,9 +104,9 @@ class Receiver(Sender[T], Generic[T]):
             yield from self.queue.ask(self.queue.call("release", "1", *_reversed_pairs(arguments)))
         yield from self.queue.ask(self.queue.call("tick", 0))
 
-    def _messages(self, found: list[Any], token: bytes, mailbox: Any) -> Verb[list[Any]]:
+    def _messages(self, claim: Claim, mailbox: Any) -> Verb[list[Any]]:
         """The messages of these leases; those that don't decode are seen to and left out."""
-        taken, values, states = found
+        _, token, taken, values, states, _ = claim
         unpack, kind = self.codec.quick_decode, mailbox._kind
         messages = []
         for i, value in enumerate(values):

@@ -42,25 +42,33 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
     def _send(self, sent: Outgoing) -> Verb[list[str]]:
         if not sent.bodies:
             return []
+        head = wire.head_of(sent.attributes) if sent.attributes else wire.PLAIN
+        values = list(map(head.__add__, sent.bodies))
+        twin = sent.deduplication_id
+        return (yield from self.send_packed(values, sent.priority, sent.delay, sent.group, twin))
+
+    def send_packed(
+        self, values: list[bytes], priority: int, delay: int, group: str | None, twin: str | None
+    ) -> Verb[list[str]]:
+        """Send packed messages that go the same way; `twin` is what a duplicate is known by."""
         try:
             session = self._sessions.pop()
         except IndexError:  # every other is in use by another thread
             session = _Session(self.queue)
         session.count += 1
         keys = [session.key]
-        if sent.deduplication_id is not None:
-            keys.append(self.queue.keys.key(f"twin:{sent.deduplication_id}"))
-        head = wire.head_of(sent.attributes) if sent.attributes else wire.PLAIN
+        if twin is not None:
+            keys.append(self.queue.keys.key(f"twin:{twin}"))
         call = self.queue.call(
             "send",
-            *(session.count, self._ending, sent.priority, wire.microseconds(sent.delay)),
-            *(sent.group or b"", _DEDUPLICATION_US, *map(head.__add__, sent.bodies)),
+            *(session.count, self._ending, priority, wire.microseconds(delay)),
+            *(group or b"", _DEDUPLICATION_US, *values),
             keys=tuple(keys),
             confirm=True,
         )
         answer = yield from self.queue.ask(call)
         self._sessions.append(session)  # not after an error: its call may still be on its way
-        return self._ids(answer, len(sent.bodies))
+        return self._ids(answer, len(values))
 
     def _ids(self, answer: bytes | int, count: int) -> list[str]:
         if isinstance(answer, int):

@@ -128,9 +128,15 @@ def details(delivery: Delivery) -> Details:
     )
 
 
+def first_leased_at(state: State) -> int | None:
+    """When it was first delivered, in nanoseconds, if that is known."""
+    attempts = _unpack(state.rest)[0] if state.rest else None
+    return int(attempts[0][0]) * _US if attempts else None
+
+
 def dead_letter(state: State) -> DeadLetter | None:
     """Why a message died, if it did."""
-    attempts, death = _unpack(state.rest) if state.rest else (None, None)
+    attempts, death, *_ = _unpack(state.rest) if state.rest else (None, None)
     if not death:
         return None
     source, reason, died_at = death

@@ -2,10 +2,12 @@
 -- Lease messages; or, if there is none, say until when the caller may sleep.
 --
 -- ARGV: names (2); how many; timeout; token of these leases; until when the caller waits (less
--- than zero: for how long; 0: not at all); what it said it would watch for, if it was parked.
+-- than zero: for how long; 0: not at all); what it said it would watch for, if it was parked; how
+-- many may be in flight, if there is a limit.
 -- Answer: the time, then ids (each with its score), packed messages and states before this
--- delivery; or the time, how long to sleep (0: not, less: ask again at once), what the caller
--- watches for, and the queues under other tags whose dead letters come here.
+-- delivery; or the time, how long to sleep (0: not, -1: ask again at once, -2: too many are in
+-- flight), what the caller watches for, and the queues under other tags whose dead letters come
+-- here. Then, how many dead letters wait to be carried elsewhere.
 --@include queue
 --@include now
 --@include state
@@ -50,6 +52,31 @@ local function take()
   return taken
 end
 
+-- What is too old is deleted, and what has no deliveries left dies; the rest of `taken`.
+local TRIES_MAX = 50
+local function deliverable(taken)
+  if not own.retention and not own.on_receive then return taken end
+--@include fate
+  local ids, kept = {}, {}
+  for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
+  local states = #ids > 0 and for_many("HMGET", own.states, ids) or {}
+  for i, id in ipairs(ids) do
+    local s = states[i] and unpack_state(states[i])
+    local sent_at = s and s.sent_at or tonumber(string.sub(id, 1, 14), 16) or now
+    if own.retention and sent_at + own.retention <= now then
+      call("HDEL", own.bodies, id)
+      call("HDEL", own.states, id)
+      if s then unhold(own, s.group) end
+      journal(own, "removed", id)
+    elseif s and own.on_receive and own.dead and own.max > 0 and s.deliveries >= own.max then
+      die_in_line(own, id, s)
+    else
+      kept[#kept + 1], kept[#kept + 2] = id, taken[2 * i]
+    end
+  end
+  return kept
+end
+
 local function lease(taken)
   local ids = {}
   local until_ = string.format("%.0f", deadline)  -- once: a call writes each number out anew
@@ -90,7 +117,7 @@ local function lease(taken)
     for_many("HSET", own.states, held)
     for_many("ZADD", own.leases, deadlines)
   end
-  return {now, taken, bodies, states}
+  return {now, taken, bodies, states, own.on_receive and call("HLEN", own.outbox) or 0}
 end
 
 -- Who watches the clock for all that are parked goes: another must.
@@ -112,17 +139,26 @@ local function park(watched, till)
     watch = string.format("%.0f", sleep_until)
   end
   call("SET", own.parked, watch ~= "" and watch or watched or "-", "PX", PARKED_MS)
-  return {now, sleep_until - now, watch, own.sources}
+  return {now, sleep_until - now, watch, own.sources, call("HLEN", own.outbox)}
 end
 
 if any_due() then settle_first() end
-local taken = take()
+local crowded = ARGV[8] and call("ZCARD", own.leases) >= tonumber(ARGV[8])
+local taken, tries = {}, 0
+local more = not crowded
+while more do
+  local found = take()
+  taken, tries = deliverable(found), tries + 1
+  more = #taken == 0 and #found > 0 and tries < TRIES_MAX
+end
 local answer = #taken > 0 and lease(taken)
 local watched = hand_over(call("GET", own.parked))
 if own.ready > 0 then own.ready = math.min(own.ready, call("ZCARD", own.line)) end
 wake_all()
 local till = tonumber(ARGV[6])
 if till < 0 then till = now - till end
+if tries == TRIES_MAX and not answer then return {now, -1} end
+if crowded and till <= now then return {now, -2, "", own.sources, 0} end
 if not answer and till > now then return park(watched, till) end
 if watched and call("LLEN", own.wake) == 0 then
   local at = watched == "-" and next_at() or 0
@@ -134,4 +170,4 @@ if answer then
   return answer
 end
 local at = next_at()
-return {now, at > 0 and at <= now and -1 or 0, "", own.sources}
+return {now, at > 0 and at <= now and -1 or 0, "", own.sources, call("HLEN", own.outbox)}

@@ -15,7 +15,7 @@ local function elapsed(q, first, count)
   for i = 1, #over, 2 do
     local s, at = load(q, over[i]), tonumber(over[i + 1])
     local died = is_last(q, s)
-    if died or q.max > 0 then note(s, at, "expired") end
+    if died or q.max > 0 or q.on_receive then note(s, at, "expired") end
     s.deliveries = s.deliveries + 1
     end_lease(s)
     if died then s.death = {q.name, reason_for("expired", s.deliveries), at} end

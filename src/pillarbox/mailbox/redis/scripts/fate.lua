@@ -51,8 +51,16 @@ local function give_back(q, id, s, to_front)
   join(q, id, s)
 end
 
+-- At the head of the line, with no deliveries left.
+local function die_in_line(q, id, s)
+  s.death = {q.name, "delivered " .. s.deliveries .. " times", now}
+  move(q, id, s, q.dead)
+  unhold(q, s.group)
+  journal(q, "died", id, "outcome", "received", "reason", s.death[2], "to", q.dead)
+end
+
 local function returned(q, id, s, at, outcome, due)
-  if q.max > 0 then note(s, at, outcome) end
+  if q.max > 0 or q.on_receive then note(s, at, outcome) end
   s.deliveries = s.deliveries + 1
   end_lease(s)
   if due > 0 then
@@ -66,7 +74,9 @@ local function returned(q, id, s, at, outcome, due)
 end
 
 -- Whether the delivery that fails is the last that a message has.
-local function is_last(q, s) return q.max > 0 and s.deliveries + 1 >= q.max and q.dead ~= false end
+local function is_last(q, s)
+  return q.max > 0 and s.deliveries + 1 >= q.max and q.dead ~= false and not q.on_receive
+end
 
 local function reason_for(outcome, number)
   return outcome .. " after " .. number .. " deliveries"

@@ -2,7 +2,10 @@
 --
 -- KEYS are sets of 13, one for each queue, all under one hash tag:
 --    1 queue    hash    settings and counters: redelivery, capacity, max, dead, sources,
---                       journal; seq (messages sent), front (released to the front), purges
+--                       journal; seq (messages sent), front (released to the front), purges; of
+--                       a queue that brokers serve also retention (microseconds), on_receive
+--                       (1: what has no deliveries left dies when it would be received), sqs
+--                       (its attributes), version (changes with each of these)
 --    2 bodies   hash    id -> what the sender packed: attributes and body; never read here
 --    3 states   hash    id -> see state.lua; none for a plain message that was never delivered
 --    4 line     zset    id or "g" .. group -> (255 - priority) * 2^45 + place: what is ready
@@ -16,8 +19,9 @@
 --   12 arrived  zset    ticket -> when it came from such an outbox: it is taken in once
 --   13 journal  stream  what happened, if the queue was opened with journal=True
 --
--- ARGV[1] is the name of the script's own queue; ARGV[2] that of the second, or empty: its
--- dead-letter queue, or the queue whose it is.
+-- ARGV[1] is the name of the script's own queue, and behind a zero byte the version that the
+-- caller knows, if any: the script does nothing if it is another one by now. ARGV[2] is the name of
+-- the second queue, or empty: its dead-letter queue, or the queue whose it is.
 local call = redis.call
 local SPAN = 35184372088832  -- 2^45: places of one priority
 local MIDDLE = 17592186044416  -- 2^44: the place of the first message; the front is below
@@ -31,17 +35,24 @@ local function open(name, at)
     ready = 0,  -- how many joined the line in this script
   }
   local got = call("HMGET", q.queue, "max", "dead", "redelivery", "capacity", "journal",
-                   "sources")
+                   "sources", "version", "on_receive", "retention")
   q.max = got[1] and tonumber(got[1]) or 0
   q.dead = got[2]
   q.original = got[3] == "original"
   q.capacity = got[4] and tonumber(got[4])
   q.journals = got[5]
   q.sources = got[6]
+  q.version = got[7]
+  q.on_receive = got[8]
+  q.retention = got[9] and tonumber(got[9])
   return q
 end
 
-local own, other = open(ARGV[1], 0)
+local own_name, known_version = string.match(ARGV[1], "^([^%z]*)%z?(.*)$")
+local own, other = open(own_name, 0)
+if known_version ~= "" and known_version ~= own.version then
+  return redis.error_reply("STALE the queue was changed or deleted")
+end
 if ARGV[2] ~= "" then other = open(ARGV[2], 13) end
 local extra_keys = other and 26 or 13  -- where those begin that only some scripts have
 if own.dead and not other and own.dead == own.name .. "_dlq" then

@@ -17,7 +17,7 @@ for i = 4, #ARGV do
     local s = load(own, id)
     local to = ARGV[3] ~= "" and ARGV[3] or s.death and s.death[1]
     if to and to ~= own.name and leave(own, id, s) then
-      s.deliveries, s.death = 0, nil
+      s.deliveries, s.death, s.sent_at = 0, nil, now
       move(own, id, s, to)
       journal(own, "redriven", id, "to", to)
       count = count + 1

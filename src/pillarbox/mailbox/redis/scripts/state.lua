@@ -2,7 +2,8 @@
 --
 -- priority u8, deliveries that failed u32, place f64 (0: that of its id), leased at f64 (0: not
 -- in flight), deadline f64, token of the lease 16 bytes, group (length u8 first), and then
--- MessagePack, {attempts, death}, or nothing. wire.py reads the same.
+-- MessagePack, {attempts, death, sent at}, or nothing. wire.py reads the same. A message was sent at
+-- the time in its id, unless it was redriven in a queue with a retention time: then at that time.
 local STATE = ">BI4dddc16"
 local STATE_BYTES = 45
 local DEADLINE_AT, TOKEN_AT = 22, 30
@@ -11,8 +12,8 @@ local NO_TOKEN = string.rep("\0", 16)
 local function pack(s)
   local head = struct.pack(STATE, s.priority, s.deliveries, s.place, s.leased_at, s.deadline,
                            s.token) .. struct.pack("B", #s.group) .. s.group
-  if s.attempts or s.death then
-    head = head .. cmsgpack.pack({s.attempts or false, s.death or false})
+  if s.attempts or s.death or s.sent_at then
+    head = head .. cmsgpack.pack({s.attempts or false, s.death or false, s.sent_at or false})
   end
   return head
 end
@@ -33,7 +34,7 @@ local function unpack_state(raw, priority)
   if #raw > at + length then
     local ok, rest = pcall(cmsgpack.unpack, string.sub(raw, at + length + 1))
     if ok and type(rest) == "table" then
-      s.attempts, s.death = rest[1] or nil, rest[2] or nil
+      s.attempts, s.death, s.sent_at = rest[1] or nil, rest[2] or nil, rest[3] or nil
     end
   end
   return s

@@ -1,0 +1,236 @@
+"""A queue of a store that several brokers serve, as the SQS actions use it.
+
+No rule of a queue lives in a broker's memory. What it keeps of a queue is its attributes at a
+version; the store refuses what comes with another version, and the broker reads it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pillarbox.broker.errors import SqsError, missing, no_such_queue
+from pillarbox.broker.queue import (
+    Accepted,
+    BrokerQueue,
+    Counts,
+    Delivery,
+    Draft,
+    beyond_limit,
+    expired_handle,
+    invalid_handle,
+    not_available,
+    purge_in_progress,
+    too_many_in_flight,
+)
+from pillarbox.core.limits import SECOND_NS
+from pillarbox.core.queue import Attempt, Death, Extra, Lease, Record
+from pillarbox.core.sqs_limits import VISIBILITY_SECONDS_MAX
+from pillarbox.mailbox.runner import Verb, run_async
+from pillarbox.mailbox.shared import (
+    CrowdedQueueError,
+    QueueDescription,
+    SharedDelivery,
+    SharedDraft,
+    SharedId,
+    SharedQueueVerbs,
+    StaleQueueError,
+)
+
+if TYPE_CHECKING:
+    from pillarbox.broker.shared_queues import SharedQueues
+    from pillarbox.broker.sqs_request import SqsRequest
+
+R = TypeVar("R")
+
+DEDUPLICATION_NOTE: Final = "pillarbox.deduplication"
+_HELD_NS_MAX: Final = VISIBILITY_SECONDS_MAX * SECOND_NS
+
+
+class SharedQueue(BrokerQueue):
+    """A queue at a version."""
+
+    def __init__(self, queues: SharedQueues, name: str, found: QueueDescription) -> None:
+        self._queues, self._store = queues, queues.store
+        super().__init__(name, found.notes)
+        self._take(found)
+
+    def _take(self, found: QueueDescription) -> None:
+        self.described = found
+        self.notes = found.notes
+        self.read(found.notes)
+        self.by_group = self.given.get("DeduplicationScope") == "messageGroup"
+        self.verbs: SharedQueueVerbs = self._queues.verbs(self.name, found.version)
+
+    @property
+    def dead_letters(self) -> tuple[str, int] | None:
+        dead = self.described.dead
+        return None if dead is None else (dead, self.described.max_deliveries)
+
+    async def refresh(self) -> None:
+        """Read what holds now; an error if the queue was deleted."""
+        found = await run_async(self._store.do, self._store.describe(self.name))
+        if found is None:
+            self._queues.forget(self.name)
+            raise no_such_queue()
+        self._take(found)
+
+    async def _do(self, verb: Callable[[SharedQueueVerbs], Verb[R]]) -> R:
+        """What a verb answers, at the present version of the queue."""
+        while True:
+            try:
+                return await run_async(self._store.do, verb(self.verbs))
+            except StaleQueueError:
+                await self.refresh()
+
+    # -- sending -------------------------------------------------------------------------------
+
+    async def send_one(self, draft: Draft) -> Accepted:
+        (accepted,) = await self.send((draft,))
+        return accepted
+
+    async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted]:
+        """Drafts were made with the attributes of this version: with others, make them anew."""
+        verb = self.verbs.send_shared(list(map(self._shared, drafts)))
+        try:
+            ids = await run_async(self._store.do, verb)
+        except StaleQueueError:
+            await self.refresh()
+            raise
+        return [Accepted(self._message_id(each), each.sequence) for each in ids]
+
+    def _shared(self, draft: Draft) -> SharedDraft:
+        extra, attributes = draft.extra, draft.attributes
+        found = SharedDraft(draft.body, draft.delay, draft.priority, attributes)
+        if extra is not None and extra.deduplication is not None:
+            found.group, found.deduplication = extra.group, extra.deduplication
+            if self.by_group:
+                found.deduplication = f"{extra.group}\0{extra.deduplication}"
+            found.attributes = {**(attributes or {}), DEDUPLICATION_NOTE: extra.deduplication}
+        return found
+
+    def _message_id(self, shared: SharedId) -> str:
+        """A UUID, version 4 in form, that is the same at every broker."""
+        text = hashlib.blake2b(shared.id.encode(), digest_size=16).hexdigest()
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    async def receive(
+        self, request: SqsRequest, count: int, timeout_ns: int, wait_ns: int, attempt: str | None
+    ) -> Sequence[Delivery]:
+        if attempt is not None:
+            raise SqsError(
+                "UnsupportedOperation",
+                "ReceiveRequestAttemptId is not supported while brokers share a store: leave it "
+                "out; messages of a lost answer come back after their visibility timeout.",
+            )
+        until = time.monotonic_ns() + wait_ns
+        metrics = request.broker.metrics
+        metrics.parked += wait_ns > 0
+        try:
+            found = await self._do(
+                lambda verbs: verbs.receive_shared(
+                    count, timeout_ns, max(0, until - time.monotonic_ns())
+                )
+            )
+        except CrowdedQueueError:
+            raise too_many_in_flight(self.name) from None
+        finally:
+            metrics.parked -= wait_ns > 0
+        if not found:
+            return ()
+        pairs = [(each.id.id, each.token) for each in found]
+        request.unsent = partial(self._give_back, pairs)
+        return [self._delivery(each) for each in found]
+
+    def _give_back(self, pairs: list[tuple[str, bytes]]) -> None:
+        """The client hung up before it could have read these."""
+        self._queues.in_background(self._do(lambda verbs: verbs.give_back(pairs)))
+
+    def _delivery(self, found: SharedDelivery) -> Delivery:
+        noted = found.attributes
+        record = Record(found.sent_at >> 1, b"", found.priority, found.number - 1, noted or None)
+        first = Attempt(found.first_leased_at, 0, "expired")
+        death = Death(found.source, "", 0) if found.source is not None else None
+        extra = Extra(found.group, noted.get(DEDUPLICATION_NOTE), attempts=(first,), death=death)
+        lease = Lease(record, found.number, found.leased_at, 0, 0, extra)
+        handle = self._handle(found)
+        return Delivery(self._message_id(found.id), handle, found.id.sequence, lease, found.body)
+
+    # -- by receipt handle ---------------------------------------------------------------------
+
+    def _handle(self, found: SharedDelivery) -> str:
+        plain = f"{found.id.id}.{found.token.hex()}"
+        return f"{plain}.{self._sign(plain)}"
+
+    def _sign(self, plain: str) -> str:
+        # A name has no slash, so what is signed can't be read as another queue's.
+        text = f"{self.name}/{plain}".encode(errors="surrogatepass")
+        return hashlib.blake2b(text, key=self._queues.secret, digest_size=16).hexdigest()
+
+    def _delivery_of(self, handle: str | None) -> tuple[str, bytes]:
+        """Which delivery of which message a handle is for."""
+        if not handle:
+            raise missing("ReceiptHandle")
+        plain, _, signature = handle.rpartition(".")
+        known = self._sign(plain).encode()
+        if not hmac.compare_digest(signature.encode(errors="surrogatepass"), known):
+            raise invalid_handle(handle)
+        message_id, _, token = plain.rpartition(".")
+        return message_id, bytes.fromhex(token)
+
+    async def delete_one(self, handle: str | None) -> None:
+        (error,) = await self.delete((handle,))
+        if error is not None:
+            raise error
+
+    async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
+        errors: list[SqsError | None] = [None] * len(handles)
+        named: dict[int, tuple[str, bytes]] = {}
+        for at, handle in enumerate(handles):
+            try:
+                named[at] = self._delivery_of(handle)
+            except SqsError as error:
+                errors[at] = error
+        if not named:
+            return errors
+        held = await self._do(lambda verbs: verbs.delete_held(list(named.values())))
+        stale = {at: named[at][0] for at, was in zip(named, held, strict=True) if not was}
+        if stale and not self.fifo:
+            await self._do(lambda verbs: verbs.delete_any(list(stale.values())))
+        elif stale:
+            there = await self._do(lambda verbs: verbs.exist(list(stale.values())))
+            for at, exists in zip(stale, there, strict=True):
+                if exists:
+                    errors[at] = expired_handle(handles[at])
+        return errors
+
+    async def change_visibility(self, handle: str | None, seconds: int) -> None:
+        delivery = self._delivery_of(handle)
+        timeout = seconds * SECOND_NS
+        done = await self._do(
+            lambda verbs: verbs.change_shared(
+                delivery, timeout, _HELD_NS_MAX, holder_only=self.fifo
+            )
+        )
+        if done is None:
+            raise beyond_limit(seconds)
+        if not done:
+            raise not_available(handle)
+
+    # -- the whole queue -----------------------------------------------------------------------
+
+    async def purge(self, interval_seconds: int) -> None:
+        store = self._store
+        if not await run_async(store.do, store.begin_purge(self.name, interval_seconds)):
+            raise purge_in_progress(self.name, interval_seconds)
+        await self._do(lambda verbs: verbs.purge_shared())
+
+    async def counts(self) -> Counts:
+        found = await self._do(lambda verbs: verbs.stats())
+        return Counts(found.ready, found.scheduled, found.in_flight)

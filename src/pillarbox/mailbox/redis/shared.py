@@ -1,0 +1,319 @@
+"""Queues on Redis that several brokers serve: see `mailbox.shared`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core import limits
+from pillarbox.core.errors import MailboxFullError
+from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.connection import AsyncRedisConnection
+from pillarbox.mailbox.redis.errors import RefusedError
+from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.options import CheckedOptions, servers_of_url
+from pillarbox.mailbox.redis.queue import RedisQueue
+from pillarbox.mailbox.redis.queues import names_on
+from pillarbox.mailbox.redis.receiving import Claim
+from pillarbox.mailbox.redis.verbs import RedisVerbs
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.shared import (
+    CrowdedQueueError,
+    QueueDescription,
+    QueueSettings,
+    SharedDelivery,
+    SharedDraft,
+    SharedId,
+    StaleQueueError,
+)
+
+_US = 1_000
+_SECRET = keys_of("pillarbox.brokers")  # where what all brokers share is kept
+_DESCRIBED = ("version", "sqs", "redelivery", "dead", "max", "sources")
+_BYTES: Codec[bytes] = codec_for(bytes)
+
+
+class RedisSharedQueue(RedisVerbs[bytes]):
+    """The verbs of one queue."""
+
+    def __init__(self, queue: RedisQueue, in_flight_max: int) -> None:
+        super().__init__(queue, _BYTES, limits.BODY_BYTES_MAX)
+        self.in_flight_max = in_flight_max
+
+    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
+        """One call for messages in a row that go the same way."""
+        ids: list[SharedId] = []
+        row: list[SharedDraft] = []
+        for each in [*drafts, None]:
+            if row and (each is None or not _same_way(row[0], each)):
+                ids += yield from self._send_row(row)
+                row = []
+            if each is not None:
+                row.append(each)
+        return ids
+
+    def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
+        first = row[0]
+        values = [
+            (wire.head_of(each.attributes) if each.attributes else wire.PLAIN) + each.body
+            for each in row
+        ]
+        ids = yield from _current(
+            self.send_packed(values, first.priority, first.delay, first.group, first.deduplication)
+        )
+        return [_shared_id(each) for each in ids]
+
+    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]:
+        till = -wire.microseconds(wait)
+        while True:
+            try:
+                claim = yield from _current(self._claim(count, wire.microseconds(timeout), till))
+            except MailboxFullError as error:
+                raise CrowdedQueueError(str(error)) from error
+            if claim is None:
+                return []
+            found = [_delivery(claim, at) for at in range(len(claim.values))]
+            if any(found):
+                return [each for each in found if each is not None]
+            till = claim.till
+
+    def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
+        pairs = [part for id_, token in reversed(deliveries) for part in (id_, token)]
+        yield from _current(self.queue.ask(self.queue.call("release", "1", *pairs)))
+
+    def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
+        pairs = [part for delivery in deliveries for part in delivery]
+        answer = yield from _current(self.queue.ask(self.queue.call("acknowledge", *pairs)))
+        return [each == ord("1") for each in answer]
+
+    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
+        yield from _current(self.queue.ask(self.queue.call("delete", *ids)))
+
+    def exist(self, ids: Sequence[str]) -> Verb[list[bool]]:
+        key = self.queue.keys.key("bodies")
+        answers = []
+        for each in ids:
+            answers.append(bool((yield self.queue.command("HEXISTS", key, each))))
+        return answers
+
+    def change_shared(
+        self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
+    ) -> Verb[bool | None]:
+        call = self.queue.call(
+            "change",
+            wire.microseconds(timeout),
+            "1" if holder_only else "",
+            wire.microseconds(held_max),
+            *delivery,
+        )
+        answer, on_the_way = yield from _current(self.queue.ask(call))
+        if on_the_way:
+            yield from self.queue.carry()
+        return None if answer == 2 else answer == 1
+
+    def purge_shared(self) -> Verb[None]:
+        yield from _current(self.queue.ask(self.queue.call("purge")))
+
+
+class RedisSharedStore:
+    """One server, a cluster, or a master that sentinels watch."""
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        named = _with_name(url)
+        _, _, found = servers_of_url(named, asynchronous=True)
+        checked = CheckedOptions({**found, "url": named, **(options or {})}, asynchronous=True)
+        self._options, self._servers = checked, checked.servers
+        self._connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)
+        self.do = self._connection.do
+        self.wake = self._connection.wake
+        self.close = self._connection.close
+
+    def _queue(self, name: str, version: str = "") -> RedisQueue:
+        options = self._options
+        queue = RedisQueue(name, options.scripts, options.replicas, options.replica_seconds)
+        queue.expect(version)
+        return queue
+
+    def queue(self, name: str, version: str, in_flight_max: int) -> RedisSharedQueue:
+        return RedisSharedQueue(self._queue(name, version), in_flight_max)
+
+    def open(self) -> Verb[bytes]:
+        key = _SECRET.key("secret")
+        yield Call(_SECRET.name, _SECRET.slot, None, ["SET", key, secrets.token_hex(32), "NX"])
+        secret: bytes = yield Call(_SECRET.name, _SECRET.slot, None, ["GET", key])
+        return secret
+
+    def describe(self, name: str) -> Verb[QueueDescription | None]:
+        queue = self._queue(name)
+        found = yield queue.command("HMGET", queue.keys.key("queue"), *_DESCRIBED)
+        version, notes, redelivery, dead, most, sources = found
+        if version is None and redelivery is None:
+            return None
+        return QueueDescription(
+            version.decode() if version else "",
+            msgspec.msgpack.decode(notes) if notes else {},
+            dead.decode() if dead else None,
+            int(most or 0),
+            tuple(sources.decode().split(",")) if sources else (),
+        )
+
+    def names(self) -> Verb[Iterable[str]]:
+        found: set[str] = yield from names_on(self._servers)
+        return found
+
+    def create(self, name: str, notes: dict[str, Any], settings: QueueSettings) -> Verb[bool]:
+        queue = self._queue(name)
+        fields = {
+            "redelivery": "original",
+            "on_receive": "1",
+            # Deduplication ids of a queue of this name that was deleted count no more.
+            "purges": str(secrets.randbits(52)),
+            **_fields(notes, settings),
+        }
+        made = yield from self._write(queue, fields)
+        if made and settings.dead is not None:
+            yield from queue.beside(settings.dead).declare(source=name)
+        if made:
+            yield from self._adopt(queue)
+        return made
+
+    def configure(
+        self, name: str, version: str, notes: dict[str, Any], settings: QueueSettings
+    ) -> Verb[None]:
+        queue = self._queue(name, version)
+        before = yield queue.command("HGET", queue.keys.key("queue"), "dead")
+        if settings.dead is not None:
+            yield from queue.beside(settings.dead).declare(source=name)
+        if not version:  # no broker made it: it is theirs from now on
+            key = queue.keys.key("queue")
+            yield queue.command("HSETNX", key, "version", secrets.token_hex(8))
+            queue.expect((yield queue.command("HGET", key, "version")).decode())
+        yield from self._write(queue, _fields(notes, settings))
+        if before is not None and before.decode() != settings.dead:
+            yield from self._carry_and_disown(queue, before.decode())
+
+    def _write(self, queue: RedisQueue, fields: dict[str, Any]) -> Verb[bool]:
+        pairs = [part for pair in fields.items() for part in pair]
+        return bool((yield from _current(queue.ask(queue.call("configure", *pairs)))))
+
+    def _carry_and_disown(self, queue: RedisQueue, dead: str) -> Verb[None]:
+        plain = self._queue(queue.name)
+        yield from plain.carry()
+        other = plain.beside(dead)
+        yield from other.ask(other.call("disown", queue.name))
+
+    def _adopt(self, queue: RedisQueue) -> Verb[None]:
+        """Queues whose policy names a queue that was deleted, and is there again."""
+        key = queue.keys.key("orphans")
+        for source in (yield queue.command("SMEMBERS", key)):
+            other = queue.beside(source.decode())
+            described = yield from self.describe(other.name)
+            wanted = described and described.notes.get("dead")
+            if described is not None and wanted and wanted[0] == queue.name and not described.dead:
+                settings = _settings_of(described.notes, queue.name, wanted[1])
+                yield from self.configure(other.name, described.version, described.notes, settings)
+        yield queue.command("DEL", key)
+
+    def drop(self, name: str, recent_seconds: int) -> Verb[None]:
+        queue = self._queue(name)
+        described = yield from self.describe(name)
+        if described is None:
+            return
+        for source in described.sources:  # what dies there stays there
+            theirs = yield from self.describe(source)
+            if theirs is not None and theirs.dead == name:
+                settings = _settings_of(theirs.notes, None, 0)
+                yield from self.configure(source, theirs.version, theirs.notes, settings)
+                yield queue.command("SADD", queue.keys.key("orphans"), source)
+        if described.dead is not None:
+            yield from self._carry_and_disown(queue, described.dead)
+        yield from queue.ask(queue.call("drop"))
+        if recent_seconds:
+            key = queue.keys.key("dropped")
+            yield queue.command("SET", key, "1", "EX", recent_seconds)
+
+    def dropped_recently(self, name: str) -> Verb[bool]:
+        queue = self._queue(name)
+        return bool((yield queue.command("EXISTS", queue.keys.key("dropped"))))
+
+    def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
+        queue = self._queue(name)
+        if not seconds:
+            return True
+        command = queue.command("SET", queue.keys.key("purged"), "1", "NX", "EX", seconds)
+        return (yield command) is not None
+
+
+def _same_way(one: SharedDraft, other: SharedDraft) -> bool:
+    if one.deduplication is not None or other.deduplication is not None:
+        return False
+    return (one.delay, one.priority, one.group) == (other.delay, other.priority, other.group)
+
+
+def _current(verb: Verb[Any]) -> Verb[Any]:
+    """What a verb answers, unless the queue is another one by now."""
+    try:
+        return (yield from verb)
+    except RefusedError as error:
+        if error.code != "STALE":
+            raise
+        raise StaleQueueError(str(error)) from None
+
+
+def _fields(notes: dict[str, Any], settings: QueueSettings) -> dict[str, Any]:
+    """The fields of a queue's hash; see queue.lua."""
+    return {
+        "version": secrets.token_hex(8),
+        "sqs": msgspec.msgpack.encode(notes),
+        "retention": "" if settings.retention is None else str(settings.retention // _US),
+        "dead": settings.dead or "",
+        "max": str(settings.max_deliveries or ""),
+    }
+
+
+def _settings_of(notes: dict[str, Any], dead: str | None, most: int) -> QueueSettings:
+    return QueueSettings(notes.get("retention"), dead, most)
+
+
+def _shared_id(message_id: str) -> SharedId:
+    return SharedId(message_id, int(message_id[15:26], 16))
+
+
+def _delivery(claim: Claim, at: int) -> SharedDelivery | None:
+    """None for a message whose body is gone."""
+    value, raw = claim.values[at], claim.states[at]
+    if value is None:
+        return None
+    message_id = claim.taken[2 * at]
+    head, body = wire.split(value)
+    state = wire.state_of(raw)
+    number = 1 if state is None else state.deliveries + 1
+    details = wire.details(
+        wire.Delivery(message_id, claim.token, number, head, claim.taken[2 * at + 1], raw)
+    )
+    letter = details.dead_letter
+    leased_at = int(claim.now) * _US
+    return SharedDelivery(
+        _shared_id(message_id.decode()),
+        claim.token,
+        number,
+        int(message_id[:14], 16) * _US,
+        leased_at,
+        (wire.first_leased_at(state) if state is not None else None) or leased_at,
+        details.priority,
+        wire.attributes_in(head),
+        details.group,
+        letter.source if letter is not None else None,
+        body,
+    )
+
+
+def _with_name(url: str) -> str:
+    """A store's URL names no queue: `redis://host`, `redis://host/2`, `redis+sentinel://h/service`."""
+    base, mark, query = url.partition("?")
+    return f"{base.rstrip('/')}/-{mark}{query}"

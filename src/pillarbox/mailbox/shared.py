@@ -1,0 +1,144 @@
+"""What brokers that share a store ask of it: queues with attributes, and messages by delivery.
+
+Each backend answers with verbs (see `runner`). A queue has a version, which changes with its
+attributes. A verb that comes with another version does nothing and raises `StaleQueueError`: so
+what a broker knows of a queue may be old, and never takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from pillarbox.mailbox.protocol import Stats
+from pillarbox.mailbox.runner import Verb
+
+
+class StaleQueueError(Exception):
+    """The queue was changed or deleted since it was looked up. Nothing was done."""
+
+
+class CrowdedQueueError(Exception):
+    """As many messages are in flight as may be. Nothing was done."""
+
+
+class SharedDraft(Struct, gc=False):
+    """A message to be sent."""
+
+    body: bytes
+    delay: int  # nanoseconds
+    priority: int
+    attributes: dict[str, str] | None
+    group: str | None = None
+    deduplication: str | None = None  # what is compared, with the group if that counts
+
+
+class SharedId(NamedTuple):
+    """A message in its store, and its place in the order of sending."""
+
+    id: str
+    sequence: int
+
+
+class SharedDelivery(Struct, gc=False):
+    """One delivery of a message. Times are nanoseconds since the epoch."""
+
+    id: SharedId
+    token: bytes
+    number: int
+    sent_at: int
+    leased_at: int
+    first_leased_at: int
+    priority: int
+    attributes: dict[str, str]
+    group: str | None
+    source: str | None  # of a dead letter: the queue it came from
+    body: bytes
+
+
+class QueueDescription(NamedTuple):
+    """What a store knows of a queue."""
+
+    version: str  # empty for a queue that no broker made
+    notes: dict[str, Any]
+    dead: str | None
+    max_deliveries: int
+    sources: tuple[str, ...]
+
+
+class QueueSettings(NamedTuple):
+    """How a queue that brokers serve behaves, beside what its notes say."""
+
+    retention: int | None  # nanoseconds; None: for ever
+    dead: str | None = None
+    max_deliveries: int = 0
+
+
+class SharedQueueVerbs(Protocol):
+    """One queue, at a version of it."""
+
+    name: str
+    closed: bool
+
+    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
+        """Send messages in order; for a duplicate, the id of the first."""
+
+    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]: ...
+
+    def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
+        """To the front of the line, uncounted: nobody saw them."""
+
+    def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
+        """Delete what these deliveries hold; for each, whether it held its message."""
+
+    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
+        """Delete messages whoever holds them."""
+
+    def exist(self, ids: Sequence[str]) -> Verb[list[bool]]: ...
+
+    def change_shared(
+        self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
+    ) -> Verb[bool | None]:
+        """Let a message be visible in `timeout`; False if it is not there; None if too late."""
+
+    def purge_shared(self) -> Verb[None]: ...
+
+    def stats(self) -> Verb[Stats]: ...
+
+
+class SharedStore(Protocol):
+    """The queues of one place."""
+
+    async def do(self, request: Any) -> Any:
+        """Make one request of a verb."""
+
+    async def wake(self, verbs: SharedQueueVerbs) -> None:
+        """End the receives of these verbs that wait."""
+
+    async def close(self) -> None: ...
+
+    def open(self) -> Verb[bytes]:
+        """Prepare the store; the secret that its brokers share."""
+
+    def queue(self, name: str, version: str, in_flight_max: int) -> SharedQueueVerbs: ...
+
+    def describe(self, name: str) -> Verb[QueueDescription | None]: ...
+
+    def names(self) -> Verb[Iterable[str]]: ...
+
+    def create(self, name: str, notes: dict[str, Any], settings: QueueSettings) -> Verb[bool]:
+        """False if there is a queue of this name."""
+
+    def configure(
+        self, name: str, version: str, notes: dict[str, Any], settings: QueueSettings
+    ) -> Verb[None]:
+        """Change a queue, if this is still its version."""
+
+    def drop(self, name: str, recent_seconds: int) -> Verb[None]: ...
+
+    def dropped_recently(self, name: str) -> Verb[bool]: ...
+
+    def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
+        """False if that was done less than so many seconds ago."""

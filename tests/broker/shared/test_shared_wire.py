@@ -1,0 +1,10 @@
+"""R141: the wire tests of a broker pass on every shared store, each call at another of two."""
+
+from __future__ import annotations
+
+from tests.broker.test_as_aws import *  # noqa: F403 - the tests themselves
+from tests.broker.test_batches import *  # noqa: F403
+from tests.broker.test_dead_letters import *  # noqa: F403
+from tests.broker.test_fifo import *  # noqa: F403
+from tests.broker.test_messages import *  # noqa: F403
+from tests.broker.test_queues import *  # noqa: F403
