@@ -31,6 +31,9 @@ def random_step(world: World, rng: random.Random) -> str:
     at = rng.choices((MAIN, OTHER, DEAD), (8, 1, 8 if crowd else 2))[0]
     at_forgetting = jump in (TO_FORGETTING, BEFORE_FORGETTING)
     dice = rng.random() * (0.4 if at_forgetting else 1.0)  # then mostly a send
+    if world.models[at].paused and rng.random() < 0.15:
+        world.pause(at, paused=False)
+        return f"{jump=} pause({at}, paused=False)"
     if world.waits and not at_forgetting and rng.random() < 0.2:
         return _random_waiting(world, rng, at, jump)
     if dice < 0.30:
@@ -46,6 +49,9 @@ def random_step(world: World, rng: random.Random) -> str:
         picks, option = [-rng.randint(1, 20) for _ in range(few)], rng.randrange(36)
         world.end(at, verb, picks, option)
         return f"{jump=} end({at}, {verb!r}, {picks}, {option})"
+    if dice < 0.927:
+        world.pause(at, paused=True)
+        return f"{jump=} pause({at}, paused=True)"
     if dice < 0.95:
         picks = [rng.randint(-1, 40) for _ in range(rng.choice((1, 2, 6)))]
         world.remove(at, picks)

@@ -79,6 +79,7 @@ class NaiveQueue:
     fronts: dict[str, tuple[int, int]] = field(default_factory=dict)  # group: delivered up to
     last_turn: int = 0
     first_turn: int = 0
+    paused: bool = False
 
     # What can be asked
 
@@ -108,6 +109,8 @@ class NaiveQueue:
 
     def receive(self, count: int, timeout: int, now: int) -> list[Lease]:
         leases: list[Lease] = []
+        if self.paused:
+            return leases
         for message in self.line():
             if len(leases) == count:
                 break

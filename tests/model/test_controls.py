@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pillarbox.core import apply, changes, decide, lane, leases, lines, queue, timers
+from pillarbox.mailbox.store import Store
 from tests.model.driver import run
 
 STEPS_MAX = 6_000
@@ -107,6 +108,13 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         decide.force,
         "[CameDue(record, now) for _, _, record in queue.schedule]",
         "[CameDue(x[2], now) for x in reversed(list(queue.schedule))]",
+    ),
+    "R59 a paused queue delivers": (decide.receive, "queue.settings.paused", "False"),
+    "R59 a paused queue has deaths on receive": (decide.deliver, "and not settings.paused", ""),
+    "R59 those who wait are not served on resume": (
+        Store.pause,
+        "session.serve(self.clock.now())",
+        "pass",
     ),
     "R55 a group is not held": (lines._take_from_group, "group.held += held", "group.held += 0"),
     "R55 a group is not held by a delay": (

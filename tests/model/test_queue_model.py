@@ -46,7 +46,7 @@ SOAK_STEPS = 5_000_000
 # Every call, event and error must have been part of the run, once in 1,000 steps at least.
 CALLS = (
     "send receive acknowledge nack release extend reject remove reschedule change_visibility force "
-    "redrive purge tick"
+    "redrive purge pause resume tick"
 )
 WAITING = "park leave beat served"
 EVENTS = (
@@ -162,6 +162,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.world.jump(jump)
         if self.world.waits:
             self.world.park(at, count, timeout, gone=False)
+
+    @rule(jump=jumps, at=queues, paused=st.sampled_from((True, False, False, False)))
+    def pause(self, jump: int, at: int, paused: bool) -> None:
+        self.world.jump(jump)
+        self.world.pause(at, paused=paused)
 
     @rule(jump=jumps)
     def beat(self, jump: int) -> None:

@@ -263,6 +263,13 @@ class World:
                 assert session.leave(waiter) == []
         self._end(at)
 
+    def pause(self, at: int, *, paused: bool) -> None:
+        """Deliver nothing from now on, or let those who wait have what came meanwhile."""
+        session, model = self._begin(at, "pause" if paused else "resume")
+        model.paused = paused
+        self.store.pause(session, paused=paused)
+        self._end(at)
+
     def beat(self) -> None:
         """The pulse: it settles the queues that somebody watches."""
         self.steps += 1
@@ -379,7 +386,7 @@ class World:
     def _serve(self, at: int) -> None:
         """Let the model serve those who wait, as the store has done; and then those it killed."""
         model = self.models[at]
-        while self.parked[at] and model.line():
+        while self.parked[at] and model.line() and not model.paused:
             waiter = self.parked[at][0]
             expected = model.receive(waiter.count, waiter.timeout, self.now)
             if model.dead_letters is not None:
