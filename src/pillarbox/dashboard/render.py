@@ -88,6 +88,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment, text=_text)
+    env.filters["second"] = _second
     env.filters["worker"] = lambda holder: "unknown" if holder is None else name_of(holder.client)
     return env
 
@@ -116,6 +117,10 @@ def age(seconds: float | None) -> str:
 
 def moment(time: datetime | None) -> str:
     return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def _second(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _text(data: bytes) -> str:

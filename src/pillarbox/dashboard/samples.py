@@ -198,7 +198,7 @@ class Samples:
 
     def _spark(self, name: str) -> tuple[int, ...]:
         points = self.points(name, SHORT_SPAN)[-_SPARK_POINTS:]
-        return tuple(int(point.ready or 0) for point in points)
+        return tuple(int(point.ready) for point in points if point.ready is not None)
 
 
 def _totals(rows: Sequence[Row], folded: set[str | None]) -> dict[str, float | None]:

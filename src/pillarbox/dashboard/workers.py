@@ -9,6 +9,7 @@ from pillarbox.broker.consumers import Consumer
 from pillarbox.dashboard.mailboxes import Mailboxes
 
 LIVE_SECONDS = 60.0  # a client that asked for messages this recently is alive
+ACTIVE_SECONDS = 5.0
 ROWS_MAX = 50
 _RATE_SECONDS = 10.0  # rates are taken over one to two of these
 
@@ -102,4 +103,5 @@ def _doing(consumer: Consumer, held: int, now: float) -> str:
         doing.append(f"holding {held:,} message{'' if held == 1 else 's'}")
     if consumer.waiting:
         doing.append("waiting for messages")
-    return ", ".join(doing) or f"idle for {now - consumer.seen_at:.0f} s"
+    quiet = now - consumer.seen_at
+    return ", ".join(doing) or ("active" if quiet < ACTIVE_SECONDS else f"idle for {quiet:.0f} s")
