@@ -170,3 +170,36 @@ def test_R12_a_move_that_is_killed_and_run_again_loses_and_doubles_nothing(
         assert len(got) == COUNT
     else:  # the control: three batches were sent twice
         assert len(got) == COUNT + 60
+
+
+class _Counting:
+    """A mailbox that counts what it is asked for."""
+
+    def __init__(self, box: Mailbox[Any]) -> None:
+        self._box, self.calls = box, [0, 0]
+
+    def send(self, body: bytes, **options: Any) -> str:
+        self.calls[0] += 1
+        return self._box.send(body, **options)
+
+    def send_many(self, bodies: list[bytes], **options: Any) -> list[str]:
+        self.calls[1] += 1
+        return self._box.send_many(bodies, **options)
+
+
+def test_R12_a_target_that_does_not_deduplicate_gets_batches(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    """Messages that differ in more than their bodies are not in one batch."""
+    old = opened(url_of("memory", stack, tmp_path), stack)
+    new = opened(url_of("sqs", stack, tmp_path), stack)
+    old.send_many([b"%d" % n for n in range(150)])
+    old.send_many([b"%d" % n for n in range(150, COUNT)], attributes={"colour": "red"})
+    target: Any = _Counting(new)
+
+    assert move(old, target) == Moved(COUNT, deduplicated=False)
+
+    assert target.calls == [1, 4]  # the first send was refused; 100, 50, 50 and 50 messages
+    got = [message for _ in range(COUNT // 10) for message in new.receive(max_messages=10)]
+    assert [message.body for message in got] == [b"%d" % n for n in range(COUNT)]
+    assert sum(message.attributes.get("colour") == "red" for message in got) == 100

@@ -8,11 +8,12 @@ again when its lease ends, and the target drops the copy if it comes within five
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.protocol import Mailbox, SendOptions
+from pillarbox.mailbox.protocol import BatchOptions, Mailbox
 
 BATCH = 100
 LEASE_SECONDS = 60  # well within the five minutes for which a deduplication id is remembered
@@ -47,28 +48,34 @@ def move(
 
 
 class _Sender:
-    """Sends to the target, with deduplication ids if it takes them."""
+    """Sends to the target: one by one with deduplication ids if it takes them, else in batches."""
 
     def __init__(self, target: Mailbox[Any]) -> None:
         self._target = target
         self.deduplicates = True
 
     def send(self, messages: Sequence[Message[Any]]) -> None:
-        for message in messages:
-            options = _options(message)
-            if self.deduplicates:
-                options["deduplication_id"] = f"move-{message.id}"
+        if self.deduplicates:
+            messages = messages[self._send_each(messages) :]
+        for options, alike in groupby(messages, _options):
+            self._target.send_many([message.body for message in alike], **options)
+
+    def _send_each(self, messages: Sequence[Message[Any]]) -> int:
+        """How many of these were sent before the target refused a deduplication id."""
+        for count, message in enumerate(messages):
+            name = f"move-{message.id}"
             try:
-                self._target.send(message.body, **options)
+                self._target.send(message.body, **_options(message), deduplication_id=name)
             except InvalidParameterError as error:
                 if error.parameter != "deduplication_id":
                     raise
                 self.deduplicates = False  # Amazon SQS knows them on FIFO queues only
-                self._target.send(message.body, **_options(message))
+                return count
+        return len(messages)
 
 
-def _options(message: Message[Any]) -> SendOptions:
-    options: SendOptions = {"priority": message.priority, "attributes": message.attributes}
+def _options(message: Message[Any]) -> BatchOptions:
+    options: BatchOptions = {"priority": message.priority, "attributes": message.attributes}
     if message.group is not None:
         options["group"] = message.group
     if message.reply_to is not None:
