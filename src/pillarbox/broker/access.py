@@ -19,6 +19,7 @@ from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
 from pillarbox.broker.quotas import quota_of
 from pillarbox.broker.sigv4 import signature_of, verify, verify_head
+from pillarbox.broker.translation import SENDER_NOTE
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
 _RECEIVES = frozenset(
@@ -48,6 +49,7 @@ class Principal:
 
     def __init__(self, key: Key | None, account: str) -> None:
         self.name = key.id if key is not None else ""
+        self.notes = {SENDER_NOTE: self.name} if self.name else None  # of what it sends
         self.account = key.account or account if key is not None else account
         self._key = key
         self.has_own_account = self.account != account

@@ -24,6 +24,7 @@ from pillarbox.broker.queue import (
     too_many_in_flight,
 )
 from pillarbox.broker.retention import lease_fresh
+from pillarbox.broker.translation import SENDER_NOTE
 from pillarbox.core import decide
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.events import Event, Removed, Scheduled, Sent
@@ -89,7 +90,8 @@ class LocalQueue(BrokerQueue):
     def _put(self, drafts: Sequence[Draft]) -> Sequence[int | SqsError]:
         if drafts and _are_alike(drafts):
             first = drafts[0]
-            return self.session.send([each.body for each in drafts], first.priority, first.delay)
+            bodies = [each.body for each in drafts]
+            return self.session.send(bodies, first.priority, first.delay, first.attributes)
         outcomes: dict[int, int | SqsError] = {}
         by_delay: dict[int, list[int]] = {}
         for at, each in enumerate(drafts):
@@ -259,11 +261,13 @@ class LocalQueue(BrokerQueue):
 
 
 def _are_alike(drafts: Sequence[Draft]) -> bool:
-    """Whether they differ in nothing but their bodies, and have no more than these."""
-    delay, priority = drafts[0].delay, drafts[0].priority
+    """Whether they differ in nothing but their bodies: at most their sender is noted."""
+    first = drafts[0]
+    if first.attributes is not None and first.attributes.keys() != {SENDER_NOTE}:
+        return False
     for each in drafts:
-        if each.attributes is not None or each.extra is not None:
+        if each.attributes is not first.attributes or each.extra is not None:
             return False
-        if each.delay != delay or each.priority != priority:
+        if each.delay != first.delay or each.priority != first.priority:
             return False
     return True

@@ -32,6 +32,7 @@ _NAMES: Final = {
 }
 _NOTES: Final = {name: note for note, name in _NAMES.items()}
 _NUMBERS: Final = {PRIORITY: "Number"}
+_SYSTEM: Final = frozenset((TRACE_NOTE, GROUP_NOTE, SENDER_NOTE))  # no message attributes of SQS
 
 
 def pack(
@@ -66,7 +67,7 @@ def unpack(
 ) -> tuple[str, dict[str, Attribute]]:
     """The body and the attributes of a message, as users of SQS know them."""
     text, form = sqs_form.body_text(body)
-    if not kept and not priority and form is None:
+    if not priority and form is None and (not kept or kept.keys() <= _SYSTEM):
         return text, {}
     kept = kept or {}
     note = kept.get(TYPES_NOTE)

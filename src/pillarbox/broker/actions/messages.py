@@ -55,8 +55,8 @@ def draft(request: SqsRequest, queue: BrokerQueue, params: shapes.SendMessage) -
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{queue.bytes_max} bytes."
         )
-    if request.principal.name:
-        kept = {**(kept or {}), translation.SENDER_NOTE: request.principal.name}
+    if (notes := request.principal.notes) is not None:
+        kept = notes if kept is None else {**kept, **notes}
     extra = None
     if queue.fifo:
         extra = _in_group(queue, params, body)
