@@ -89,7 +89,7 @@ def test_R88_the_log_of_a_table_does_not_grow_with_its_commits(
 ) -> None:
     """Also seen by one who has not looked for so long that what came next is gone."""
     monkeypatch.setattr(module, "_CHECKPOINT_COMMITS", 10)
-    monkeypatch.setattr(module, "_LOOKED_AT", (8, 16))
+    monkeypatch.setattr(module, "_SEARCHED_COMMITS", (8, 16))
     slow = TableLog(table.path)
     for number in range(100):
         add(table, number)
@@ -150,10 +150,15 @@ def test_R88_the_cost_of_a_step_stays_flat(table: TableLog) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_R88_soak_a_hundred_thousand_steps_keep_the_cost_of_a_step_flat(table: TableLog) -> None:
+    """Steps are hundreds of times quicker than Spark's, so removed files are forgotten sooner."""
+    delta = deltalake().DeltaTable(table.path)
+    delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 1 minutes"})
+    table.refresh()
     took = []
     for seconds in steps(table, 100_000):
         took.append(seconds)
-        if len(took) % 5000 == 0:
-            print(len(took), f"{sum(took[-5000:]) / 5:.1f} ms of CPU a step")
-    assert ratio_of_late_to_early(took, 5000) < 1.5
+        if len(took) % 1000 == 0:
+            entries = len(table.storage.names("_delta_log"))
+            print(f"{len(took)} {sum(took[-1000:]):.1f} ms of CPU a step, {entries} log entries")
+    assert ratio_of_late_to_early(took, 5000) < 1.3
     assert len(TableLog(table.path).files()) < 1000

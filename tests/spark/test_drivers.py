@@ -120,7 +120,7 @@ def run_to_the_end(place: Path, rows: int, master: str = "local[2]", **trap: str
 
 @pytest.mark.timeout(900)
 def test_R83_drivers_killed_at_random_moments_three_topologies(tmp_path: Path) -> None:
-    kill_drivers(tmp_path, 1200, kills=3, seed=7)
+    kill_drivers(tmp_path, 800, kills=2, seed=7)
 
 
 @pytest.mark.timeout(600)
@@ -128,13 +128,13 @@ def test_R83_drivers_killed_at_random_moments_three_topologies(tmp_path: Path) -
 def test_R83_an_executor_killed_in_a_local_cluster(
     tmp_path: Path, window: str, victim: str
 ) -> None:
-    prepare(tmp_path, 600)
+    prepare(tmp_path, 400)
     marker = tmp_path / "marker"
     marker.touch()
     trap = {"killIn": window, "killMarker": str(marker), "killVictim": victim}
-    run_to_the_end(tmp_path, 600, "local-cluster[2,1,1024]", **trap)
+    run_to_the_end(tmp_path, 400, "local-cluster[2,1,1024]", **trap)
     assert not marker.exists(), "nobody was killed"
-    check(tmp_path, 600)
+    check(tmp_path, 400)
 
 
 @pytest.mark.soak

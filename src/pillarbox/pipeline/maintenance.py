@@ -14,7 +14,7 @@ from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.spark.location import location_of
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import KEPT_HOURS, TableLog, is_table
 from pillarbox.spark.table_compaction import compact
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: A processor looks after its outputs each time it has done so many steps.
 EVERY_STEPS = 100
-#: How long a file stays that is no longer part of a table: somebody may be reading it.
-KEPT_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)

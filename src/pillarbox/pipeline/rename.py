@@ -82,7 +82,8 @@ def _move_files(pipeline: Pipeline, old: str, new: str, last: ProcessorState) ->
     before, after = (writer_id(each, generation) for each in (old, new))
     checkpoint = pipeline.paths.checkpoint(before)
     newest = newest_batch(checkpoint)
-    if newest is not None and not is_noted(checkpoint, newest):
+    resumed = bool(files.names(f"checkpoints/{after}"))
+    if newest is not None and not resumed and not is_noted(checkpoint, newest):
         raise PipelineError(
             f"the last step of {old!r} was interrupted, and would not be recognised under another"
             " id. Give the processor its old id again, run the pipeline once with --now, and then"

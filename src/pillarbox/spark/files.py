@@ -179,7 +179,9 @@ class ObjectFiles:
     def names(self, folder: str = "") -> list[str]:
         found = self._store.list_with_delimiter(folder or None)
         paths = [each["path"] for each in found["objects"]] + list(found["common_prefixes"])
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+        # Hadoop marks a folder with an empty object of its name.
+        below = [path.rstrip("/") for path in paths if path.rstrip("/") != folder]
+        return sorted(path.rpartition("/")[2] for path in below)
 
     def missing(self, names: Sequence[str]) -> list[str]:
         there = {each["path"] for each in self._store.list().collect()} if names else set()
@@ -212,7 +214,9 @@ class ObjectFiles:
 
     def move(self, name: str, to: str) -> None:
         for each in self._store.list(f"{name}/").collect():
-            self._store.rename(each["path"], f"{to}/{each['path'].removeprefix(f'{name}/')}")
+            # Hadoop marks folders with empty objects whose names only it can write; they stay.
+            with contextlib.suppress(FileNotFoundError):
+                self._store.rename(each["path"], f"{to}/{each['path'].removeprefix(f'{name}/')}")
 
     def remove_files(self, names: Iterable[str]) -> None:
         if found := list(names):

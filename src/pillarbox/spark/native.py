@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.location import location_of, spark_path
 from pillarbox.spark.object_store import give_settings
-from pillarbox.spark.table import INDEX, TIME, TableLog, is_table
-from pillarbox.spark.table_files import DataFile
+from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
 #: With more, Spark lists them by a job; and the index of a row is looked up among so many.
 _FILES_AT_ONCE = 32

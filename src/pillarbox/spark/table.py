@@ -22,20 +22,19 @@ from pillarbox.spark.errors import DivergedError, FencedError, SparkError
 from pillarbox.spark.files import files_at
 from pillarbox.spark.object_store import Options, delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.table_files import DataFile, NewFile, conformed
+from pillarbox.spark.table_files import FIRST, TIME, DataFile, NewFile, addition, conformed
 
-FIRST, TIME = "_first", "_time"
-INDEX = "_index"
 _PARTITIONED = [FIRST, TIME]
 _END = "pillarbox.end"
 _META = "pillarbox."
 _COMMIT = "pillarbox.commit"  # tells a commit from every other
 _LOG = "_delta_log"
 _ATTEMPTS = 100
-_CHECKPOINT_COMMITS = 100
-#: How long the table keeps single commits; what they did is kept in checkpoints.
-LOG_HOURS = 6
-_LOOKED_AT = (8, 128, 2048)  # commits that are searched for a step, newest first
+_CHECKPOINT_COMMITS = 25
+#: How long files stay on disk that are no longer part of the table: somebody may be reading them.
+KEPT_HOURS = 6
+#: How many commits are searched for a step, newest first. Older ones are kept in checkpoints only.
+_SEARCHED_COMMITS = (8, 64, 256)
 _EPOCH_OF = "pillarbox.epoch:"
 
 
@@ -44,9 +43,7 @@ def is_table(location: str, options: Options | None = None) -> bool:
     return bool(files_at(location, options).names(_LOG))
 
 
-def create_table(
-    location: str, schema: Any, *, columns: Sequence[str], log_hours: int = LOG_HOURS
-) -> None:
+def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
     """Create an empty typed log; `schema` is Spark's schema of its rows as JSON."""
     lake = deltalake()
     fields = json.loads(schema)
@@ -60,8 +57,9 @@ def create_table(
         description=json.dumps(list(columns)),
         configuration={
             "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
-            # Each look at the table lists the files of its commits.
-            "delta.logRetentionDuration": f"interval {log_hours} hours",
+            "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
+            # Checkpoints list removed files for this long, and `vacuum` looks at each of them.
+            "delta.deletedFileRetentionDuration": f"interval {2 * KEPT_HOURS} hours",
         },
         storage_options=delta_options(options_of(location)),
     )
@@ -75,21 +73,36 @@ class TableLog(Closing):
         self.path = location
         options = options_of(location) if options is None else options
         self.storage = files_at(location, options)
-        self._table = deltalake().DeltaTable(location, storage_options=delta_options(options))
+        self._options = delta_options(options)
+        self._open()
+
+    def _open(self) -> None:
+        self._table = deltalake().DeltaTable(self.path, storage_options=self._options)
+        self._clear_cache()
+
+    def _clear_cache(self) -> None:
         self._files: list[DataFile] | None = None
+        self._transactions: dict[str, int | None] = {}
+        self._commits: dict[int, list[dict[str, Any]]] = {}
 
     def refresh(self) -> None:
         before = self._table.version()
         self._table.update_incremental()
         if self._table.version() != before:
-            self._files = None
+            self._clear_cache()
 
     def close(self) -> None:
         """Nothing is held open."""
 
     @property
     def end_index(self) -> int:
-        return int(self._table.transaction_version(_END) or 0)
+        return self._transaction(_END) or 0
+
+    def _transaction(self, name: str) -> int | None:
+        """The newest number that a commit has given to a name."""
+        if name not in self._transactions:
+            self._transactions[name] = self._table.transaction_version(name)
+        return self._transactions[name]
 
     @property
     def first_index(self) -> int:
@@ -132,7 +145,8 @@ class TableLog(Closing):
         if self._files is None:
             self._files = sorted(self._added(), key=lambda each: each.first)
         low = bisect_right(self._files, start, key=lambda each: each.end)
-        high = bisect_left(self._files, self.end_index if end is None else end, key=_first)
+        until = self.end_index if end is None else end
+        high = bisect_left(self._files, until, key=lambda each: each.first)
         return self._files[low:high]
 
     def _added(self) -> Iterator[DataFile]:
@@ -171,8 +185,9 @@ class TableLog(Closing):
 
     def index_at_time(self, time_ns: int) -> int:
         """The first row that was committed then or later."""
-        micros = time_ns / 1000
-        return next((f.first for f in self.files() if _micros(f.time) >= micros), self.end_index)
+        seconds = time_ns / 1e9
+        later = (each.first for each in self.files() if each.time.timestamp() >= seconds)
+        return next(later, self.end_index)
 
     def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows between two indices, with their indices."""
@@ -191,10 +206,10 @@ class TableLog(Closing):
 
     def holds(self, step: Step) -> bool:
         """Whether the step was committed; raises if it can't be one of this table's history."""
-        last = self._table.transaction_version(step.writer)
+        last = self._transaction(step.writer)
         if last is None or last < step.number - 1:
             return False
-        found = self._step_of(step.writer, int(last))
+        found = self._step_of(step.writer, last)
         if last == step.number - 1:
             follows = found is None or found["ends"] == json.dumps(step.starts)
         else:
@@ -212,17 +227,19 @@ class TableLog(Closing):
 
     def holds_hash(self, writer: str, hash_: str) -> bool:
         """Whether one of the newest steps of a writer has this hash."""
-        return any(each["hash"] == hash_ for each in self._steps(writer, _LOOKED_AT[1]))
+        return any(each["hash"] == hash_ for each in self._steps(writer, _SEARCHED_COMMITS[1]))
 
     def _step_of(self, writer: str, number: int) -> dict[str, str] | None:
-        for limit in _LOOKED_AT:
+        for limit in _SEARCHED_COMMITS:
             found = [x for x in self._steps(writer, limit) if x["step"] == str(number)]
             if found or limit > self._table.version():
                 return found[0] if found else None
         return None
 
     def _steps(self, writer: str | None, limit: int) -> Iterator[dict[str, str]]:
-        for commit in self._table.history(limit):
+        if limit not in self._commits:
+            self._commits[limit] = self._table.history(limit)
+        for commit in self._commits[limit]:
             name = commit.get(f"{_META}processor")
             if name is not None and writer in (None, name):
                 yield {k.removeprefix(_META): v for k, v in commit.items() if k.startswith(_META)}
@@ -230,7 +247,7 @@ class TableLog(Closing):
     def last_steps(self) -> dict[str, dict[str, str]]:
         """The newest step of each processor, as far as the newest commits tell."""
         found: dict[str, dict[str, str]] = {}
-        for each in self._steps(None, _LOOKED_AT[1]):
+        for each in self._steps(None, _SEARCHED_COMMITS[1]):
             found.setdefault(each["processor"], {k: each[k] for k in ("step", "hash")})
         return found
 
@@ -244,7 +261,7 @@ class TableLog(Closing):
         raise FencedError(f"other runs keep claiming {self.path}; stop them")
 
     def _epoch(self, writer: str) -> int:
-        return int(self._table.transaction_version(f"{_EPOCH_OF}{writer}") or 0)
+        return self._transaction(f"{_EPOCH_OF}{writer}") or 0
 
     def commit(self, files: Sequence[NewFile], step: Step | None, epoch: int | None = None) -> bool:
         """Make files part of the table; False if the step was there.
@@ -275,7 +292,7 @@ class TableLog(Closing):
         """Add files at the end of the table."""
         end, added = self.end_index, []
         for file in files:
-            added.append(_addition(file, end, datetime.datetime.now(datetime.UTC), changes=True))
+            added.append(addition(file, end, datetime.datetime.now(datetime.UTC), changes=True))
             end += file.count
         return self._enter(added, metadata, {_END: end, **known})
 
@@ -309,7 +326,9 @@ class TableLog(Closing):
         self.refresh()
         if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
             self._table.create_checkpoint()
-            self._remove_log_before(version - _LOOKED_AT[-1])
+            # An open table goes on reading the single commits that the checkpoint stands for.
+            self._open()
+            self._remove_log_before(version - _SEARCHED_COMMITS[-1])
         return True
 
     def _remove_log_before(self, version: int) -> None:
@@ -325,13 +344,12 @@ class TableLog(Closing):
         return since > 0 and any(c.get(_COMMIT) == mark for c in self._table.history(since))
 
     def replace(self, old: Sequence[DataFile], new: NewFile) -> bool:
-        """Put one file in the place of some that follow one another; False if another writer
-        came in between."""
+        """Replace files that follow one another by one; False if another writer was quicker."""
         from deltalake.transaction import RemoveAction  # noqa: PLC0415 - behind an extra
 
         now = time.time_ns() // 1_000_000
         gone = [RemoveAction(each.name, False, now, each.size_bytes) for each in old]
-        added = _addition(new, old[0].first, old[-1].time, changes=False)
+        added = addition(new, old[0].first, old[-1].time, changes=False)
         return self._enter([*gone, added], {}, {_END: self.end_index})
 
     def vacuum(self, hours: int) -> int:
@@ -358,16 +376,7 @@ class TableLog(Closing):
 
     def mark(self, name: str) -> int:
         """A number that the table keeps by name; 0 if there is none."""
-        return int(self._table.transaction_version(f"{_META}{name}") or 0)
-
-
-def _addition(file: NewFile, first: int, when: datetime.datetime, *, changes: bool) -> Any:
-    from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
-
-    values = {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
-    stats = json.dumps({"numRecords": file.count})
-    now = time.time_ns() // 1_000_000
-    return AddAction(file.name, file.size_bytes, values, now, changes, stats)
+        return self._transaction(f"{_META}{name}") or 0
 
 
 def _metadata(step: Step | None) -> dict[str, str]:
@@ -382,14 +391,6 @@ def _metadata(step: Step | None) -> dict[str, str]:
         "ends": json.dumps(step.ends),
     }
     return {f"{_META}{name}": value for name, value in known.items()}
-
-
-def _first(file: DataFile) -> int:
-    return file.first
-
-
-def _micros(when: datetime.datetime) -> float:
-    return when.timestamp() * 1e6
 
 
 def deltalake() -> Any:

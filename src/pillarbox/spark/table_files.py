@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
+import time
 from dataclasses import dataclass
 from typing import Any
+
+FIRST, INDEX, TIME = "_first", "_index", "_time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +46,13 @@ def conformed(rows: Any, schema: Any) -> Any:
         for each in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def addition(file: NewFile, first: int, when: datetime.datetime, *, changes: bool) -> Any:
+    """The action by which a commit adds a file whose first row has the index `first`."""
+    from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
+
+    values = {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
+    stats = json.dumps({"numRecords": file.count})
+    now = time.time_ns() // 1_000_000
+    return AddAction(file.name, file.size_bytes, values, now, changes, stats)

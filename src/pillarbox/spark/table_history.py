@@ -17,8 +17,8 @@ from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.files import Files
 from pillarbox.spark.object_store import Options
 from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.table import INDEX, TIME, TableLog
-from pillarbox.spark.table_files import DataFile
+from pillarbox.spark.table import TableLog
+from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
 _ROWS_AT_ONCE = 50_000
 

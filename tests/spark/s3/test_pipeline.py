@@ -14,15 +14,18 @@ from pillarbox.cli import tables
 from pillarbox.pipeline import Pipeline, PipelineError, sinks
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.maintenance import maintain
+from pillarbox.pipeline.rename import rename
 from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
 from pillarbox.spark.errors import StorageError
+from pillarbox.spark.files import ObjectFiles
 from pillarbox.spark.object_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
-from tests.spark.pipeline.driver import Word, words
+from tests.spark.pipeline.driver import Count, Word, words
 from tests.spark.pipeline.support import crash, finish, maps
 from tests.spark.s3.server import Server
+from tests.spark.s3.test_kills import send
 
 
 def shop(place: str) -> Pipeline:
@@ -73,6 +76,47 @@ def test_R131_a_pipeline_lives_on_s3_alone(s3_spark: Any, place: str, s3: Server
     assert made.generation == 1
     finish(pipeline, s3_spark, only=["keep"])
     assert TableLog(even).end_index == 20
+
+
+def counting(place: str, processor_id: str) -> Pipeline:
+    """A pipeline whose one processor, which keeps state, has this id."""
+    pipeline = Pipeline("p", path=place)
+    pipeline.log("words", Word, url=f"{place}-words")
+    pipeline.log("out", Count)
+
+    @pipeline.stream(inputs="words", outputs="out", mode="update", id=processor_id)
+    def count(words: Any) -> Any:
+        return words.groupBy("number").count()
+
+    return pipeline
+
+
+def test_R131_a_processor_is_renamed_on_s3(
+    s3_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of an object store moves file by file: a rename that broke off is completed."""
+    send(counting(place, "old"), 3)
+    finish(counting(place, "old"), s3_spark)
+    pipeline = counting(place, "new")
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFiles, "move", break_off)
+        with pytest.raises(ConnectionError):
+            rename(pipeline, "old", "new")
+    with pytest.raises(PipelineError, match="rename TARGET old new"):
+        finish(pipeline, s3_spark)
+    rename(pipeline, "old", "new")
+    assert [each.restart.action for each in inspect(pipeline)] == ["go on"]
+    send(pipeline, 1)
+    finish(pipeline, s3_spark)
+    rows = [row for _, row in TableLog(pipeline.directory("out")).rows()]
+    assert sorted((row["number"], row["count"]) for row in rows) == [(0, 1), (0, 2), (1, 1), (2, 1)]
+
+
+def break_off(files: ObjectFiles, name: str, to: str) -> None:
+    """Move some files of a checkpoint; then the connection is gone."""
+    for each in files.names(f"{name}/commits"):
+        files._store.rename(f"{name}/commits/{each}", f"{to}/commits/{each}")
+    raise ConnectionError
 
 
 def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
