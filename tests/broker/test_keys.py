@@ -55,6 +55,18 @@ def test_R59_a_key_is_added_and_another_revoked_while_clients_are_connected() ->
         assert refused(old)
 
 
+def test_R59_control_keys_that_are_not_replaced_still_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running_broker(keys=(OLD, BOSS)) as url:
+        old = opened(url, OLD)
+        monkeypatch.setattr(url.broker.access, "replace_keys", lambda keys: None)
+
+        assert reload(url, NEW, BOSS)
+
+        assert not refused(old)
+
+
 def test_R59_the_secret_of_a_key_is_rotated() -> None:
     with running_broker(keys=(OLD,)) as url:
         box = opened(url, OLD)
@@ -106,6 +118,9 @@ def test_R59_sighup_reads_the_keys_again(tmp_path: Path) -> None:
             old = opened(url, OLD)
             old.send("before")
             write(NEW)
+            assert not refused(old)  # the control: without the signal nothing changes
+            with pytest.raises(MailboxError):
+                opened(url, NEW)
             process.send_signal(signal.SIGHUP)
 
             until(lambda: refused(old), "the old key is revoked")

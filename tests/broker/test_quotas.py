@@ -70,6 +70,17 @@ def test_R59_a_key_without_limits_has_no_quota() -> None:
     assert quotas.quota_of(Key("k", "s")) is None
 
 
+def test_R59_control_without_the_quota_a_client_sends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quotas.Quota, "charge", lambda self, params: None)
+    with running_broker(keys=(Key("slow", "s", messages_per_second=1),)) as url:
+        slow = open_mailbox(f"{url.replace('://', '://slow:s@')}/jobs", str)
+        slow.send_many(["x"] * 5)
+        slow.send("y")
+        assert slow.stats().ready == 6
+
+
 def test_R59_clients_of_both_protocols_are_throttled_and_others_are_not() -> None:
     keys = (Key("slow", "s", messages_per_second=1), Key("boss", "s"))
     with running_broker(keys=keys) as url:

@@ -150,7 +150,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
 @pytest.mark.parametrize("rule", BROKEN_RULES)
 def test_R50_control_a_broken_rule_is_noticed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, right, wrong = BROKEN_RULES[rule]
-    monkeypatch.setattr(function, "__code__", _code_with(function, right, wrong))
+    monkeypatch.setattr(function, "__code__", code_with(function, right, wrong))
 
     with pytest.raises(AssertionError, match="replay with run_world"):
         run(seed=3, steps=STEPS_MAX)
@@ -159,7 +159,7 @@ def test_R50_control_a_broken_rule_is_noticed(rule: str, monkeypatch: pytest.Mon
 def test_R50_control_nothing_is_noticed_when_no_rule_is_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    codes = [(function, _code_with(function, x, x)) for function, x, _ in BROKEN_RULES.values()]
+    codes = [(function, code_with(function, x, x)) for function, x, _ in BROKEN_RULES.values()]
     for function, code in codes:
         monkeypatch.setattr(function, "__code__", code)
 
@@ -168,7 +168,7 @@ def test_R50_control_nothing_is_noticed_when_no_rule_is_broken(
     assert steps == STEPS_MAX
 
 
-def _code_with(function: Callable[..., Any], right: str, wrong: str) -> CodeType:
+def code_with(function: Callable[..., Any], right: str, wrong: str) -> CodeType:
     """The code of this function with one rule changed."""
     source = textwrap.dedent(inspect.getsource(function))
     assert right in source, f"{function.__name__} no longer says {right!r}"

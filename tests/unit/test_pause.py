@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from pillarbox import InMemoryMailbox, open_mailbox
+from pillarbox.core import decide
 from pillarbox.core.queue import Settings
 from pillarbox.mailbox.broker.admin import pause_queue, survey
 from pillarbox.mailbox.durable import DurableMailbox
@@ -17,6 +18,7 @@ from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.store import Store
 from pillarbox.testing.broker import running_broker
+from tests.model.test_controls import code_with
 
 
 def opened(kind: str, path: Path) -> tuple[Store, Any]:
@@ -45,6 +47,20 @@ def test_R59_a_paused_mailbox_delivers_nothing_until_it_is_resumed(
     store.pause(session, paused=False)
     store.pause(session, paused=False)
     assert [m.body for m in box.receive(max_messages=10)] == ["before", "a"]
+    box.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_R59_control_without_its_rule_a_paused_mailbox_delivers(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = code_with(decide.receive, "queue.settings.paused", "False")
+    monkeypatch.setattr(decide.receive, "__code__", broken)
+    store, box = opened(kind, tmp_path)
+    store.pause(store.sessions["jobs"], paused=True)
+    box.send("a")
+
+    assert [m.body for m in box.receive()] == ["a"]
     box.close()
 
 
