@@ -206,7 +206,7 @@ def _not_shared(request: Request) -> Response:
     return Response(
         501,
         b"This broker shares its store with others and serves SQS clients only. Open the mailbox "
-        b"in the store itself: open_mailbox('redis://host/name').\n",
+        b"in the store itself, with its URL and the name: open_mailbox('redis://host/name').\n",
         {"Content-Type": "text/plain; charset=utf-8"},
     )
 

@@ -109,13 +109,14 @@ class SharedQueue(BrokerQueue):
         if extra is not None and extra.deduplication is not None:
             found.group, found.deduplication = extra.group, extra.deduplication
             if self.by_group:
-                found.deduplication = f"{extra.group}\0{extra.deduplication}"
+                found.deduplication = f"{extra.group} {extra.deduplication}"
             found.attributes = {**(attributes or {}), DEDUPLICATION_NOTE: extra.deduplication}
         return found
 
     def _message_id(self, shared: SharedId) -> str:
         """A UUID, version 4 in form, that is the same at every broker."""
-        text = hashlib.blake2b(shared.id.encode(), digest_size=16).hexdigest()
+        key = self._queues.secret  # other stores have the same ids
+        text = hashlib.blake2b(shared.id.encode(), key=key, digest_size=16).hexdigest()
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
     # -- receiving -----------------------------------------------------------------------------

@@ -43,6 +43,11 @@ def open_store(url: str) -> SharedStore:
             from pillarbox.mailbox.redis.shared import RedisSharedStore  # noqa: PLC0415 - an extra
 
         return RedisSharedStore(url)
+    if scheme in ("postgresql", "postgres"):
+        with extra("postgres", "a store in PostgreSQL"):
+            from pillarbox.mailbox.postgres.shared import PostgresSharedStore  # noqa: PLC0415
+
+        return PostgresSharedStore(url)
     raise InvalidParameterError("store", scheme, f"a URL that begins with {SCHEMES}")
 
 

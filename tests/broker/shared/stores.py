@@ -5,10 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import psycopg
+
+from pillarbox.mailbox.postgres.options import parse_url
+from pillarbox.mailbox.postgres.schema import initialise
+from pillarbox.mailbox.postgres.shared import PostgresSharedStore
 from pillarbox.mailbox.redis.scripts import Scripts
 from pillarbox.mailbox.redis.shared import RedisSharedStore
 from pillarbox.mailbox.shared import SharedStore
 from pillarbox.testing import FakeClock
+from pillarbox.testing.postgres import shared_server as postgres_server
 from pillarbox.testing.redis import shared_server
 
 
@@ -16,6 +22,7 @@ class StoreKind(ABC):
     """A real server, and its time."""
 
     name: ClassVar[str]
+    url: str
 
     @abstractmethod
     def open(self) -> SharedStore:
@@ -33,10 +40,11 @@ class RedisKind(StoreKind):
 
     def __init__(self) -> None:
         self._server = shared_server()
+        self.url = self._server.url
         self._scripts = Scripts()
 
     def open(self) -> SharedStore:
-        return RedisSharedStore(self._server.url, {"scripts": self._scripts})
+        return RedisSharedStore(self.url, {"scripts": self._scripts})
 
     def set_time(self, microseconds: int) -> None:
         self._scripts.replace(now=f"local now = {microseconds}\n")
@@ -46,6 +54,38 @@ class RedisKind(StoreKind):
     def close(self) -> None:
         self._server.ask("FLUSHALL")
         self._server.ask("SCRIPT", "FLUSH")
+
+
+class PostgresKind(StoreKind):
+    name = "postgres"
+    _CLOCK = """
+    CREATE TABLE public.test_clock (now bigint NOT NULL);
+    INSERT INTO public.test_clock VALUES (0);
+    CREATE OR REPLACE FUNCTION pillarbox.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
+      'SELECT now FROM public.test_clock';
+    """
+
+    def __init__(self) -> None:
+        self.url = postgres_server().database()
+        conninfo = parse_url(self.url)[0]
+        initialise(conninfo)
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._moved = False
+
+    def open(self) -> SharedStore:
+        return PostgresSharedStore(self.url)
+
+    def set_time(self, microseconds: int) -> None:
+        if not self._moved:
+            self._connection.execute(self._CLOCK)
+            self._moved = True
+        self._connection.execute("UPDATE public.test_clock SET now = %s", (microseconds,))
+        self._connection.execute(  # whoever sleeps looks at the clock
+            "SELECT pg_notify('pillarbox', id || ' 1000') FROM pillarbox.queues"
+        )
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class SharedClock(FakeClock):
@@ -64,4 +104,4 @@ class SharedClock(FakeClock):
         self._kind.set_time((self.now() + self.epoch_ns) // 1_000)
 
 
-KINDS: list[type[StoreKind]] = [RedisKind]
+KINDS: list[type[StoreKind]] = [RedisKind, PostgresKind]

@@ -36,7 +36,7 @@ _tickets = count(1)
 _in_line = itemgetter(wire.RANK, wire.PLACE)
 
 
-class _Found:
+class Found:
     """The answer of one claim."""
 
     __slots__ = ("due", "now", "quiet", "rows")
@@ -86,7 +86,7 @@ class Receiver(Sender[T], Generic[T]):
 
     def _claim(
         self, count: int, lease: str, token: bytes, start: Any, parked: bool, waits: bool
-    ) -> Verb[_Found]:
+    ) -> Verb[Found]:
         arguments = str(count), lease, token, start.marks, str(start.rewinds), str(start.since)
         call = self.call(_CLAIM, *arguments, parked, waits)
         call.undo = self._give_back
@@ -94,7 +94,7 @@ class Receiver(Sender[T], Generic[T]):
         rows.sort(key=_in_line)
         _, rewinds, since, now, quiet, _, due, *_ = last
         self.low_water.learn(start, [row[wire.RANK] for row in rows], rewinds, since)
-        return _Found(rows, now, bool(quiet), None if due is None else int(due))
+        return Found(rows, now, bool(quiet), None if due is None else int(due))
 
     def _closed_after(
         self, position: int | None, seconds: float, due: float | None, ticket: int

@@ -16,10 +16,10 @@ from psycopg import sql
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 
-VERSION = 1
+VERSION = 2
 _LOCK = 1885500416
-_MIGRATIONS = {1: "tables"}  # what each version adds to the one before
-_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues", "outbox")
+_MIGRATIONS = {1: "tables", 2: "shared_tables"}  # what each version adds to the one before
+_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues", "outbox", "shared")
 # Functions may call one another before they are created: their bodies are checked when they run.
 _BEGIN = "SET LOCAL check_function_bodies = off"
 

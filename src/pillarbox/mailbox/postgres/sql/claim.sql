@@ -27,8 +27,12 @@ DECLARE
   last bigint := 9223372036854775807;
   quiet integer := 0;
   due_ bigint;
+  sifts boolean;
+  found integer;
+  tries integer := 0;
 BEGIN
   q := pillarbox.find_queue(queue_);
+  sifts := q.on_receive OR q.retention IS NOT NULL;
   IF parked_ AND pg_try_advisory_lock(1885500418, queue_) THEN
     PERFORM pg_advisory_unlock(1885500418, queue_);
     quiet := 1;
@@ -41,19 +45,29 @@ BEGIN
   IF q.rewinds <> rewinds_ THEN
     marks_ := '{}';
   END IF;
-  FOREACH mark IN ARRAY marks_ || last LOOP
-    SELECT array_agg(x.id), bool_or(x.group_name IS NOT NULL) INTO ids_, grouped FROM (
-      SELECT m.id, m.group_name FROM pillarbox.messages m
-      WHERE m.queue = queue_ AND m.state = 0 AND m.rank >= low
-        AND m.rank < CASE WHEN mark = last THEN last ELSE mark >> 55 << 55 END
-      ORDER BY m.rank LIMIT count_ - cardinality(picked) FOR UPDATE SKIP LOCKED
-    ) AS x;
-    IF grouped THEN
-      ids_ := pillarbox.with_groups(queue_, ids_, count_ - cardinality(picked));
-    END IF;
-    picked := picked || ids_;
-    EXIT WHEN cardinality(picked) >= count_;
-    low := mark;
+  LOOP
+    found := 0;
+    low := 0;
+    FOREACH mark IN ARRAY marks_ || last LOOP
+      SELECT array_agg(x.id), bool_or(x.group_name IS NOT NULL) INTO ids_, grouped FROM (
+        SELECT m.id, m.group_name FROM pillarbox.messages m
+        WHERE m.queue = queue_ AND m.state = 0 AND m.rank >= low
+          AND m.rank < CASE WHEN mark = last THEN last ELSE mark >> 55 << 55 END
+        ORDER BY m.rank LIMIT count_ - cardinality(picked) FOR UPDATE SKIP LOCKED
+      ) AS x;
+      IF grouped THEN
+        ids_ := pillarbox.with_groups(queue_, ids_, count_ - cardinality(picked));
+      END IF;
+      IF sifts AND ids_ IS NOT NULL THEN
+        found := found + cardinality(ids_);
+        ids_ := pillarbox.deliverable(q, ids_, now_);
+      END IF;
+      picked := picked || ids_;
+      EXIT WHEN cardinality(picked) >= count_;
+      low := mark;
+    END LOOP;
+    tries := tries + 1;
+    EXIT WHEN cardinality(picked) > 0 OR found = 0 OR tries = 50;
   END LOOP;
   IF cardinality(picked) > 0 THEN
     RETURN QUERY

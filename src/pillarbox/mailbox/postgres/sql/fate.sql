@@ -3,6 +3,7 @@
 CREATE OR REPLACE FUNCTION pillarbox.is_last(q pillarbox.queues, deliveries_ integer)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT q.max_deliveries > 0 AND q.dead IS NOT NULL AND deliveries_ + 1 >= q.max_deliveries
+    AND NOT q.on_receive
 $$;
 
 -- The message after a failed delivery. With a reason it is dead.
@@ -10,7 +11,7 @@ CREATE OR REPLACE FUNCTION pillarbox.failed(
   m pillarbox.messages, q pillarbox.queues, at_ bigint, outcome_ text, reason_ bytea
 ) RETURNS pillarbox.messages LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  IF reason_ IS NOT NULL OR q.max_deliveries > 0 THEN
+  IF reason_ IS NOT NULL OR q.max_deliveries > 0 OR q.on_receive THEN
     m.attempts := coalesce(m.attempts, '[]') || jsonb_build_array(
       jsonb_build_array(m.leased_at, at_, outcome_));
     IF jsonb_array_length(m.attempts) > 100 THEN

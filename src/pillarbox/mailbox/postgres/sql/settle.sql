@@ -212,6 +212,7 @@ BEGIN
     m.source := NULL;
     m.reason := NULL;
     m.died_at := NULL;
+    UPDATE pillarbox.messages SET redriven_at = pillarbox.clock() WHERE id = m.id;
     PERFORM pillarbox.wake(target, pillarbox.move(m, target));
     IF m.group_name IS NOT NULL THEN
       PERFORM pillarbox.take_over(m);

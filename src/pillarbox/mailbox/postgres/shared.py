@@ -1,0 +1,253 @@
+"""Queues in PostgreSQL that several brokers serve: see `mailbox.shared`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from pillarbox.codec import Codec, codec_for
+from pillarbox.core import limits
+from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.call import Call, Initialise
+from pillarbox.mailbox.postgres.connection import AsyncPostgresConnection
+from pillarbox.mailbox.postgres.errors import QueueDeletedError, SchemaMissingError
+from pillarbox.mailbox.postgres.options import CheckedOptions, parse_url
+from pillarbox.mailbox.postgres.receiving import FINISH, Found
+from pillarbox.mailbox.postgres.verbs import PostgresVerbs
+from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.shared import (
+    QueueDescription,
+    QueueSettings,
+    SharedDelivery,
+    SharedDraft,
+    SharedId,
+    StaleQueueError,
+)
+from pillarbox.mailbox.verbs import Outgoing
+
+_US = 1_000
+_LEASED_AT = wire.DIED_AT + 1  # behind what the database tells
+_BYTES: Codec[bytes] = codec_for(bytes)
+_QUEUE = "%s::integer"
+_QUEUE_AT_VERSION = "pillarbox.at_version(%s::integer, %s)"
+_CHANGE = (
+    "SELECT pillarbox.change_visibility(%s::integer, %s::bigint, %s::bytea, %s::bigint, "
+    "%s::bigint, %s::boolean)"
+)
+_DESCRIBE = (
+    "SELECT q.id, q.version, q.notes, d.name, q.max_deliveries, "
+    "array(SELECT s.name FROM pillarbox.queues s WHERE s.dead = q.id) "
+    "FROM pillarbox.queues q LEFT JOIN pillarbox.queues d ON d.id = q.dead WHERE q.name = %s"
+)
+_CONFIGURE = "SELECT pillarbox.configure_queue(%s, %s, %s, %s::bytea, %s::bigint, %s, %s::integer)"
+_FACT = "SELECT value FROM pillarbox.broker_facts WHERE name = %s AND expires_at IS NULL"
+_NEW_FACT = (
+    "INSERT INTO pillarbox.broker_facts VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING 1"
+)
+_NOTE = "SELECT pillarbox.note_fact(%s, %s, %s::integer)"
+_NOTED = "SELECT 1 FROM pillarbox.broker_facts WHERE name = %s AND expires_at > pillarbox.clock()"
+
+
+class _Received:
+    """What `decoded` messages are made of here: nothing is decoded."""
+
+    @staticmethod
+    def _kind(body: bytes, number: int, delivery: wire.Delivery, _: Any) -> Any:
+        return body, number, delivery
+
+
+class PostgresSharedQueue(PostgresVerbs[bytes]):
+    """The verbs of one queue."""
+
+    def __init__(self, name: str, queue_id: int, version: str) -> None:
+        super().__init__(name, "", _BYTES, limits.BODY_BYTES_MAX)
+        self.queue_id, self._version = queue_id, version
+
+    def call(self, statement: str, *parameters: Any) -> Call:
+        statement = statement.replace(_QUEUE, _QUEUE_AT_VERSION, 1)
+        return super().call(statement, self._version, *parameters)
+
+    def ask(self, call: Call) -> Verb[Any]:
+        try:
+            return (yield call)
+        except QueueDeletedError as error:
+            raise StaleQueueError(str(error)) from None
+
+    def _claim(self, *arguments: Any) -> Verb[Found]:
+        """With the time of the claim in each row."""
+        found = yield from super()._claim(*arguments)
+        found.rows = [(*row, found.now) for row in found.rows]
+        return found
+
+    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
+        """One call for messages in a row that go the same way."""
+        ids: list[SharedId] = []
+        row: list[SharedDraft] = []
+        for each in [*drafts, None]:
+            if row and (each is None or not _same_way(row[0], each)):
+                ids += yield from self._send_row(row)
+                row = []
+            if each is not None:
+                row.append(each)
+        return ids
+
+    def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
+        first = row[0]
+        sent = Outgoing(
+            [each.body for each in row],
+            first.delay,
+            first.priority,
+            first.attributes,
+            first.group,
+            first.deduplication,
+        )
+        ids = yield from self._send(sent)
+        return [SharedId(each, int(each, 16)) for each in ids]
+
+    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]:
+        found = yield from self._receive(_Received, count, timeout, wait)
+        return [_delivery(*each) for each in found]
+
+    def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
+        last_first = list(reversed(deliveries))
+        ids, tokens = _apart(last_first)
+        yield from self.ask(self.call(FINISH, "front", "0", None, ids, tokens, "0"))
+
+    def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
+        held = [wire.Delivery(int(id_, 16), token, ()) for id_, token in deliveries]
+        return (yield from self.acknowledge(held))
+
+    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
+        yield from self._delete(list(ids))
+
+    def exist(self, ids: Sequence[str]) -> Verb[list[bool]]:
+        found = "SELECT id FROM pillarbox.messages WHERE queue = %s::integer"
+        statement = f"{found} AND id = ANY (%s::bigint[])"
+        numbers = [int(each, 16) for each in ids]
+        rows = yield from self.ask(self.call(statement, wire.array(numbers)))
+        there = {row[0] for row in rows}
+        return [number in there for number in numbers]
+
+    def change_shared(
+        self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
+    ) -> Verb[bool | None]:
+        message_id, token = delivery
+        times = wire.microseconds(timeout), wire.microseconds(held_max)
+        call = self.call(_CHANGE, str(int(message_id, 16)), token, *times, holder_only)
+        answer = (yield from self.ask(call))[0][0]
+        return None if answer == 2 else answer == 1
+
+    def purge_shared(self) -> Verb[None]:
+        yield from self._purge()
+
+
+class PostgresSharedStore:
+    """One database."""
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        checked = CheckedOptions({**parse_url(url)[2], "url": url, **(options or {})})
+        self._connection = AsyncPostgresConnection(checked.database)
+        self._ids: dict[str, int] = {}
+        self.do = self._connection.do
+        self.wake = self._connection.wake
+        self.close = self._connection.close
+
+    def queue(self, name: str, version: str, in_flight_max: int) -> PostgresSharedQueue:
+        return PostgresSharedQueue(name, self._ids[name], version)
+
+    def open(self) -> Verb[bytes]:
+        try:
+            yield Call("-", _NEW_FACT, ("secret", secrets.token_hex(32)))
+        except SchemaMissingError:
+            yield Initialise("-")
+            yield Call("-", _NEW_FACT, ("secret", secrets.token_hex(32)))
+        rows = yield Call("-", _FACT, ("secret",))
+        secret: bytes = rows[0][0].encode()
+        return secret
+
+    def describe(self, name: str) -> Verb[QueueDescription | None]:
+        rows = yield Call(name, _DESCRIBE, (name,))
+        if not rows:
+            return None
+        self._ids[name], version, notes, dead, most, sources = rows[0]
+        known = msgspec.msgpack.decode(notes) if notes else {}
+        return QueueDescription(version or "", known, dead, most, tuple(sources))
+
+    def names(self) -> Verb[Iterable[str]]:
+        rows = yield Call("-", "SELECT name FROM pillarbox.queues")
+        return [row[0] for row in rows]
+
+    def create(self, name: str, notes: dict[str, Any], settings: QueueSettings) -> Verb[bool]:
+        return (yield from self._write(name, None, notes, settings))
+
+    def configure(
+        self, name: str, version: str, notes: dict[str, Any], settings: QueueSettings
+    ) -> Verb[None]:
+        yield from self._write(name, version, notes, settings)
+
+    def _write(
+        self, name: str, known: str | None, notes: dict[str, Any], settings: QueueSettings
+    ) -> Verb[bool]:
+        retention = None if settings.retention is None else str(settings.retention // _US)
+        values = (
+            *(name, known, secrets.token_hex(8), msgspec.msgpack.encode(notes), retention),
+            *(settings.dead, str(settings.max_deliveries)),
+        )
+        try:
+            rows = yield Call(name, _CONFIGURE, values)
+        except QueueDeletedError as error:
+            raise StaleQueueError(str(error)) from None
+        made: bool = rows[0][0]
+        return made
+
+    def drop(self, name: str, recent_seconds: int) -> Verb[None]:
+        yield Call(name, "SELECT pillarbox.drop_shared(%s)", (name,))
+        if recent_seconds:
+            yield Call(name, _NOTE, (f"dropped {name}", "", str(recent_seconds)))
+
+    def dropped_recently(self, name: str) -> Verb[bool]:
+        return bool((yield Call(name, _NOTED, (f"dropped {name}",))))
+
+    def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
+        if not seconds:
+            return True
+        rows = yield Call(name, _NOTE, (f"purged {name}", "", str(seconds)))
+        first: bool = rows[0][0]
+        return first
+
+
+def _same_way(one: SharedDraft, other: SharedDraft) -> bool:
+    if one.deduplication is not None or other.deduplication is not None:
+        return False
+    return (one.delay, one.priority, one.group, one.attributes) == (
+        other.delay,
+        other.priority,
+        other.group,
+        other.attributes,
+    )
+
+
+def _apart(deliveries: Sequence[tuple[str, bytes]]) -> tuple[str, list[bytes]]:
+    return wire.array(int(id_, 16) for id_, _ in deliveries), [token for _, token in deliveries]
+
+
+def _delivery(body: bytes, number: int, delivery: wire.Delivery) -> SharedDelivery:
+    row = delivery.row
+    attempts = row[wire.ATTEMPTS]
+    leased_at = row[_LEASED_AT] * _US
+    return SharedDelivery(
+        SharedId(wire.public_id(delivery.id), delivery.id),
+        delivery.token,
+        number,
+        row[wire.ENQUEUED_AT] * _US,
+        leased_at,
+        attempts[0][0] * _US if attempts else leased_at,
+        row[wire.PRIORITY],
+        wire.attributes_in(row[wire.HEAD]),
+        row[wire.GROUP],
+        row[wire.SOURCE],
+        body,
+    )
