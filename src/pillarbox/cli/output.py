@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import Timer
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -25,14 +25,11 @@ _WIDTH_OF_A_PIPE = 1000  # never truncate what a program reads
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+Advance = Callable[[int, int], None]  # reports how much is done, of how much
+
+
 class UsageError(Exception):
     """The command line is wrong."""
-
-
-class Advance(Protocol):
-    """Report that `done` of `total` is done."""
-
-    def __call__(self, done: int, total: int, /) -> None: ...
 
 
 def console() -> Console:

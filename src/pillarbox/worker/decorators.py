@@ -64,7 +64,7 @@ class WorkerFunction(Generic[P, R]):
             return url
         if self.declared is None:
             raise InvalidParameterError(
-                "mailbox", None, f"given, by @worker(mailbox), --mailbox or {MAILBOX_VARIABLE}"
+                "mailbox", None, f"given, by --mailbox URL, {MAILBOX_VARIABLE} or @worker(mailbox)"
             )
         return self.declared
 

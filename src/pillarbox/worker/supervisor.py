@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -90,18 +91,19 @@ class Supervisor:
         self._patient = patient  # keep a misconfigured process waiting for a reload
         self._changed = changed
         self._program = program
-        self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
+        # What other threads want done in the one that runs.
+        self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._signals = 0
         self._next_signal_at: float | None = None
         self._error: str | None = None
 
     def ask_to_stop(self) -> None:
         """Drain; the second time, release running messages. Thread-safe."""
-        self._events.put(("stop", None, None))
+        self._events.put(self._signal_all)
 
     def ask_to_reload(self) -> None:
         """Let each process drain, then replace it. Thread-safe."""
-        self._events.put(("reload", None, None))
+        self._events.put(self._reload)
 
     def run(self) -> None:
         """Run until all processes have ended on request."""
@@ -145,21 +147,16 @@ class Supervisor:
         earliest = min(due, default=math.inf)
         try:
             wait = None if earliest == math.inf else max(0.0, earliest - time.monotonic())
-            kind, child, what = self._events.get(timeout=wait)
+            event = self._events.get(timeout=wait)
         except queue.Empty:
             self._on_time(time.monotonic())
             return
-        if kind == "report" and what[0] is child.process:
-            self._on_report(child, what[1])
-        elif kind == "exit" and what is child.process:
-            self._on_exit(child, what.wait())
-        elif kind == "stop":
-            self._signal_all()
-        elif kind == "reload" and not self._signals:
-            self._reload()
+        event()
         self._changed(self.status())
 
     def _reload(self) -> None:
+        if self._signals:
+            return
         self._error = None
         for child in self._children:
             child.deaths = 0
@@ -231,11 +228,11 @@ class Supervisor:
         with open(reading, "rb") as reports:
             for line in reports:
                 report = msgspec.json.decode(line, type=Report)
-                self._events.put(("report", child, (process, report)))
+                self._events.put(partial(self._on_report, child, report))
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
-        self._events.put(("exit", child, process))
+        self._events.put(partial(self._on_exit, child, process.returncode))
 
 
 def _add(total: dict[str, WorkerStats], reported: dict[str, WorkerStats]) -> None:
