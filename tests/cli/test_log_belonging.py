@@ -111,7 +111,7 @@ def test_R112_exchanged_segments_are_put_back_and_nothing_is_lost(
 def test_R112_control_without_the_check_bodies_of_other_messages_are_delivered(
     tmp_path: Path, stores: tuple[Sent, Sent, Sent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.recovery.why_not_here", lambda *_: None)
+    monkeypatch.setattr("pillarbox.log.recovery.check_link", lambda *_: None)
     wrong = 0
     for at, (a, b) in enumerate(itertools.combinations(range(1, 5), 2)):
         sent = stores[0].copy(tmp_path / str(at))

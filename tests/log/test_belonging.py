@@ -240,7 +240,7 @@ def test_R112_a_segment_of_a_copy_that_went_its_own_way_is_recognised() -> None:
 def test_R112_control_without_the_check_another_segments_records_are_given(
     ours: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.log.recovery.why_not_here", lambda *_: None)
+    monkeypatch.setattr("pillarbox.log.recovery.check_link", lambda *_: None)
     files = ours.files()
     given = 0
     for a, b in itertools.combinations(list(files)[:-1], 2):

@@ -19,9 +19,8 @@ from pillarbox.log.confirmed import FILE as CONFIRMED_FILE
 from pillarbox.log.confirmed import ConfirmedIndex
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.disk import make_directory, opened, sync, write_all
-from pillarbox.log.scan import scan
 from pillarbox.log.segment_links import why_not_named
-from pillarbox.log.segments import load_segment
+from pillarbox.log.segments import load_segment, scan
 from pillarbox.mailbox.belonging import faults
 from pillarbox.mailbox.broker.wire import StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot

@@ -10,8 +10,7 @@ from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.frame import DATA
 from pillarbox.log.layout import BLOCK_BYTES, FORMAT, decode_segment_header
-from pillarbox.log.scan import scan
-from pillarbox.log.segments import load_segment
+from pillarbox.log.segments import load_segment, scan
 
 
 class SegmentFile(NamedTuple):

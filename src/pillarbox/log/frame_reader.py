@@ -248,7 +248,8 @@ def _parse(
     while len(data) - position >= HEADER_BYTES:
         header = file.codec.decode_header(data, position, offset + position)
         if header is None or (expected is not None and header.first_index != expected):
-            if expected is not None and expected < end and not _sealed_end(segment, expected):
+            at_footer = segment.sealed and (expected or 0) + segment.shift >= segment.end_index
+            if expected is not None and expected < end and not at_footer:
                 raise _damage(segment, offset + position, expected)
             return frames, position, 0
         if header.end_index > end or header.kind == FOOTER:
@@ -262,10 +263,6 @@ def _parse(
             frames.append(header)
         expected, position = header.end_index, stop
     return frames, position, 0 if position else HEADER_BYTES
-
-
-def _sealed_end(segment: Segment, index: int) -> bool:
-    return segment.sealed and index + segment.shift >= segment.end_index
 
 
 def _damage(segment: Segment, offset: int, index: int) -> LogCorruptError:

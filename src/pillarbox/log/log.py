@@ -258,11 +258,6 @@ class Log(ReadableLog, Closing):
         return self._writer.stopped
 
     @property
-    def busy_in_this_thread(self) -> bool:
-        """Whether this is a signal handler that interrupted a call to the log."""
-        return self._writer.commit.is_busy_here()
-
-    @property
     def poisoned(self) -> LogPoisonedError | None:
         """The error of a failed write or sync, after which nothing can be written."""
         return self._writer.poisoned
@@ -291,15 +286,11 @@ class Log(ReadableLog, Closing):
                 sealed = oldest.sealed and needed.sealed  # a full one is sealed with the next group
                 if not sealed or needed is self._catalog.segments[-1] or needed.end_index > limit:
                     break
-                self._catalog.drop_first()
+                self._catalog.drop(oldest)
                 self._reader.forget(oldest)
                 recyclable = not (oldest.staged or self._writer.full)
                 self._writer.spares.drop(oldest.name, recyclable=recyclable)
         return self.first_index
-
-    def drop_spares(self) -> None:
-        """Delete the spare files that are kept for future segments."""
-        self._writer.spares.drop_all()
 
     def _last_with(self, oldest: Segment) -> Segment:
         """A segment with a commit is dropped together with the segments that the commit names."""

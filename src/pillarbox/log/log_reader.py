@@ -13,9 +13,8 @@ from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
 from pillarbox.log.readable_log import ReadableLog
-from pillarbox.log.scan import scan
-from pillarbox.log.segment_links import why_not_here
-from pillarbox.log.segments import Catalog, Segment, load_segment
+from pillarbox.log.segment_links import check_link
+from pillarbox.log.segments import Catalog, Segment, load_segment, scan
 from pillarbox.mutex import Mutex
 
 
@@ -87,17 +86,11 @@ class LogReader(ReadableLog, Closing):
             if segment is None:
                 continue
             if before is None:
-                self._check_link(segments, segment)
+                check_link(self._directory, segments, segment)
             segments.append(segment)
         self._catalog.replace(segments)
         for segment in gone.values():
             self._reader.forget(segment)
-
-    def _check_link(self, before: list[Segment], segment: Segment) -> None:
-        what = why_not_here(self._directory, before, segment)
-        if what is not None:
-            path = self._directory.path_of(segment.name)
-            raise LogCorruptError(path, what, 0, segment.base_index)
 
     def _load(self, name: str, before: Segment | None) -> Segment | None:
         try:

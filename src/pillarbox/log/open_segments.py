@@ -207,7 +207,7 @@ class OpenSegments:
         writer = create_segment(self.directory, spare, header, capacity, for_urgent=for_urgent)
         if empty is not None:  # the new segment has taken its name, and so its file
             empty.close()
-            self._catalog.drop_last()
+            self._catalog.drop(empty.segment)
             if self._active is empty:
                 self._active = None
         self._filling, self._resumable = writer, None

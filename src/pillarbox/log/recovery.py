@@ -22,10 +22,15 @@ from pillarbox.log.directory import (
 from pillarbox.log.disk import Mapping
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader
-from pillarbox.log.scan import evidence_of_damage, scan, valid_frames
-from pillarbox.log.segment_links import why_not_here, why_not_named
+from pillarbox.log.segment_links import check_link, why_not_named
 from pillarbox.log.segment_writer import SegmentWriter, clear_from
-from pillarbox.log.segments import Segment, load_segment
+from pillarbox.log.segments import (
+    Segment,
+    evidence_of_damage,
+    load_segment,
+    scan,
+    valid_frames,
+)
 
 
 @dataclass(slots=True)
@@ -87,9 +92,7 @@ class _Recoverer:
         before = self.result.segments
         if before and before[-1].end_index != segment.base_index:
             raise self._gap(before[-1], segment.base_index)
-        what = why_not_here(self._directory, before, segment)
-        if what is not None:
-            raise self._damage(segment, what, 0, segment.base_index)
+        check_link(self._directory, before, segment)
         trusted = self._is_on_disk(segment, later) if later else trust_footer and segment.proven
         if check_all or not trusted:
             segment = self._examine(segment, later)

@@ -27,7 +27,7 @@ from pillarbox.log.rewrite import (
     write_placeholder,
 )
 from pillarbox.log.salvage import Progress, SalvagedSegment, load_all, order_segments
-from pillarbox.log.scan import evidence_of_damage
+from pillarbox.log.segments import evidence_of_damage
 
 _BROKEN = "frames fail their checksums or are missing"
 

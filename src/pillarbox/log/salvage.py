@@ -29,8 +29,8 @@ from pillarbox.log.layout import (
     decode_segment_header,
     guess_segment_header,
 )
-from pillarbox.log.scan import valid_frames
 from pillarbox.log.segment_links import NO_ID, contradicts
+from pillarbox.log.segments import valid_frames
 
 Progress = Callable[[int, int], None]
 #: Number of files, of links between them, of records, and of files with the right name.

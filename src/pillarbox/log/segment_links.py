@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from pillarbox.log.commits import read_commit
 from pillarbox.log.directory import LogDirectory, segment_name
+from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import SegmentHeader
 from pillarbox.log.segments import Segment
 
@@ -26,10 +27,16 @@ def identity_of(headers: Sequence[SegmentHeader]) -> bytes | None:
     return known[-1] if known else own[-1] if own else None
 
 
-def why_not_here(
+def check_link(directory: LogDirectory, before: Sequence[Segment], segment: Segment) -> None:
+    """Raise `LogCorruptError` if this segment can't follow those `before` it."""
+    what = _why_not_here(directory, before, segment)
+    if what is not None:
+        raise LogCorruptError(directory.path_of(segment.name), what, 0, segment.base_index)
+
+
+def _why_not_here(
     directory: LogDirectory, before: Sequence[Segment], segment: Segment
 ) -> str | None:
-    """Why this segment can't follow those `before` it; None if it can."""
     wrong = why_not_named(segment)
     if wrong is not None or not before:
         return wrong

@@ -174,7 +174,7 @@ class Compactor:
             self._drop(live.oldest)
             self._rewrite(live, log.size_bytes if keep_spares else log.disk_bytes, progress)
             if not keep_spares:
-                log.drop_spares()
+                log.space.spares.drop_all()
 
     def take_snapshot(self) -> None:
         with self._busy:

@@ -364,7 +364,7 @@ class DurableStore(Store):
     @property
     def busy_here(self) -> bool:
         """Whether this thread was interrupted in the middle of something that has to end first."""
-        return self.lock.is_mine() or self.log.busy_in_this_thread or self.compactor.busy_here
+        return self.lock.is_mine() or self.commit.is_busy_here() or self.compactor.busy_here
 
     def close(self) -> None:
         """Write a last snapshot, if anything was written, and let go of the directory."""

@@ -6,7 +6,6 @@ at the latest. The cluster of the system is never touched.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import pwd
@@ -14,15 +13,13 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from pillarbox.testing.redis import free_ports, until
+from pillarbox.testing.redis import directory, free_ports, until, until_exit
 
 START_SECONDS_MAX = 60
 _HOMES = "/usr/lib/postgresql"  # where Debian has the programs, by version
@@ -170,25 +167,10 @@ def _as_user() -> dict[str, Any]:
     return extra
 
 
-@contextmanager
-def directory() -> Iterator[str]:
-    """A place for the files of servers, which their user may enter."""
-    path = tempfile.mkdtemp(prefix="pillarbox-postgres-")
-    os.chmod(path, 0o755)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-_until_exit = ExitStack()
-atexit.register(_until_exit.close)
-
-
 def new_server(settings: dict[str, str] | None = None) -> PostgresServer:
     """A server that runs, until this process ends."""
-    server = PostgresServer(_until_exit.enter_context(directory()), settings)
-    _until_exit.callback(server.kill)
+    server = PostgresServer(until_exit.enter_context(directory()), settings)
+    until_exit.callback(server.kill)
     server.create()
     server.start()
     return server

@@ -238,23 +238,24 @@ def _replicate(node: RedisServer, master: bytes) -> bool:
 
 @contextmanager
 def directory() -> Iterator[str]:
-    """A place for the files of servers."""
-    path = tempfile.mkdtemp(prefix="pillarbox-redis-")
+    """A directory for the files of servers, which a server of another user may enter."""
+    path = tempfile.mkdtemp(prefix="pillarbox-servers-")
+    os.chmod(path, 0o755)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
 
-_until_exit = ExitStack()
-atexit.register(_until_exit.close)
+until_exit = ExitStack()
+atexit.register(until_exit.close)
 
 
 @functools.cache
 def shared_server() -> RedisServer:
     """A server for everyone in this process, until it ends."""
-    server = RedisServer(_until_exit.enter_context(directory()), free_ports(1)[0])
-    _until_exit.callback(server.kill)
+    server = RedisServer(until_exit.enter_context(directory()), free_ports(1)[0])
+    until_exit.callback(server.kill)
     server.start()
     return server
 
@@ -262,7 +263,7 @@ def shared_server() -> RedisServer:
 @functools.cache
 def shared_cluster() -> RedisCluster:
     """A cluster of three masters and three replicas, likewise."""
-    cluster = RedisCluster(_until_exit.enter_context(directory()))
-    _until_exit.callback(cluster.kill)
+    cluster = RedisCluster(until_exit.enter_context(directory()))
+    until_exit.callback(cluster.kill)
     cluster.start()
     return cluster

@@ -55,11 +55,6 @@ class _Depth(threading.local):
 _depth = _Depth()
 
 
-def is_inside() -> bool:
-    """Whether this thread is in a call to SQS, or between two of them."""
-    return _depth.now > 0
-
-
 def one_deeper(call: Callable[[X], R], of: X) -> R:
     """Make a call. One that interrupts another has a client of its own: they share no lock."""
     depth = _depth.now
@@ -184,7 +179,7 @@ class SQSConnection(Connection):
                 self._polls.discard(poll)
 
     def wake(self, verbs: Any) -> None:
-        if is_inside():
+        if _depth.now:
             raise reentrant_call()
         with self._lock:
             polls = [poll for poll in self._polls if poll.owner is verbs]
@@ -225,22 +220,19 @@ def client_of(
 ) -> Any:
     """The client of a process for these."""
     with _making:  # boto3 sessions are not to be used by two threads at once
-        used = session or boto3.Session(botocore_session=_core_session(endpoint))
-        signed = endpoint is None or used.get_credentials() is not None
-        client = used.client(
+        if session is None:
+            core = get_session()
+            leave_out_the_machine_s_own(core, endpoint)
+            session = boto3.Session(botocore_session=core)
+        signed = endpoint is None or session.get_credentials() is not None
+        client = session.client(
             "sqs",
-            region_name=region or used.region_name or (REGION_OF_OTHERS if endpoint else None),
+            region_name=region or session.region_name or (REGION_OF_OTHERS if endpoint else None),
             endpoint_url=endpoint,
             config=Config(**config(signed=signed, connections_max=CONNECTIONS_MAX)),
         )
     _watch(client)
     return client
-
-
-def _core_session(endpoint: str | None) -> Any:
-    core = get_session()
-    leave_out_the_machine_s_own(core, endpoint)
-    return core
 
 
 def leave_out_the_machine_s_own(session: Any, endpoint: str | None) -> None:

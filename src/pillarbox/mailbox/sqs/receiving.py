@@ -26,12 +26,12 @@ _settling = threading.RLock()  # held for a few instructions, none of which is a
 class Delivery:
     """One receipt. It can be settled once, while its lease lasts."""
 
-    __slots__ = ("_deadline", "_over", "message", "received_at")
+    __slots__ = ("_over", "deadline", "message", "received_at")
 
     def __init__(self, message: Entry, received_at: int, lease_ns: int) -> None:
         self.message = message
         self.received_at = received_at
-        self._deadline = received_at + lease_ns
+        self.deadline = received_at + lease_ns
         self._over = False
 
     @property
@@ -49,12 +49,12 @@ class Delivery:
         return int(self.message.get("Attributes", {}).get("ApproximateReceiveCount", 1))
 
     def alive(self, now: int) -> bool:
-        return not self._over and now < self._deadline
+        return not self._over and now < self.deadline
 
     def claim(self, now: int) -> bool:
         """True for the one that may settle it."""
         with _settling:
-            alive = not self._over and now < self._deadline
+            alive = not self._over and now < self.deadline
             self._over = self._over or alive
         return alive
 
@@ -65,9 +65,6 @@ class Delivery:
     def longest(self, now: int) -> int:
         """For how many seconds it may still be hidden: SQS allows 12 hours from the receive."""
         return max(0, VISIBILITY_SECONDS_MAX - 1 - (now - self.received_at) // SECOND_NS)
-
-    def prolong(self, deadline: int) -> None:
-        self._deadline = deadline
 
 
 def take(
@@ -129,7 +126,7 @@ def extend(
     done = yield from _ask(queue, "change_message_visibility", list(alive), entries)
     for delivery, timeout in alive.items():
         if delivery in done:
-            delivery.prolong(now + timeout * SECOND_NS)
+            delivery.deadline = now + timeout * SECOND_NS
     return [asked and each in done for asked, each in zip(answers, deliveries, strict=True)]
 
 
