@@ -198,7 +198,7 @@ def test_R112_a_snapshot_of_another_store_is_refused_and_set_aside(
 def test_R112_control_without_the_check_the_messages_of_another_store_are_delivered(
     tmp_path: Path, stores: tuple[Sent, Sent, Sent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pillarbox.mailbox.recovery.snapshot_misfit", lambda *_: None)
+    monkeypatch.setattr("pillarbox.mailbox.replay.snapshot_misfit", lambda *_: None)
     sent = stores[0].copy(tmp_path / "data")
     shutil.copy(stores[2].path / "snapshot", sent.path / "snapshot")
     with pytest.raises(AssertionError, match="not sent"):

@@ -42,7 +42,7 @@ from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import as_mailbox_error, translated
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import QueueSteps
-from pillarbox.mailbox.recovery import recover, refuse_foreign_settings
+from pillarbox.mailbox.replay import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
 from pillarbox.mailbox.store_time import Timekeeper

@@ -138,7 +138,7 @@ class AsyncChannels(ChannelPool[_Channel]):
     async def ask(
         self, queue: str, commands: Sequence[Command], seconds: float = ANSWER_SECONDS_MAX
     ) -> list[Any]:
-        """What the broker answers to these commands, in order."""
+        """What the broker answers to these commands; raises for a single one that failed."""
         channel = self.take()
 
         async def do(step: float | tuple[bytes, bytes]) -> Answer | None:

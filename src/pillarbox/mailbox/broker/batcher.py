@@ -69,8 +69,6 @@ class Batcher:
             if not isinstance(error, Exception):
                 raise
             return
-        if len(results) < len(batch):  # one failure for all: nothing could be confirmed
-            results = results * len(batch)
         for (_, outcome), result in zip(batch, results, strict=False):
             if outcome.done():
                 continue

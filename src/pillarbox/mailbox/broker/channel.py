@@ -14,10 +14,9 @@ from typing import Any
 
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, AnswerReader
-from pillarbox.mailbox.broker.errors import error_of
 from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool, close_all
 from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
-from pillarbox.mailbox.broker.wire import Command, Failed
+from pillarbox.mailbox.broker.wire import Command
 from pillarbox.mailbox.runner import Interrupted, run_sync
 from pillarbox.mailbox.waiters import open_gate
 
@@ -175,10 +174,7 @@ class Channels(ChannelPool[Channel]):
         if parked is not None:
             parked.use(None)
         self.put_back(channel)
-        results = results_of(answer, self.address)
-        if len(results) == 1 and results[0].__class__ is Failed:
-            raise error_of(results[0])
-        return results
+        return results_of(answer, self.address)
 
     def enter(self) -> None:
         """One more mailbox is open."""

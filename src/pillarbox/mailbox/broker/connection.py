@@ -13,9 +13,8 @@ from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.async_channel import AsyncChannels, async_channels_to
 from pillarbox.mailbox.broker.batcher import Batcher
 from pillarbox.mailbox.broker.channel import Parked, channels_to
-from pillarbox.mailbox.broker.errors import error_of
 from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX
-from pillarbox.mailbox.broker.wire import Command, Declared, Failed, Receive
+from pillarbox.mailbox.broker.wire import Command, Declared, Receive
 from pillarbox.mailbox.runner import AsyncConnection, Connection, Interrupted
 
 _SECOND_US = limits.SECOND_NS // 1_000
@@ -115,8 +114,6 @@ class AsyncBrokerConnection(AsyncConnection):
             raise
         finally:
             del self._polls[poll]
-        if isinstance(result, Failed):
-            raise error_of(result)
         return result.value
 
     async def wake(self, verbs: Any) -> None:

@@ -13,15 +13,12 @@ import time
 
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer, head_of
-from pillarbox.mailbox.broker.errors import error_of
-from pillarbox.mailbox.broker.retry import good
+from pillarbox.mailbox.broker.retry import good, results_of
 from pillarbox.mailbox.broker.wire import (
     PATH,
     SIGNED_FOR,
-    Failed,
     Hello,
     Request,
-    decode_results,
     encode,
 )
 
@@ -58,9 +55,7 @@ class Login:
 
     def take(self, answer: Answer) -> None:
         """The broker's answer to that; raises if it refuses."""
-        (welcome,) = decode_results(good(answer, self._address).body)
-        if isinstance(welcome, Failed):
-            raise error_of(welcome)
+        (welcome,) = results_of(good(answer, self._address), self._address)
         self.heads = _Heads(self._address, f"Pillarbox {welcome.value}")
         self.due = False
 

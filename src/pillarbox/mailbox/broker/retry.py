@@ -22,10 +22,11 @@ from pillarbox.core.errors import (
 )
 from pillarbox.mailbox.broker.address import Address
 from pillarbox.mailbox.broker.answer import Answer
-from pillarbox.mailbox.broker.errors import AccessDeniedError
+from pillarbox.mailbox.broker.errors import AccessDeniedError, error_of
 from pillarbox.mailbox.broker.wire import (
     REQUEST_BYTES_MAX,
     Command,
+    Failed,
     Request,
     decode_results,
     encode,
@@ -133,11 +134,14 @@ def good(answer: Answer, address: Address) -> Answer:
 
 
 def results_of(answer: Answer, address: Address) -> list[Any]:
-    """The outcomes in an answer, one for each command."""
+    """The outcomes in an answer, one for each command; raises if the only one is a failure."""
     try:
-        return decode_results(answer.body)
+        results = decode_results(answer.body)
     except (MsgspecError, ValueError):
         raise _no_broker(address) from None
+    if len(results) == 1 and results[0].__class__ is Failed:
+        raise error_of(results[0])
+    return results
 
 
 def _no_broker(address: Address) -> MailboxError:
