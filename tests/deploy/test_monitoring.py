@@ -113,13 +113,21 @@ def test_R59_the_dashboard_is_one_that_grafana_can_lay_out() -> None:
         taken |= cells
 
 
-def test_R59_prometheus_accepts_the_rules() -> None:
+@pytest.mark.parametrize(
+    "check",
+    [
+        ["check", "rules", DEPLOY / "prometheus" / "alerts.yml"],
+        ["check", "config", "--syntax-only", DEPLOY / "prometheus" / "prometheus.yml"],
+        ["test", "rules", Path(__file__).parent / "alerts_test.yml"],  # which alerts fire
+    ],
+    ids=["rules", "config", "alerts"],
+)
+def test_R59_prometheus_accepts_the_rules(check: list[str | Path]) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool (of the package prometheus) is not installed here")
-    rules = DEPLOY / "prometheus" / "alerts.yml"
-    done = subprocess.run([promtool, "check", "rules", rules], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run([promtool, *check], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # -- Compose -----------------------------------------------------------------------------------
