@@ -153,9 +153,10 @@ def required_columns(log: LogRef) -> frozenset[str]:
     )
 
 
-def unwritable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """Rows of the error log for what an output can't take, of what was checked."""
-    return found.where(F.col(CAUSE).isNotNull()).select(*_unwritten(log, processor))
+def split(found: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
+    """Rows of the error log for what an output can't take, of what was checked, and the others."""
+    failed = found.where(F.col(CAUSE).isNotNull()).select(*_unwritten(log, processor))
+    return failed, found.where(F.col(CAUSE).isNull()).drop(CAUSE)
 
 
 def _unwritten(log: LogRef, processor: Processor) -> list[Column]:

@@ -110,11 +110,14 @@ class Outputs:
         """
         files = self._written(name, made.rows, step)
         suspect = any(made.required & each.with_nulls for each in files)
-        if not suspect or made.failed is None or made.good is None or made.failed.isEmpty():
+        if not suspect or made.split is None:
+            return files, []
+        failed, good = made.split()
+        if failed.isEmpty():
             return files, []
         for part in {file.name.partition("/")[0] for file in files}:
             self.table(name).storage.remove(part)
-        return self._written(name, made.good, step), [made.failed]
+        return self._written(name, good, step), [failed]
 
     def _written(self, name: str, rows: DataFrame, step: Step) -> list[Written]:
         """Have Spark write rows beside the table's own files; the files that have a row."""

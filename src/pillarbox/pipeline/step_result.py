@@ -29,13 +29,12 @@ INPUT_OF = "input"
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """The rows for one output. If some lack a column that is required: those for the error log,
-    and those that it can take."""
+    """The rows for one output. If some lack a column that is required, `split` gives those for the
+    error log, and those that the output can take."""
 
     rows: DataFrame
-    failed: DataFrame | None = None
-    good: DataFrame | None = None
     required: frozenset[str] = frozenset()
+    split: Callable[[], tuple[DataFrame, DataFrame]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +123,9 @@ class StreamBatchJob:
         outputs = {}
         for log in self.outputs:
             checked = columns.checked(made[log.name], log, processor)
-            outputs[log.name] = OutputRows(
-                checked.drop(columns.CAUSE),
-                columns.unwritable(checked, log, processor),
-                checked.where(F.col(columns.CAUSE).isNull()).drop(columns.CAUSE),
-                columns.required_columns(log),
-            )
+            split = functools.partial(columns.split, checked, log, processor)
+            rows_of = checked.drop(columns.CAUSE)
+            outputs[log.name] = OutputRows(rows_of, columns.required_columns(log), split)
 
         def failures() -> list[DataFrame]:
             return [failed for seen, failed in watched if _saw_some(seen)]

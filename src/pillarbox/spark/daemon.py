@@ -8,11 +8,13 @@ workers find it.
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 from pyspark import daemon
 
 import pillarbox.spark.source  # noqa: F401 - imported once, for all that are forked
+from pillarbox.spark import fork_server
 
 _worker = daemon.worker
 
@@ -21,6 +23,8 @@ def main() -> None:
     """Be Spark's daemon."""
     # Workers collect garbage after each task; what was imported here is none.
     gc.freeze()
+    if (path := os.environ.get(fork_server.SOCKET)) is not None:
+        fork_server.start(path)
     daemon.worker = worker_until_closed
     daemon.manager()
 

@@ -5,7 +5,7 @@ anew in every process. Where PySpark is installed, that copy is compiled already
 a third of the time to start. Spark waits for it ten seconds, and no more.
 
 Those that plan and commit come from a daemon that no setting of Spark's names; the script puts
-ours in its place.
+ours in its place. Those of streaming sources come from no daemon; the script has ours fork them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import shlex
 import sys
 from typing import Any
 
+from pillarbox.spark import fork_server
 from pillarbox.spark.scripts import script
 from pillarbox.spark.shipping import OWN
 
@@ -28,11 +29,14 @@ for path in $PYTHONPATH; do
     *) kept="$kept:$path" ;;
     esac
 done
+export PYTHONPATH="${{kept#:}}" {socket}="$0.$PPID"
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
     shift 2
     set -- -m {daemon} "$@"
+elif [ "$1 $2" = "-m {runner}" ] && [ -S "${socket}" ]; then
+    exec {python} -I -S {forked} "${socket}" {python} "$@"
 fi
-PYTHONPATH="${{kept#:}}" exec {python} "$@"
+exec {python} "$@"
 """
 OUR_DAEMON = "pillarbox.spark.daemon"
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -72,5 +76,11 @@ def runs_our_python(context: Any) -> bool:
 
 def _quick() -> str:
     daemon = OUR_DAEMON if is_installed() else "pyspark.daemon"
-    text = _SCRIPT.format(python=shlex.quote(sys.executable), daemon=daemon)
+    text = _SCRIPT.format(
+        python=shlex.quote(sys.executable),
+        daemon=daemon,
+        socket=fork_server.SOCKET,
+        runner=fork_server.RUNNER,
+        forked=shlex.quote(fork_server.__file__),
+    )
     return f"{script('python', sys.executable, 'bin/python', text)}/bin/python"

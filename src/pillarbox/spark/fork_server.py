@@ -1,0 +1,136 @@
+"""Starts the processes of streaming sources by a fork, in a tenth of the time.
+
+Spark starts a Python of its own for each source of a query, and lets it import PySpark anew. The
+daemon of the workers has imported all of that: a child of it waits for such requests at a socket
+beside the script that stands in for Python (see `python`). That script runs this file, which
+hands the request over and lives as long as the forked process does. If nobody answers at the
+socket, it becomes the Python that Spark asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+#: The environment variable with the path of the socket.
+SOCKET = "PILLARBOX_FORK_SOCKET"
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+_LENGTH = struct.Struct("!I")
+_STREAMS = (0, 1, 2)
+
+
+# -- in the script's place -------------------------------------------------------------------------
+
+
+def hand_over(path: str, command: list[str]) -> int:
+    """Have a process forked that does what `python -m module ...` would; returns at its end."""
+    _, _, module, *arguments = command
+    request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(path)
+            socket.send_fds(server, [_LENGTH.pack(len(request))], _STREAMS)
+            server.sendall(request)
+        except OSError:
+            os.execv(command[0], command)  # noqa: S606 - what Spark asked for
+        ended = server.recv(1)
+    return ended[0] if ended else 1
+
+
+# -- in a child of the daemon ----------------------------------------------------------------------
+
+
+def start(path: str) -> None:
+    """Serve at this path, in a process that ends with this one."""
+    ours, theirs = os.pipe()
+    if os.fork():
+        os.close(ours)  # the other end is closed when this process ends
+        return
+    os.close(theirs)
+    try:
+        _serve(path, ours)
+    finally:
+        os._exit(1)
+
+
+def _serve(path: str, parent: int) -> None:
+    import pyspark.sql.streaming.python_streaming_source_runner  # noqa: F401, PLC0415
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    with socket.socket(socket.AF_UNIX) as listener:
+        own = f"{path}.{os.getpid()}"
+        listener.bind(own)
+        listener.listen()
+        os.replace(own, path)  # whoever finds it is answered
+        waiting: list[Any] = [listener, parent]
+        while parent not in select.select(waiting, [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _run(connection)
+            connection.close()
+        os.unlink(path)
+
+
+def _run(connection: socket.socket) -> NoReturn:
+    """Be the process that was asked for."""
+    code = 1
+    try:
+        code = _run_module(_become(connection))
+        connection.sendall(bytes([code & 0xFF]))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _become(connection: socket.socket) -> str:
+    """Take the place of the one who asks, with its streams and its environment; the module."""
+    head, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
+    with connection.makefile("rb") as file:
+        request = file.read(_LENGTH.unpack(head)[0])
+    module, arguments, environment, directory = json.loads(request)
+    for stream, number in zip(streams, _STREAMS, strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv = [module, *arguments]
+    known = set(sys.path)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [each for each in paths if each and each not in known]
+    threading.Thread(target=_end_with, args=[connection], daemon=True).start()
+    return str(module)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Whoever asked was ended by Spark."""
+    connection.recv(1)
+    os._exit(1)
+
+
+def _run_module(module: str) -> int:
+    import runpy  # noqa: PLC0415 - the one who asks does without
+
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:  # noqa: BLE001 - as at the end of a program
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(hand_over(sys.argv[1], sys.argv[2:]))
