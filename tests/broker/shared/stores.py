@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import psycopg
+import pytest
 
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.postgres.schema import initialise
@@ -15,7 +16,7 @@ from pillarbox.mailbox.redis.shared import RedisSharedStore
 from pillarbox.mailbox.shared import SharedStore
 from pillarbox.testing import FakeClock
 from pillarbox.testing.postgres import shared_server as postgres_server
-from pillarbox.testing.redis import shared_server
+from pillarbox.testing.redis import shared_cluster, shared_server
 
 
 class StoreKind(ABC):
@@ -54,6 +55,29 @@ class RedisKind(StoreKind):
     def close(self) -> None:
         self._server.ask("FLUSHALL")
         self._server.ask("SCRIPT", "FLUSH")
+
+
+class RedisClusterKind(StoreKind):
+    name = "redis cluster"
+
+    def __init__(self) -> None:
+        self._cluster = shared_cluster()
+        self.url = self._cluster.url
+        self._scripts = Scripts()
+
+    def open(self) -> SharedStore:
+        return RedisSharedStore(self.url, {"scripts": self._scripts})
+
+    def set_time(self, microseconds: int) -> None:
+        self._scripts.replace(now=f"local now = {microseconds}\n")
+        for server in self._cluster.masters():  # whoever sleeps looks at the clock
+            for client in server.blocked():
+                server.ask("CLIENT", "UNBLOCK", client)
+
+    def close(self) -> None:
+        for server in self._cluster.masters():
+            server.ask("FLUSHALL")
+            server.ask("SCRIPT", "FLUSH")
 
 
 class PostgresKind(StoreKind):
@@ -104,4 +128,4 @@ class SharedClock(FakeClock):
         self._kind.set_time((self.now() + self.epoch_ns) // 1_000)
 
 
-KINDS: list[type[StoreKind]] = [RedisKind, PostgresKind]
+KINDS = [RedisKind, PostgresKind, pytest.param(RedisClusterKind, marks=pytest.mark.soak)]
