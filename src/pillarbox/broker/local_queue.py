@@ -137,7 +137,8 @@ class LocalQueue(BrokerQueue):
         broker, session = request.broker, self.session
         consumer = broker.consumers.of(request.http, self.name, request.principal.name)
         if attempt is not None and (again := self.attempts.again(attempt, self, timeout_ns)):
-            return await self._deliver(request, again)
+            request.unsent = partial(give_back, session, again)
+            return self._deliveries(again, await read_bodies(session, again))
         if session.queue.in_flight >= broker.config.in_flight_max:
             if not wait_ns:
                 raise too_many_in_flight(self.name)
@@ -156,12 +157,17 @@ class LocalQueue(BrokerQueue):
         broker.metrics.delivered(leases)
         if attempt is not None:
             self.attempts.keep(attempt, leases)
-        return await self._deliver(request, leases)
-
-    async def _deliver(self, request: SqsRequest, leases: Sequence[Lease]) -> Sequence[Delivery]:
-        session = self.session
         request.unsent = partial(give_back, session, leases)
-        bodies = await read_bodies(session, leases)
+        try:
+            bodies = session.bodies([lease.record for lease in leases], wait=False)
+        except BlockingIOError:  # on disk: others go on meanwhile
+            bodies = await read_bodies(session, leases)
+        return self._deliveries(leases, bodies)
+
+    def _deliveries(
+        self, leases: Sequence[Lease], bodies: Sequence[bytes | None]
+    ) -> Sequence[Delivery]:
+        session = self.session
         store, queue = session.store, session.queue
         found = []
         for lease, body in zip(leases, bodies, strict=True):
