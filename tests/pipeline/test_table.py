@@ -14,13 +14,12 @@ import pytest
 pytest.importorskip("deltalake")
 
 from pillarbox.pipeline.backing import FileBackingLog
-from pillarbox.pipeline.maintenance import EVERY_STEPS
+from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact
 from pillarbox.pipeline.maps import Attempt, Range, Recovery
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, create_table, deltalake
-from pillarbox.spark.table_compaction import FILES_MIN, compact
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FIELDS = [

@@ -26,10 +26,10 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.broker import AccessDeniedError
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.redis import history as redis_history
-from pillarbox.spark.batch_reader import BatchReader
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.history import open_history, position
 from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.reading import BatchReader
 from pillarbox.spark.stream_reader import StreamReader
 from pillarbox.testing.broker import running_broker
 from pillarbox.testing.redis import shared_server

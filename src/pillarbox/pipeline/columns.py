@@ -258,39 +258,29 @@ def column_of(name: str) -> str:
 
 def routed(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
     """What was checked, with the output of each row: its table's columns as one, or a failure."""
-    fits = F.col(CAUSE).isNull()
     names = [_named(each.name) for each in shape_of(log.body_type).columns]
-    return found.select(
-        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
-        F.when(fits, F.struct(*names)).alias(column_of(log.name)),
-        F.when(~fits, F.struct(*_unwritten(log, processor))).alias(column_of(ERRORS)),
-    )
+    return _routed(found, log, names, _unwritten(log, processor))
 
 
 def routed_input(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
     """The same for what was judged: all columns that a sink sees as one, or a failure."""
-    fits, shape = F.col(CAUSE).isNull(), shape_of(log.body_type)
+    names = [*_columns(shape_of(log.body_type)), *map(F.col, METADATA)]
+    return _routed(found, log, names, _unread(log, processor))
+
+
+def _routed(found: DataFrame, log: LogRef, row: list[Column], lost: list[Column]) -> DataFrame:
+    fits = F.col(CAUSE).isNull()
     return found.select(
         F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
-        F.when(fits, F.struct(*_columns(shape), *METADATA)).alias(column_of(log.name)),
-        F.when(~fits, F.struct(*_unread(log, processor))).alias(column_of(ERRORS)),
+        F.when(fits, F.struct(*row)).alias(column_of(log.name)),
+        F.when(~fits, F.struct(*lost)).alias(column_of(ERRORS)),
     )
 
 
-def packed_input(rows: DataFrame, log: LogRef) -> DataFrame:
-    """The same for the rows of a typed log, of which each can be read."""
-    return rows.select(
-        F.lit(log.name).alias(OUTPUT),
-        F.struct(*map(_named, rows.columns)).alias(column_of(log.name)),
-    )
-
-
-def packed_failures(rows: DataFrame) -> DataFrame:
-    """The same for rows of the error log."""
-    return rows.select(
-        F.lit(ERRORS).alias(OUTPUT),
-        F.struct(*map(_named, rows.columns)).alias(column_of(ERRORS)),
-    )
+def packed(rows: DataFrame, output: str) -> DataFrame:
+    """The same for rows that all go to one output, or all to the error log."""
+    columns = F.struct(*map(_named, rows.columns))
+    return rows.select(F.lit(output).alias(OUTPUT), columns.alias(column_of(output)))
 
 
 def rows_for(held: DataFrame, name: str) -> DataFrame:

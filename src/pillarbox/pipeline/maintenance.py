@@ -1,12 +1,14 @@
 """Keeps the tables of a pipeline small in number of files. Runs by itself, and by hand.
 
-Only rows that every processor of the pipeline has read are moved into larger files, so a step
-that is run again sees the same files and times.
+Steps leave many small files. A run of them that follow one another is written as one file, with
+the same rows in the same order; the old ones stay on disk for some hours. Only rows that every
+processor of the pipeline has read are moved, so a step that is run again sees the same files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,17 @@ from pillarbox.pipeline.graph import ERRORS_OF, Graph
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.spark.location import location_of
 from pillarbox.spark.table import KEPT_HOURS, TableLog, is_table
-from pillarbox.spark.table_compaction import compact
+from pillarbox.spark.table_files import DataFile, NewFile, conformed
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
 
 #: A processor looks after its outputs each time it has done so many steps.
 EVERY_STEPS = 100
+SMALL_BYTES = 32 << 20
+LARGE_BYTES = 128 << 20
+#: Fewer are not worth a file.
+FILES_MIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +78,41 @@ def _read_up_to(last: ProcessorState, name: str) -> int:
     if last.recovery is not None:
         return last.recovery.inputs.get(name, (0, 0))[0] or 0
     return last.reset.inputs.get(name, 0) if last.reset else 0
+
+
+def compact(table: TableLog, before: int) -> int:
+    """Merge runs of small files whose rows all lie before an index; how many files went."""
+    table.refresh()
+    merged = 0
+    for files in list(_runs([each for each in table.files() if each.end <= before])):
+        if table.replace(files, _written(table, files)):
+            merged += len(files)
+    return merged
+
+
+def _runs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    run: list[DataFile] = []
+    for file in files:
+        fits = sum(each.size_bytes for each in run) + file.size_bytes <= LARGE_BYTES
+        if file.size_bytes > SMALL_BYTES or not fits:
+            if len(run) >= FILES_MIN:
+                yield run
+            run = []
+        if file.size_bytes <= SMALL_BYTES:
+            run.append(file)
+    if len(run) >= FILES_MIN:
+        yield run
+
+
+def _written(table: TableLog, files: Sequence[DataFile]) -> NewFile:
+    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+    name, schema = f"compacted-{uuid.uuid4().hex}.parquet", table.schema
+    with (
+        table.storage.writing(name) as sink,
+        parquet.ParquetWriter(sink, schema, compression="snappy") as writer,
+    ):
+        for file in files:
+            rows = parquet.ParquetFile(table.storage.open(file.name)).read()
+            writer.write_table(conformed(rows, schema), row_group_size=1 << 20)
+    return NewFile(name, table.storage.size(name), sum(each.count for each in files))

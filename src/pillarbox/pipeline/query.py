@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pillarbox.logger import logger
 from pillarbox.pipeline.backing import BackingLog
@@ -27,7 +28,6 @@ from pillarbox.pipeline.plan import (
     check_offsets,
     inputs_in_plan,
 )
-from pillarbox.pipeline.progress import query_name
 from pillarbox.pipeline.query_plan import QueryPlan
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
@@ -149,7 +149,7 @@ class Query:
         )
         rows, produce = plan.make()
         return (
-            rows.writeStream.queryName(query_name(self.pipeline.name, self.processor.id))
+            rows.writeStream.queryName(f"{self.pipeline.name}.{self.processor.id}")
             .outputMode(self.processor.mode)
             .option("checkpointLocation", self.checkpoint)
             .trigger(**self._settings.trigger)
@@ -280,3 +280,26 @@ class Query:
         """Whether the newest batch that was begun is done, as Spark's own files have it."""
         newest = newest_batch(self.checkpoint)
         return newest is None or is_noted(self.checkpoint, newest)
+
+
+class ProgressListener(StreamingQueryListener):
+    """Notes how long each batch of a pipeline's queries took, as Spark tells it."""
+
+    def __init__(self, pipeline: str, status: StatusFile) -> None:
+        self._pipeline = pipeline
+        self._status = status
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        pipeline, _, processor_id = (progress.name or "").partition(".")
+        if pipeline == self._pipeline and processor_id in self._status.status.processors:
+            self._status.note_duration(processor_id, progress.batchDuration)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """The runner has started it."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to note."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The runner waits for the query itself."""

@@ -23,8 +23,7 @@ from pillarbox.pipeline.columns import (
     column_of,
     judged,
     mapped,
-    packed_failures,
-    packed_input,
+    packed,
     readable,
     required_columns,
     routed,
@@ -164,20 +163,20 @@ class QueryPlan:
             found = judged(self._raw(log), log)
             good.append(readable(found, log))
             if can_fail(log):
-                bad.append(packed_failures(unreadable(found, log, each)))
+                bad.append(packed(unreadable(found, log, each), ERRORS))
         made = self._applied(good)
         parts = []
         for log in self.outputs:
             rows = checked(made[log.name], log, each)
             whole = not required_columns(log)
-            parts.append(packed_input(rows.drop(CAUSE), log) if whole else routed(rows, log, each))
+            parts.append(packed(rows.drop(CAUSE), log.name) if whole else routed(rows, log, each))
         return union([*parts, *bad])
 
     def _sink_rows(self, log: LogRef) -> DataFrame:
         """The rows of one input as one column."""
         bare = replace(log, condition=None)
         if self._is_typed(log):
-            return packed_input(self._typed(bare), log)
+            return packed(self._typed(bare), log.name)
         return routed_input(judged(self._raw(log), log), log, self.processor)
 
     def _is_typed(self, log: LogRef) -> bool:

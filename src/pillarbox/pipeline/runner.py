@@ -33,8 +33,7 @@ from pillarbox.pipeline.errors import (
 from pillarbox.pipeline.failures import Failure
 from pillarbox.pipeline.graph import ERRORS_OF, LogRef, Processor
 from pillarbox.pipeline.inspection import position
-from pillarbox.pipeline.progress import ProgressListener
-from pillarbox.pipeline.query import Query, Settings
+from pillarbox.pipeline.query import ProgressListener, Query, Settings
 from pillarbox.pipeline.references import files_of, modules_of
 from pillarbox.pipeline.rename import check_renamed
 from pillarbox.pipeline.running import RunClaim, RunLock, acquire_run

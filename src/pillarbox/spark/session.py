@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +16,6 @@ from pillarbox.extras import extra
 from pillarbox.spark.java import find_java
 from pillarbox.spark.python import OUR_DAEMON, choose_python, is_installed, runs_our_python
 from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
-from pillarbox.spark.startup_noise import start_jvm
 
 #: Settings for any session.
 DEFAULTS: dict[str, str] = {
@@ -66,6 +67,18 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+#: Lines of the JVM that mean nothing to a user.
+_NOISE = re.compile(
+    rb"WARNING: Using incubator modules"
+    rb"|Using Spark's default log4j profile"
+    rb"|Setting default log level to"
+    rb"|To adjust logging level use"
+    rb"|Setting Spark log level to"
+    rb"|.* WARN Utils: (?:Your hostname|Set SPARK_LOCAL_IP)"
+    rb"|.* WARN NativeCodeLoader: Unable to load native-hadoop"
+)
+_STDERR = 2
+
 
 def session(
     master: str | None = None,
@@ -94,7 +107,7 @@ def session(
     settings |= conf or {}
     spark_session = _pyspark_session()
     if not connect:
-        start_jvm({"spark.app.name": app_name, "spark.master": place} | settings)
+        _start_jvm({"spark.app.name": app_name, "spark.master": place} | settings)
     builder: Any = spark_session.builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
@@ -147,3 +160,30 @@ def _pyspark_session() -> Any:
     with extra("spark", "a pipeline"):
         from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
     return SparkSession
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM of this process, unless there is one, without the lines it always prints.
+
+    Everything else that it and its Python workers print to stderr is passed on.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - behind an extra
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    read, write = os.pipe()
+    threading.Thread(target=_pass_on, args=[read], name="spark-stderr", daemon=True).start()
+    try:
+        gateway: Any = launch_gateway(conf, {"stderr": write})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(write)
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _pass_on(handle: int) -> None:
+    with open(handle, "rb") as lines:
+        for line in lines:
+            if not _NOISE.match(line):
+                os.write(_STDERR, line)

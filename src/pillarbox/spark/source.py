@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pillarbox.spark.batch_reader import BatchReader, FilteringReader
 from pillarbox.spark.columns import MAILBOX_SCHEMA, with_body
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.history import schema_of
@@ -23,6 +22,7 @@ from pillarbox.spark.leased import LeasedReader
 from pillarbox.spark.location import local_directory, location_of, mailbox_url
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
 from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.reading import BatchReader, FilteringReader
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 from pillarbox.spark.stream_reader import StreamReader
 from pillarbox.spark.table import is_table

@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.inspection import inspect
+from pillarbox.pipeline.maintenance import compact
 from pillarbox.pipeline.maps import Recovery
 from pillarbox.pipeline.object_backing import ObjectBackingLog, read_entries, running_token
 from pillarbox.pipeline.paths import Paths
@@ -24,7 +25,6 @@ from pillarbox.spark.location import location_of
 from pillarbox.spark.object_store import options_of
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, create_table
-from pillarbox.spark.table_compaction import compact
 from pillarbox.spark.table_files import NewFile
 from tests.spark.s3.lossy import lossy
 from tests.spark.s3.server import Server, running
