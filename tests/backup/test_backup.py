@@ -63,6 +63,21 @@ def test_R58_backups_under_load_have_all_that_was_confirmed_and_nothing_that_was
     assert len(load.record.deleted) > 1_000
 
 
+def test_R58_a_store_whose_files_are_copied_begins_no_compaction(tmp_path: Path) -> None:
+    with a_store(tmp_path / "data") as box, Load(box) as load:
+        load.until((tmp_path / "data" / "snapshot").exists)
+        files = StoreFiles(str(tmp_path / "data"))
+        held = box._store.compactor
+        held.hold(60)
+        with held._busy:  # whatever had begun is done
+            before = files.listing().snapshot_head
+        sent = len(load.record.sent) + 2_000
+        load.until(lambda: len(load.record.sent) > sent)
+        assert files.listing().snapshot_head == before
+        held.hold(0)
+        load.until(lambda: files.listing().snapshot_head != before)
+
+
 @pytest.mark.parametrize("first", ["log", "snapshot"])
 def test_R58_control_copying_the_files_of_a_store_in_use_is_found_out(
     first: str, tmp_path: Path

@@ -39,6 +39,7 @@ _BATCH = 256  # messages that are written again in one step
 _LARGE = 16 << 10  # bytes of an entry for which more room is held back at once
 _LOOK_SECONDS = 1.0  # how often a full disk is looked at
 _RECLAIM_SECONDS = 10.0  # how long a send waits for room
+_HELD_LOOK_SECONDS = 0.05  # how often it looks whether it may begin
 _PART_WORTH = 64  # a send waits if one message in so many was let go
 
 
@@ -59,6 +60,7 @@ class Compactor:
         self._stopping = False
         self._wake = threading.Event()
         self._asked = False  # for a compaction that is not done
+        self._held_until = 0.0
         self._passed = threading.Condition()
         self._busy = Mutex()
 
@@ -116,6 +118,10 @@ class Compactor:
         """Whether this thread is compacting."""
         return bool(self._busy._is_owned())
 
+    def hold(self, seconds: float) -> None:
+        """Begin no compaction for so long: the files are being copied. A full disk can't wait."""
+        self._held_until = time.monotonic() + seconds
+
     def stop(self) -> None:
         self._stopping = True
         self._wake.set()
@@ -128,6 +134,7 @@ class Compactor:
         store, goes_on = self._store, True
         while goes_on:
             if self._wake.is_set() and not self._stopping:
+                self._wait_while_held()
                 self._wake.clear()
                 self._compact_quietly()
             with store.lock:
@@ -139,6 +146,13 @@ class Compactor:
                 self._passed.notify_all()
             if goes_on:
                 self._wake.wait(_LOOK_SECONDS)  # what another program takes, it may give back
+
+    def _wait_while_held(self) -> None:
+        while not (self._stopping or self._store.log.space.full):
+            left = self._held_until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, _HELD_LOOK_SECONDS))
 
     def _is_needed(self) -> bool:
         """Whether more is to be done: it was asked for, or the disk is full."""
