@@ -14,6 +14,8 @@ def main() -> None:
             from pillarbox.cli import main as run  # noqa: PLC0415 - behind an extra
     except MissingExtraError as error:
         sys.exit(f"pillarbox: {error}")
+    except KeyboardInterrupt:  # before the command itself could handle it
+        sys.exit(130)
     run()
 
 

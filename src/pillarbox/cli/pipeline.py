@@ -129,7 +129,8 @@ def _print_line(pipeline: Pipeline, status: Status) -> None:
 def _print_end(status: Status) -> None:
     console = output.console()
     for each in status.processors.values():
-        text = f"{each.id}: {each.state}, {each.steps} steps, {each.rows:,} rows"
+        steps, rows = output.count(each.steps, "step"), output.count(each.rows, "row")
+        text = f"{each.id}: {each.state}, {steps}, {rows}"
         style = "red" if each.failed else ""
         console.print(Text(text + (f", {each.failed:,} failed" if each.failed else ""), style))
     for each in status.processors.values():

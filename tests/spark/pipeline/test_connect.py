@@ -135,7 +135,7 @@ def test_R81_a_pipeline_runs_through_spark_connect(
     done = command(python, tmp_path, "run", "own_shop:pipeline", "--master", connect, "--now")
     assert done.returncode == 0, done.stderr
     assert "arrive: done, 40 steps, 40 rows" in done.stdout
-    assert ": done, 1 steps, 40 rows" in done.stdout.split("double")[1]
+    assert ": done, 1 step, 40 rows" in done.stdout.split("double")[1]
     doubled = {n: 2 * n for n in range(40) if n != 13}
     found = read_json(tmp_path / "shop" / "logs" / "doubled")
     assert {each["id"]: each["amount"] for each in found} == doubled

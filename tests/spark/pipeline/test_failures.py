@@ -49,7 +49,7 @@ def test_R85_failed_records_are_counted_where_people_look(
     write(tmp_path / "words", [b"1", b"x"])
     assert command(["pipeline", "run", target, "--now"]) == 0
     said = capsys.readouterr()
-    assert "copy: done, 1 steps, 2 rows, 1 failed" in said.out
+    assert "copy: done, 1 step, 2 rows, 1 failed" in said.out
     assert "1 record of copy failed; see 'pillarbox pipeline errors TARGET copy'" in said.err
     assert "of 2 records read" in said.err  # progress, though this is no terminal
     assert command(["pipeline", "status", target]) == 0
@@ -119,4 +119,4 @@ def test_R85_spark_starts_without_a_word(tmp_path: Path) -> None:
     )
     lines = [x for x in done.stderr.splitlines() if "records read" not in x]
     assert lines == []
-    assert done.stdout == "copy: done, 1 steps, 1 rows\n"
+    assert done.stdout == "copy: done, 1 step, 1 row\n"

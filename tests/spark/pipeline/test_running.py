@@ -131,7 +131,7 @@ def test_R80_the_command_line_looks_at_a_pipeline_that_has_run(
     assert command(["pipeline", "status", target]) == 1
     assert "has never run" in capsys.readouterr().err
     assert command(["pipeline", "run", target, "--now"]) == 0
-    assert "longest: done, 1 steps, 3 rows" in capsys.readouterr().out
+    assert "longest: done, 1 step, 3 rows" in capsys.readouterr().out
     assert command(["pipeline", "status", target, "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert (status["running"], status["lag"]) == (False, {"longest": {"words": 0}})
