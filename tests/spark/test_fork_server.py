@@ -26,8 +26,8 @@ sys.stdin.read()
 """
 PROGRAM = """
 import json, os, sys
-name = "pyspark.sql.streaming.python_streaming_source_runner"
-seen = name in sys.modules, sys.argv[1:], os.environ["COLOUR"], os.getcwd(), sys.stdin.readline()
+imported = "pyspark.sql.datasource" in sys.modules
+seen = imported, sys.argv[1:], os.environ["COLOUR"], os.getcwd(), sys.stdin.readline()
 print(json.dumps(seen), flush=True)
 sys.stdin.read()
 sys.exit(7)

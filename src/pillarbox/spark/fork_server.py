@@ -122,6 +122,7 @@ def _end_with(connection: socket.socket) -> None:
 def _run_module(module: str) -> int:
     import runpy  # noqa: PLC0415 - the one who asks does without
 
+    sys.modules.pop(module, None)  # else it warns that the module was imported before
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
