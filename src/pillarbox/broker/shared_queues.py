@@ -64,6 +64,10 @@ class SharedQueues(Queues):
     async def start(self) -> None:
         self.secret = await self._do(self.store.open())
 
+    async def check(self) -> None:
+        """Raise if the store can't be used."""
+        await self._do(self.store.describe(""))
+
     async def stop_polls(self) -> None:
         """Answer every receive that waits."""
         for queue in list(self._open):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -13,7 +14,9 @@ from pillarbox.broker.config import Config, DeclaredQueue, load
 from pillarbox.broker.shared_queues import open_store
 from pillarbox.cli.serve import without_password
 from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.redis.shared import RedisSharedStore
 from pillarbox.testing.broker import RunningBroker, running_broker
+from pillarbox.testing.redis import RedisServer, free_ports
 from tests.broker.shared.stores import SharedClock, StoreKind
 from tests.broker.support import Client, Refused, eventually
 
@@ -52,6 +55,29 @@ def test_R141_an_unknown_store_is_refused_with_what_would_do() -> None:
 def test_R141_a_password_is_not_shown() -> None:
     shown = without_password("redis://app:secret@host:6379/2?password=secret")
     assert shown == "redis://app@host:6379/2"
+
+
+def test_R141_a_broker_that_lost_its_store_is_not_ready(tmp_path: Path) -> None:
+    server = RedisServer(str(tmp_path), *free_ports(1))
+    server.start()
+    try:
+        with running_broker(shared_store=RedisSharedStore(server.url, {})) as url:
+            assert _ready(url) == (200, b"ok\n")
+            server.kill()
+            status, said = _ready(url)
+            assert (status, said.startswith(b"the store does not answer")) == (503, True)
+            server.start()
+            eventually(lambda: _ready(url)[0] == 200)
+    finally:
+        server.kill()
+
+
+def _ready(url: str) -> tuple[int, bytes]:
+    try:
+        with urlopen(f"{url}/readyz") as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        return error.code, error.read()
 
 
 def test_R141_declared_queues_are_the_same_at_every_broker(
