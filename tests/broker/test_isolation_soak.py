@@ -156,7 +156,9 @@ def redrive_from_the_dashboard(crowd: Crowd) -> Callable[[], object]:
     token = crowd.dashboard("").partition('name="token" value="')[2].partition('"')[0]
 
     def redrive_all() -> None:
-        while "still running" in crowd.dashboard("/redrive", {"token": token, "which": "all"}):
+        form = {"token": token, "which": "all"}
+        crowd.dashboard("/redrive", form)
+        while "still running" in crowd.dashboard("/redrive", {**form, "dry_run": "1"}):
             time.sleep(0.1)
 
     return redrive_all

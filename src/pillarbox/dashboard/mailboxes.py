@@ -22,6 +22,7 @@ from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox, State
 from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mutex import short_pause
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 HISTORY_ENTRIES_MAX = 20_000  # log entries searched for the history of a message
 FIND_MAX = 1_000_000  # messages of a queue that can be browsed
 HEAP_MAX = 5_000  # the same for scheduled and in-flight ones, which are heaps
+_SHOWN_AT_ONCE = 16
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -105,7 +107,12 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
     def peek_at(self, state: State, count: int, skip: int) -> list[Message[Any]]:
         reach = FIND_MAX if state == "ready" else HEAP_MAX
         found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
-        return [self._verbs.seen(record, number, self) for record, number in found]
+        shown: list[Message[Any]] = []
+        for record, number in found:
+            shown.append(self._verbs.seen(record, number, self))
+            if len(shown) % _SHOWN_AT_ONCE == 0:  # the event loop needs the interpreter, too
+                short_pause()
+        return shown
 
     def times_at(self, state: State, count: int, skip: int) -> dict[int, tuple[int, Any]]:
         """When they are due, or their leases end, and their holders, by key."""

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Response
 from pillarbox.dashboard.workers import name_of
+from pillarbox.mutex import short_pause
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -37,6 +38,7 @@ _TYPES = {
 }
 NOTHING = "\u2013"  # an en dash where there is no number
 BODY_CHARS_MAX = 20_000
+_PARTS_AT_ONCE = 64
 
 
 def page(template: str, status: int = 200, **values: Any) -> Response:
@@ -47,7 +49,13 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 
 
 def fragment(template: str, **values: Any) -> str:
-    return _templates().get_template(template).render(**values)
+    """A template as text, made in parts: a broker's event loop needs the interpreter in between."""
+    parts = []
+    for number, part in enumerate(_templates().get_template(template).generate(**values), 1):
+        parts.append(part)
+        if number % _PARTS_AT_ONCE == 0:
+            short_pause()
+    return "".join(parts)
 
 
 def redirect(to: str) -> Response:
