@@ -29,10 +29,10 @@ class Health:
         return Response(200, b"ok\n", _PLAIN)
 
     def readyz(self, request: Request) -> Answer:
-        shared = self._broker.shared
-        if self._failure() is None and shared is not None:
+        failure, shared = self._failure(), self._broker.shared
+        if failure is None and shared is not None:
             return self._with_store(shared)
-        return _answer(self._failure(), self.problem())
+        return _answer(failure, self.problem())
 
     async def _with_store(self, shared: SharedQueues) -> Response:
         try:

@@ -7,7 +7,7 @@ what a broker knows of a queue may be old, and never takes effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -33,6 +33,24 @@ class SharedDraft(Struct, gc=False):
     attributes: dict[str, str] | None
     group: str | None = None
     deduplication: str | None = None  # what is compared, with the group if that counts
+
+
+def in_rows(
+    drafts: Iterable[SharedDraft], alike: Callable[[SharedDraft], object]
+) -> Iterator[list[SharedDraft]]:
+    """Messages in the order given, those together that one call can send.
+
+    They have the same value of `alike`; one with a deduplication id is sent by itself.
+    """
+    row: list[SharedDraft] = []
+    for each in drafts:
+        ids = each.deduplication is not None or (row and row[0].deduplication is not None)
+        if row and (ids or alike(row[0]) != alike(each)):
+            yield row
+            row = []
+        row.append(each)
+    if row:
+        yield row
 
 
 class SharedId(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -25,12 +26,16 @@ from pillarbox.mailbox.shared import (
     SharedDraft,
     SharedId,
     StaleQueueError,
+    in_rows,
 )
 from pillarbox.mailbox.verbs import Outgoing
 
 _US = 1_000
 _LEASED_AT = wire.DIED_AT + 1  # behind what the database tells
 _BYTES: Codec[bytes] = codec_for(bytes)
+_ALIKE = attrgetter(
+    "delay", "priority", "group", "attributes"
+)  # what messages of one call have in common
 _QUEUE = "%s::integer"
 _QUEUE_AT_VERSION = "pillarbox.at_version(%s::integer, %s)"
 _CHANGE = (
@@ -83,15 +88,9 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         return found
 
     def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        """One call for messages in a row that go the same way."""
         ids: list[SharedId] = []
-        row: list[SharedDraft] = []
-        for each in [*drafts, None]:
-            if row and (each is None or not _same_way(row[0], each)):
-                ids += yield from self._send_row(row)
-                row = []
-            if each is not None:
-                row.append(each)
+        for row in in_rows(drafts, _ALIKE):
+            ids += yield from self._send_row(row)
         return ids
 
     def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
@@ -217,17 +216,6 @@ class PostgresSharedStore:
         rows = yield Call(name, _NOTE, (f"purged {name}", "", str(seconds)))
         first: bool = rows[0][0]
         return first
-
-
-def _same_way(one: SharedDraft, other: SharedDraft) -> bool:
-    if one.deduplication is not None or other.deduplication is not None:
-        return False
-    return (one.delay, one.priority, one.group, one.attributes) == (
-        other.delay,
-        other.priority,
-        other.group,
-        other.attributes,
-    )
 
 
 def _apart(deliveries: Sequence[tuple[str, bytes]]) -> tuple[str, list[bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -30,12 +31,14 @@ from pillarbox.mailbox.shared import (
     SharedDraft,
     SharedId,
     StaleQueueError,
+    in_rows,
 )
 
 _US = 1_000
 _SECRET = keys_of("pillarbox.brokers")  # where what all brokers share is kept
 _DESCRIBED = ("version", "sqs", "redelivery", "dead", "max", "sources")
 _BYTES: Codec[bytes] = codec_for(bytes)
+_ALIKE = attrgetter("delay", "priority", "group")  # for messages of one call
 
 
 class RedisSharedQueue(RedisVerbs[bytes]):
@@ -46,15 +49,9 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         self.in_flight_max = in_flight_max
 
     def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        """One call for messages in a row that go the same way."""
         ids: list[SharedId] = []
-        row: list[SharedDraft] = []
-        for each in [*drafts, None]:
-            if row and (each is None or not _same_way(row[0], each)):
-                ids += yield from self._send_row(row)
-                row = []
-            if each is not None:
-                row.append(each)
+        for row in in_rows(drafts, _ALIKE):
+            ids += yield from self._send_row(row)
         return ids
 
     def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
@@ -247,12 +244,6 @@ class RedisSharedStore:
             return True
         command = queue.command("SET", queue.keys.key("purged"), "1", "NX", "EX", seconds)
         return (yield command) is not None
-
-
-def _same_way(one: SharedDraft, other: SharedDraft) -> bool:
-    if one.deduplication is not None or other.deduplication is not None:
-        return False
-    return (one.delay, one.priority, one.group) == (other.delay, other.priority, other.group)
 
 
 def _current(verb: Verb[Any]) -> Verb[Any]:
