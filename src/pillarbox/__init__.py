@@ -1,6 +1,6 @@
 """Pillarbox: mailboxes, logs and pipelines for Python.
 
-A mailbox is a work queue: one holder for each message, and a lease on it.
+A mailbox is a work queue. Receiving leases a message to one consumer until it is acknowledged.
 
 Examples:
     >>> from pillarbox import open_mailbox

@@ -276,7 +276,7 @@ def _check_value(value: Any, plain: bool = False, depth: int = 0) -> None:
     elif kind is not float and hasattr(value, "get_secret_value"):
         raise ValueError("it holds a pydantic secret, which is masked in JSON; send it as a str")
     if items and depth >= DEPTH_MAX:
-        raise ValueError(f"it is nested deeper than {DEPTH_MAX} levels, or holds itself")
+        raise ValueError(f"it is nested deeper than {DEPTH_MAX} levels, or contains itself")
     for item in items:
         if type(item) not in _SCALARS:
             _check_value(item, plain, depth + 1)

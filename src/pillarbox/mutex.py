@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from time import sleep
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from pillarbox.core.errors import ReentrantCallError
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 _PAUSE_SECONDS = 0.000_3
 
@@ -72,3 +73,11 @@ def short_pause() -> None:
     Without it they wait for the interpreter for milliseconds each time that they need it.
     """
     sleep(_PAUSE_SECONDS)
+
+
+def paced(items: Iterable[T], at_once: int) -> Iterator[T]:
+    """These items, with a short pause after each `at_once` of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % at_once == 0:
+            short_pause()

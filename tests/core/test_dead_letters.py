@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pillarbox.core import apply
+from pillarbox.core import apply, decide
 from pillarbox.core import events as e
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import (
     Attempt,
     Death,
     Queue,
+    Record,
+    Settings,
 )
 from tests.core import commands as c
 from tests.core.scene import START, S, Scene
@@ -32,7 +34,7 @@ def test_R39_a_message_dies_at_its_last_failed_delivery_with_reason_and_history(
     assert scene.graves == ["a"]
     extra = scene.records["a"].extra
     assert extra is not None
-    assert extra.death == Death("jobs", "expired after 2 deliveries", START + 6 * S)
+    assert extra.death == Death("jobs", "expired after 2 deliveries", START + 6 * S, 2)
     assert extra.attempts == (
         Attempt(START, START + S, "nacked"),
         Attempt(START + 2 * S, START + 6 * S, "expired"),
@@ -102,7 +104,7 @@ def test_R39_as_sqs_does_it_a_message_dies_when_it_would_be_delivered_once_more(
     assert scene.graves == ["a", "b"]
     extra = scene.records["a"].extra
     assert extra is not None
-    assert extra.death == Death("jobs", "delivered 1 times", START)
+    assert extra.death == Death("jobs", "delivered 1 times", START, 1)
     assert len(extra.attempts) == 1
 
 
@@ -123,7 +125,7 @@ def test_R39_a_rejected_message_dies_at_once_with_the_reason_given() -> None:
 
     extra = scene.records["a"].extra
     assert extra is not None
-    assert extra.death == Death("jobs", "can't be read", START)
+    assert extra.death == Death("jobs", "can't be read", START, 1)
     assert extra.attempts == (Attempt(START, START, "rejected"),)
     assert scene.graves == ["a"]
     assert lease.deadline == 0
@@ -190,23 +192,42 @@ def test_R39_a_redrive_to_the_same_queue_is_refused() -> None:
         scene.do(c.redrive(frozenset(), scene.queue))
 
 
-def test_R39_a_dead_letter_queue_has_none_of_its_own() -> None:
+def test_R39_dead_letters_never_come_back_to_their_queue() -> None:
     main, dead, third = Queue("main"), Queue("dead"), Queue("third")
     main.send_dead_letters_to(dead)
-
-    for wrong in (main, dead):
+    dead.send_dead_letters_to(third)
+    for target in (main, dead, third):
         with pytest.raises(InvalidParameterError) as caught:
-            wrong.send_dead_letters_to(wrong)
+            third.send_dead_letters_to(target)
         assert caught.value.parameter == "dead_letters"
-        assert caught.value.value == wrong.name
-        assert caught.value.allowed == "another queue, with no dead-letter queue of its own"
-    with pytest.raises(InvalidParameterError, match="another queue, with no dead-letter"):
-        third.send_dead_letters_to(main)
-    with pytest.raises(InvalidParameterError) as caught:
-        dead.send_dead_letters_to(third)
-    assert str(caught.value) == (
-        "dead_letters must be set on a queue that is no dead-letter queue itself; got 'dead'"
-    )
+        assert (caught.value.value, caught.value.allowed) == (target.name, "another queue")
+    assert (third.dead_letters, third.sources) == (None, [dead])
+
+
+@pytest.mark.parametrize("on_receive", [False, True])
+def test_R39_each_dead_letter_queue_of_a_chain_counts_its_own_deliveries(on_receive: bool) -> None:
+    deaths = Settings(2, dead_on_receive=on_receive)
+    main, dead, third = (Queue(name, deaths) for name in ("main", "dead", "third"))
+    main.send_dead_letters_to(dead)
+    dead.send_dead_letters_to(third)
+    record = Record(1, b"a")
+    apply.apply(main, e.Sent([record]))
+    now = 0
+    for queue in (main, dead):
+        for _ in range(2):
+            now += S
+            (event,) = decide.deliver(queue, 1, S, now)
+            assert isinstance(event, e.Leased)
+            apply.apply(queue, event)
+            apply.settle(queue, now + S)
+        for event in decide.deliver(queue, 1, S, now + S):
+            apply.apply(queue, event)
+        assert queue.size == 0
+    assert third.size == 1
+    assert record.deliveries == 4
+    assert record.extra is not None
+    assert record.extra.death is not None
+    assert record.extra.death.source == "dead"
 
 
 def test_R39_a_queue_may_change_its_dead_letter_queue() -> None:

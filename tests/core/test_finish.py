@@ -92,7 +92,8 @@ def contents(queue: Queue) -> dict[str, object]:
         ),
         "mask": queue.mask,
         "groups": {
-            name: (g.held, len(g.waiting), g.lane, g.front) for name, g in queue.groups.items()
+            name: (g.held, [r.key for r in g.hidden or ()], len(g.waiting), g.lane)
+            for name, g in queue.groups.items()
         },
         "standing": sorted(
             (lane, sum(isinstance(item, Group) for item in line))

@@ -268,7 +268,9 @@ def test_R39_a_replayed_death_has_its_history() -> None:
     assert isinstance(record, Record)
     assert (record.key, record.body, record.deliveries) == (78, b"plain", 3)
     assert record.extra == Extra(
-        place=600, attempts=(Attempt(1_000, 1_200, "rejected"),), death=Death("jobs", "why", 1_200)
+        place=600,
+        attempts=(Attempt(1_000, 1_200, "rejected"),),
+        death=Death("jobs", "why", 1_200, 3),
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from pillarbox.log import Log, LogError
 from pillarbox.testing.disk import SimDisk
-from tests.log.adopted import adopt, stage
 from tests.log.support import contents, new_disk, open_log
 
 SEGMENT_BYTES = 8192
@@ -80,14 +79,9 @@ class Run:
         tailer = self.log.tailer("reader").to_end()
         tailer.save()
 
-    def adopt(self) -> None:
-        staged, batch = [], []
-        for part in range(2):
-            records = [self.random.randbytes(50) for _ in range(2)]
-            staged.append(stage(self.disk, f"data/staged-{len(self.batches)}-{part}", records))
-            batch.extend(records)
-        self.batches.append(batch)
-        adopt(self.log, staged, b"meta")
+    def commit(self) -> None:
+        self.batches.append([self.random.randbytes(50) for _ in range(4)])
+        self.log.append_committed(self.batches[-1], b"meta")
 
     # -- checking --------------------------------------------------------------------------
 
@@ -173,5 +167,5 @@ OPERATIONS: dict[str, Callable[[Run], None]] = {
     "reopen": Run.reopen,
     "truncate": Run.truncate,
     "tailer": Run.save_tailer,
-    "adopt": Run.adopt,
+    "commit": Run.commit,
 }

@@ -6,20 +6,20 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pillarbox.log import Log, RealDisk
+from pillarbox.log import Log
 from pillarbox.log.layout import FORMAT
-from tests.log.adopted import adopt, stage
-from tests.log.test_format import FIXTURES, V1_RECORDS
+from tests.log.test_format import FIXTURES, RECORDS
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "log"
         log = Log.open(path, segment_bytes=8192, prepare_ahead=False)
-        for record in V1_RECORDS[:3]:
+        for record in RECORDS[:3]:
             log.append(record)
-        adopt(log, [stage(RealDisk(), f"{scratch}/staged", V1_RECORDS[3:23])], b"v1")
-        log.append_many(V1_RECORDS[23:])
+        log.append_committed(RECORDS[3:8], b"meta")
+        for record in RECORDS[8:]:
+            log.append(record)
         keep(path, "killed")
         log.close()
         keep(path, "closed")

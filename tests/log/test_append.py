@@ -160,7 +160,8 @@ def test_R70_tickets_can_be_awaited(tmp_path: Path) -> None:
     assert asyncio.run(main()) == list(range(200))
 
 
-def test_R70_waiting_times_out_while_another_leads() -> None:
+def slow_leader() -> tuple[Log, threading.Thread, threading.Event]:
+    """A log with one record, and a thread whose sync of the next one lasts until the event."""
     disk = new_disk()
     log = open_log(disk)
     log.append(b"first")
@@ -175,6 +176,11 @@ def test_R70_waiting_times_out_while_another_leads() -> None:
     leader = threading.Thread(target=log.append, args=(b"slow",))
     leader.start()
     assert in_sync.wait(30)
+    return log, leader, go_on
+
+
+def test_R70_waiting_times_out_while_another_leads() -> None:
+    log, leader, go_on = slow_leader()
     ticket = log.submit([b"behind"])
     with pytest.raises(TimeoutError):
         ticket.wait(timeout=0)
@@ -366,20 +372,7 @@ def test_R58_level_fsync_syncs_once_for_each_append_of_a_lone_writer() -> None:
 
 def test_R70_a_waiter_that_leaves_breaks_no_chain() -> None:
     """Waiters wake each other, so one whose time is up must not take the others' turn along."""
-    disk = new_disk()
-    log = open_log(disk)
-    log.append(b"first")
-    in_sync, go_on = threading.Event(), threading.Event()
-
-    def before(operation: str, _path: str) -> None:
-        if operation == "fdatasync":
-            in_sync.set()
-            go_on.wait(30)
-
-    disk.before = before
-    leader = threading.Thread(target=log.append, args=(b"slow",))
-    leader.start()
-    assert in_sync.wait(30)
+    log, leader, go_on = slow_leader()
     tickets = [log.submit([b"%d" % number]) for number in range(60)]
     confirmed: list[int] = []
 

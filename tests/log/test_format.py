@@ -15,7 +15,7 @@ from pillarbox.log.layout import FORMAT
 from tests.log.support import contents
 
 FIXTURES = Path(__file__).parent / "fixtures"
-V1_RECORDS = [b"first", b"", b"three" * 100, *[b"%d" % i for i in range(50)], b"last"]
+RECORDS = [b"first", b"", b"three" * 100, *[b"%d" % i * 80 for i in range(50)], b"last"]
 
 
 @pytest.mark.parametrize("state", ["closed", "killed"])
@@ -24,12 +24,12 @@ def test_R70_every_format_still_opens(tmp_path: Path, version: int, state: str) 
     shutil.copytree(FIXTURES / f"v{version}-{state}", tmp_path / "log")
     report = verify(tmp_path / "log")
     assert report.healthy
-    assert report.records == len(V1_RECORDS)
+    assert report.records == len(RECORDS)
     with Log.open(tmp_path / "log") as log:
         assert log.recovery.clean == (state == "closed")
-        assert contents(log) == V1_RECORDS
-        assert [commit.meta for commit in log.commits()] == [b"v1"]
-        assert log.append(b"new") == len(V1_RECORDS)
+        assert contents(log) == RECORDS
+        assert [commit.meta for commit in log.commits()] == ([b"meta"] if version > 1 else [])
+        assert log.append(b"new") == len(RECORDS)
     assert verify(tmp_path / "log").healthy
 
 
@@ -37,7 +37,7 @@ def test_R70_every_format_still_opens(tmp_path: Path, version: int, state: str) 
 def test_R112_exchanged_segments_of_every_format_are_recognised_and_put_back(
     tmp_path: Path, version: int
 ) -> None:
-    for at, (a, b) in enumerate(itertools.combinations(range(3), 2)):
+    for at, (a, b) in enumerate(itertools.combinations(range(5), 2)):
         log_path = tmp_path / str(at)
         shutil.copytree(FIXTURES / f"v{version}-closed", log_path)
         files = sorted(log_path.glob("*.seg"))
@@ -49,8 +49,24 @@ def test_R112_exchanged_segments_of_every_format_are_recognised_and_put_back(
         assert not verify(log_path).healthy
         repair(log_path)
         with Log.open(log_path, check="all") as log:
-            if version > 1 or 1 not in (a, b):  # format 1 did not note what was adopted
-                assert contents(log) == V1_RECORDS
+            assert contents(log) == RECORDS
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_R70_a_segment_of_a_spark_task_of_version_0_1_is_refused_with_advice(
+    tmp_path: Path, *, pending: bool
+) -> None:
+    """Version 0.1 linked it under a pending name, wrote its commit, and then renamed it."""
+    path = tmp_path / "log"
+    shutil.copytree(FIXTURES / "v1-adopted", path)
+    if pending:
+        (adopted,) = path.glob("*a.seg")
+        adopted.rename(f"{adopted}.pending")
+    before = {file: file.read_bytes() for file in path.glob("*seg*")}
+    for use in (Log.open, lambda path: Log.open(path, readonly=True), verify, repair):
+        with pytest.raises(LogFormatError, match=r"pip install pillarbox==0\.1"):
+            use(path)
+    assert {file: file.read_bytes() for file in path.glob("*seg*")} == before
 
 
 def test_R70_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:

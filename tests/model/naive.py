@@ -36,7 +36,7 @@ class Message:
     lease: Lease | None = None
     releases: int = 0  # deliveries that its count leaves out: released, or before a redrive
     attempts: tuple[tuple[int, int, str], ...] = ()
-    death: tuple[str, str, int] | None = None
+    death: tuple[str, str, int, int] | None = None
 
     @property
     def held(self) -> bool:
@@ -76,7 +76,6 @@ class NaiveQueue:
     known: dict[Any, tuple[int, int]] = field(default_factory=dict)  # id: first key, until
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # group: priority, turn
     groups: list[str] = field(default_factory=list)  # those with something ready or held
-    fronts: dict[str, tuple[int, int]] = field(default_factory=dict)  # group: delivered up to
     last_turn: int = 0
     first_turn: int = 0
     paused: bool = False
@@ -160,7 +159,7 @@ class NaiveQueue:
         for message in self.messages:
             if message.lease is not None:
                 message.lease.over = True
-        self.messages, self.known, self.turns, self.groups, self.fronts = [], {}, {}, [], {}
+        self.messages, self.known, self.turns, self.groups = [], {}, {}, []
         return count
 
     def remove(self, keys: Iterable[int]) -> int:
@@ -336,7 +335,7 @@ class NaiveQueue:
     def _die(self, message: Message, reason: str, at: int) -> None:
         assert self.dead_letters is not None
         self._delete(message)
-        message.death, message.place = (self.name, reason, at), at // 2
+        message.death, message.place = (self.name, reason, at, message.deliveries), at // 2
         self.dead_letters._join(message)
 
     def _end(self, message: Message) -> None:
@@ -358,12 +357,8 @@ class NaiveQueue:
         self._regroup(self.name_of(message))
 
     def _hold(self, message: Message) -> None:
-        """It is in flight; what stands before it in its group was delivered before."""
         message.state, message.is_back = IN_FLIGHT, False
-        name = self.name_of(message)
-        if name is not None and self.redelivery == "original":
-            self.fronts[name] = max(self.fronts.get(name, (0, 0)), standing(message))
-        self._regroup(name)
+        self._regroup(self.name_of(message))
 
     def _give_back(self, message: Message, to_front: bool = False) -> None:
         message.state, message.given_back = READY, False
@@ -386,8 +381,6 @@ class NaiveQueue:
         if name is None:
             return
         ready, held = self._ready_of(name), self._is_held(name)
-        if not ready and not held:
-            self.fronts.pop(name, None)
         if not self._able_of(name):
             self.turns.pop(name, None)
         elif name not in self.turns:
@@ -406,10 +399,12 @@ class NaiveQueue:
         return any(m.held for m in self.messages if self.name_of(m) == name)
 
     def _able_of(self, name: str) -> list[Message]:
-        """All of a group, or what was given back of it while others are held."""
-        front = self.fronts.get(name, (0, 0))
-        free = self.fair or not self._is_held(name)
-        return [m for m in self._ready_of(name) if free or standing(m) <= front]
+        """All of a group, or what stands before those of it that are held."""
+        held = [standing(m) for m in self.messages if self.name_of(m) == name and m.held]
+        ready = self._ready_of(name)
+        if self.fair or not held:
+            return ready
+        return [m for m in ready if self.redelivery == "original" and standing(m) < min(held)]
 
     def name_of(self, message: Message) -> str | None:
         """In a fair queue a tenant has a line for each priority."""

@@ -51,7 +51,7 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "queue.leases.end((event.lease,))",
         "queue.leases.end((event.lease,)); record.deliveries = event.lease.number",
     ),
-    "R39 one delivery too many": (decide._fail, "<= lease.number", "< lease.number"),
+    "R39 one delivery too many": (decide._fail, "<= here", "< here"),
     "R39 one delivery too many, as SQS": (decide.receive_or_bury, ">= most", "> most"),
     "R39 a death without history": (apply.died, "note(", "str("),
     "R39 a redriven message stays dead": (changes.like_new, "death=None, ", ""),
@@ -116,7 +116,12 @@ BROKEN_RULES: dict[str, tuple[Callable[..., Any], str, str]] = {
         "session.serve(self.clock.now())",
         "pass",
     ),
-    "R55 a group is not held": (lines._take_from_group, "group.held += held", "group.held += 0"),
+    "R55 a group is not held": (lines.can_deliver, "group.held == 0 or", "group.held >= 0 or"),
+    "R150 what follows a held message is delivered": (
+        lines.can_deliver,
+        "place(group.waiting.head[0]) < place(hidden.head[0])",
+        "group.waiting.head[0].deliveries > 0",
+    ),
     "R55 a group is not held by a delay": (
         apply.returned,
         "queue.schedule.add(event.due, lease.record)",

@@ -6,37 +6,45 @@ Both have a clock that stands still until the test moves it.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from pillarbox import DeadLetterPolicy, Mailbox
+from pillarbox.core import fair as fair_rule
 from pillarbox.testing.contract import Backend, MemoryBackend
 
+HELD_MIN, SHARE = 2, 3  # a tenant is noisy that holds so many, and more than one in so many
 MESSAGES_MAX = 90  # of those that are due, Redis and PostgreSQL settle 100 at a time
 
 
 class Twins:
     """The same queue twice, and what its messages are held by."""
 
-    def __init__(self, seed: int, backend: Backend) -> None:
+    def __init__(self, seed: int, backend: Backend, *, fair: bool) -> None:
         self.random = random.Random(seed)
         self.backends = [MemoryBackend(), backend]
-        redelivery = self.random.choice(["tail", "original"])
-        self.groups = self.random.choice([[None], [None, None, "a", "b"]])
-        if redelivery == "original":
-            # There a group in memory, as on SQS, delivers what was given back while the rest of its
-            # batch is held; on Redis and PostgreSQL it waits for the rest.
-            self.groups = [None]
+        redelivery = "original" if fair else self.random.choice(["tail", "original"])
+        tenants = [[None, "a", "b", "c"], [None, "a", "a", "a", "a", "b", "c", "d"]]
+        groups = tenants if fair else [[None], [None, None, "a", "b"]]
+        self.groups: list[str | None] = self.random.choice(groups)
+        # What keeps its place may be before or behind a group that has just lined up: that is not
+        # promised, so each has priorities of its own.
+        self.apart = redelivery == "original" and not fair
         # What is redriven together has one place in memory: that shows in groups, and where
         # messages keep their places. Which of them goes first is not promised.
         self.redrives_at_once = redelivery == "tail" and self.groups == [None]
         policy = self.random.choice([None, DeadLetterPolicy(2)])
         self.boxes: list[Mailbox[int]] = [
-            backend.open(int, dead_letters=policy, redelivery=redelivery)
+            backend.open(
+                int, dead_letters=policy, redelivery=redelivery, **({"fair": True} if fair else {})
+            )
             for backend in self.backends
         ]
         self.held: list[tuple[Any, Any]] = []
         self.number = 0
-        self.log = [f"redelivery={redelivery}, groups={self.groups}, {policy}"]
+        self.log = [f"{fair=}, redelivery={redelivery}, groups={self.groups}, {policy}"]
 
     def both(self, what: str, verb: Any) -> list[Any]:
         """Ask both; they must say the same."""
@@ -55,10 +63,12 @@ class Twins:
         count = self.random.choice([1, 1, 3])
         numbers = list(range(self.number, self.number + count))
         self.number += count
+        group = self.random.choice(self.groups)
+        priorities = [7, 7, 8, 254] if self.apart and group is not None else [0, 0, 1, 255]
         options: dict[str, Any] = {
-            "priority": self.random.choice([0, 0, 1, 255]),
+            "priority": self.random.choice(priorities),
             "delay_seconds": self.random.choice([0, 0, 2, 5]),
-            "group": self.random.choice(self.groups),
+            "group": group,
         }
         self.both(f"send {numbers} {options}", lambda b: len(b.send_many(numbers, **options)))
 
@@ -92,6 +102,7 @@ class Twins:
         self.log.append(f"pass {seconds}")
         for backend in self.backends:
             backend.pass_time(seconds)
+        self.boxes[0].stats()  # a receive lets 20 of what is due happen, and a look all of it
 
     def look(self) -> None:
         self.both("stats", _counts)
@@ -139,9 +150,9 @@ def _ids(box: Any, body: int) -> list[str]:
     return [message.id for message in box.peek(1_000) if message.body == body]
 
 
-def walk(seed: int, steps: int, backend: Backend) -> None:
+def walk(seed: int, steps: int, backend: Backend, *, fair: bool = False) -> None:
     """Random steps on both; a seed that finds a difference is printed, and replays it."""
-    twins = Twins(seed, backend)
+    twins = Twins(seed, backend, fair=fair)
     verbs = [*["send"] * 4, *["receive"] * 5, *["settle"] * 6, *["pass_time"] * 3]
     verbs += ["look", "look", "delete", "redrive"]
     try:
@@ -152,3 +163,21 @@ def walk(seed: int, steps: int, backend: Backend) -> None:
         raise
     finally:
         twins.close()
+
+
+def walk_fair(
+    seeds: range,
+    steps: int,
+    backend: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    alike: bool = True,
+) -> None:
+    """In fair queues. Unless both follow the same rule (`alike`), they must not be the same."""
+    monkeypatch.setattr(fair_rule, "NOISY_HELD_MIN", HELD_MIN)
+    monkeypatch.setattr(fair_rule, "NOISY_SHARE", SHARE)
+    for seed in seeds:
+        other = backend()
+        if alike:
+            other.call_noisy(HELD_MIN, SHARE)
+        walk(seed, steps, other, fair=True)

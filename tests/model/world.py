@@ -27,8 +27,8 @@ from pillarbox.core.queue import (
     next_deadline,
 )
 from pillarbox.mailbox import queue_steps
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
+from pillarbox.mailbox.queue_steps import Written
 from pillarbox.mailbox.store import Store
 from tests.model import naive
 from tests.model.sameness import check_inside, compare, snapshot

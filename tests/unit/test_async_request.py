@@ -59,11 +59,13 @@ def test_R21_the_mailbox_for_answers_ends_with_its_client(broker: RunningBroker)
     async def ask(client: AsyncRequestClient[int, int]) -> None:
         assert await client.ask(1, timeout=20) == 2
         names.append(client._replies.name)
-        assert names[0] in [line.name for line in await asyncio.to_thread(admin.survey, broker)]
+        assert names[0] in [
+            line.name for line in await asyncio.to_thread(admin.list_queues, broker)
+        ]
 
     names: list[str] = []
     with_worker(f"{broker}/ending", ask)
-    assert names[0] not in [line.name for line in admin.survey(broker)]
+    assert names[0] not in [line.name for line in admin.list_queues(broker)]
 
 
 def test_R21_no_answer_in_time_is_a_timeout_that_says_what_to_do() -> None:

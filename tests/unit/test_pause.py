@@ -12,7 +12,7 @@ import pytest
 from pillarbox import InMemoryMailbox, open_mailbox
 from pillarbox.core import decide
 from pillarbox.core.queue import Settings
-from pillarbox.mailbox.broker.admin import pause_queue, survey
+from pillarbox.mailbox.broker.admin import list_queues, pause_queue
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import LocalMailbox
@@ -119,7 +119,7 @@ def test_R59_a_broker_pauses_and_resumes_a_queue(tmp_path: Path, data: bool) -> 
         pause_queue(f"{url}/jobs", paused=True)
         box.send("a")
         assert box.receive() == []
-        assert {line.name: line.paused for line in survey(str(url))}["jobs"]
+        assert {line.name: line.paused for line in list_queues(str(url))}["jobs"]
 
         pause_queue(f"{url}/jobs", paused=False)
 

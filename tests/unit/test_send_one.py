@@ -16,25 +16,27 @@ from pillarbox.mailbox.waiters import ThreadWaiter
 from pillarbox.testing import FakeClock
 from tests.model.sameness import view
 
-Send = Callable[[QueueSession, bytes], int]
+Send = Callable[..., int]
 
 
 class _Owner:
     closed = False
 
 
-def _in_general(session: QueueSession, body: bytes) -> int:
-    (key,) = session.send((body,))
+def _in_general(
+    session: QueueSession, body: bytes, attributes: dict[str, str] | None = None
+) -> int:
+    (key,) = session.send((body,), attributes=attributes)
     return key
 
 
-def _quickly(session: QueueSession, body: bytes) -> int:
-    return session.send_one(body)
+def _quickly(session: QueueSession, body: bytes, attributes: dict[str, str] | None = None) -> int:
+    return session.send_one(body, attributes)
 
 
 def _story(session: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     """Lines, timers that are due and receivers that wait: all that a send may meet."""
-    keys = [send(session, b"first"), send(session, b"at the same time")]
+    keys = [send(session, b"first"), send(session, b"at the same time", {"colour": "red"})]
     session.send((b"later",), delay=SECOND_NS)
     clock.advance(2)
     keys.append(send(session, b"after what was due"))
@@ -44,7 +46,8 @@ def _story(session: QueueSession, clock: FakeClock, send: Send) -> list[object]:
     keys.append(send(session, b"for whoever waits"))
     taken.append(session.leave(waiter))
     bodies = [session.bodies([lease.record for lease in leases]) for leases in taken]
-    return [keys, bodies, view(session.queue), session.queue.mask, session.queue.wake_at]
+    noted = [[lease.record.attributes for lease in leases] for leases in taken]
+    return [keys, bodies, noted, view(session.queue), session.queue.mask, session.queue.wake_at]
 
 
 @pytest.mark.parametrize("kind", ["memory", "durable"])

@@ -45,7 +45,7 @@ def test_R36_what_is_no_url_of_a_mailbox_is_refused_with_the_known_forms(
         open_it(url, str)
     assert raised.value.parameter == "url"
     if isinstance(url, str) and url:
-        for form in ("memory:name", "file:", "http://", "redis://", "sqs://"):
+        for form in ("memory:name", "file:", "http://", "redis://", "sqs://", "postgresql:"):
             assert form in raised.value.allowed
 
 

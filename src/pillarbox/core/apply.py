@@ -11,10 +11,9 @@ from typing import Any
 
 from pillarbox.core import decide, lines
 from pillarbox.core import events as e
-from pillarbox.core.changes import change, like_new, note, place_anew
+from pillarbox.core.changes import change, like_new, mark_dead, note, place_anew
 from pillarbox.core.queue import (
     NEVER,
-    Death,
     Lease,
     Queue,
     Record,
@@ -207,10 +206,7 @@ def _are_plain(records: Sequence[Record]) -> bool:
 
 def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
     """What was taken out is a dead letter."""
-    target = queue.dead_letters
-    assert target is not None, "decide lets nothing die without a dead-letter queue"
-    change(record, death=Death(queue.name, reason, at), place=at >> 1)
-    lines.join(target, record)
+    lines.join(mark_dead(queue, record, reason, at), record)
 
 
 def remember(queue: Queue, record: Record) -> None:

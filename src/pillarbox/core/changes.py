@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pillarbox.core import events as e
-from pillarbox.core.queue import Attempt, Extra, Lease, Outcome, Queue, Record
+from pillarbox.core.queue import Attempt, Death, Extra, Lease, Outcome, Queue, Record
 
 _ATTEMPTS_KEPT_MAX = 100
 
@@ -30,6 +30,14 @@ def like_new(record: Record, at: int) -> None:
     before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
     change(record, death=None, place=at >> 1, releases=before)
     record.deliveries = 0
+
+
+def mark_dead(queue: Queue, record: Record, reason: str, at: int) -> Queue:
+    """Note where, why and when a message died; the queue that it goes to."""
+    target = queue.dead_letters
+    assert target is not None, "decide lets nothing die without a dead-letter queue"
+    change(record, death=Death(queue.name, reason, at, record.deliveries), place=at >> 1)
+    return target
 
 
 def place_anew(queue: Queue, event: e.CameDue) -> None:

@@ -98,7 +98,7 @@ def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Ev
     for record in in_order(queue):
         if count == 0:
             break
-        if record.deliveries >= most:
+        if record.deliveries >= most and record.deliveries - _before(record) >= most:
             events.append(DiedInLine(record, now, f"delivered {record.deliveries} times"))
         else:
             number = record.deliveries + 1
@@ -192,10 +192,17 @@ def remove(queue: Queue, keys: Collection[int]) -> Removed:
 def _fail(queue: Queue, lease: Lease, at: int, outcome: Outcome, due: int) -> Event:
     """What a failed delivery comes to: another try, or the dead-letter queue."""
     settings = queue.settings
-    spent = 0 < settings.max_deliveries <= lease.number and not settings.dead_on_receive
+    here = lease.number - _before(lease.record)
+    spent = 0 < settings.max_deliveries <= here and not settings.dead_on_receive
     if spent and queue.dead_letters is not None:
         return Died(lease, at, outcome, f"{outcome} after {lease.number} deliveries")
     return Returned(lease, at, outcome, due)
+
+
+def _before(record: Record) -> int:
+    """Deliveries of a dead letter in the queues that it came from."""
+    extra = record.extra
+    return 0 if extra is None or extra.death is None else extra.death.deliveries
 
 
 def _without_duplicates(queue: Queue, records: list[Record], now: int) -> list[Record]:

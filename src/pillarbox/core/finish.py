@@ -8,19 +8,17 @@ again. That visits every message of the queue, which is no matter: interrupts ar
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container
 from typing import Any
 
 from pillarbox.core import apply, lines
 from pillarbox.core import events as e
-from pillarbox.core.changes import change, like_new, note, place_anew
+from pillarbox.core.changes import change, like_new, mark_dead, note, place_anew
 from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     NEVER,
     NO_LANE,
     Attempt,
-    Death,
     Extra,
     Group,
     Lease,
@@ -127,7 +125,7 @@ def _died(queue: Queue, event: e.Died) -> None:
     _note(event.lease, event.at, event.outcome)
     record = _ended(event.lease)
     record.deliveries = event.lease.number
-    _bury(queue, record, event.reason, event.at)
+    _put(mark_dead(queue, record, event.reason, event.at), record)
 
 
 def _redriven(queue: Queue, event: e.Redriven) -> None:
@@ -136,10 +134,8 @@ def _redriven(queue: Queue, event: e.Redriven) -> None:
         _put(event.target, record)
 
 
-def _bury(queue: Queue, record: Record, reason: str, at: int) -> None:
-    assert queue.dead_letters is not None, "decide lets nothing die without a dead-letter queue"
-    change(record, death=Death(queue.name, reason, at), place=at >> 1)
-    _put(queue.dead_letters, record)
+def _died_in_line(queue: Queue, event: e.DiedInLine) -> None:
+    _put(mark_dead(queue, event.record, event.reason, event.at), event.record)
 
 
 def _acknowledged(queue: Queue, event: e.Acknowledged) -> None:
@@ -172,7 +168,7 @@ _PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
     e.Released: _released,
     e.Extended: _extended,
     e.Died: _died,
-    e.DiedInLine: lambda queue, event: _bury(queue, event.record, event.reason, event.at),
+    e.DiedInLine: _died_in_line,
     e.Redriven: _redriven,
     e.Removed: lambda queue, event: None,
 }
@@ -180,15 +176,11 @@ _PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
 
 def _count_again(queue: Queue) -> None:
     """Who is held, which groups stand in line, and everything else that follows from the rest."""
-    timed = [record for _, _, record in queue.schedule if record.deliveries]
-    held = Counter[str]()
-    for record in (*timed, *(lease.record for lease in queue.leases)):
-        name = lines.group_name(queue, record)
-        if name is not None:
-            held[name] += 1
-            lines.pass_front(queue, queue.groups.setdefault(name, Group()), record)
+    for group in queue.groups.values():
+        group.held, group.hidden, group.lane = 0, None, NO_LANE
+    for record, name in lines.held(queue):
+        lines.hide(queue, queue.groups.setdefault(name, Group()), record)
     for name, group in list(queue.groups.items()):
-        group.held, group.lane = held[name], NO_LANE
         if not group.waiting and not group.held:
             del queue.groups[name]
     _line_up(queue)

@@ -79,9 +79,14 @@ def encode(event: e.Event, queue: int = 0) -> list[bytes]:
     return list(_ENCODE[type(event)](event, queue))
 
 
-def sent_entry(queue: int, key: int, body: bytes) -> bytes:
-    """The entry of a plain message: no priority, no attributes, nothing extra."""
-    return _pack_head(SENT, 0, 0, queue, key, 0, 0, 0) + body
+def sent_entry(
+    queue: int, key: int, body: bytes, attributes: dict[str, str] | None = None
+) -> bytes:
+    """The entry of a plain message: no priority, no delay, nothing extra."""
+    if attributes is None:
+        return _pack_head(SENT, 0, 0, queue, key, 0, 0, 0) + body
+    details = _pack((attributes, None, None))
+    return _pack_head(SENT, 0, 0, queue, key, 0, 0, len(details)) + details + body
 
 
 def leased_entry(queue: int, lease: Lease) -> bytes:
@@ -135,8 +140,8 @@ def entry_bytes(
 def _encode_new(kind: int, records: list[Record], queue: int, due: int) -> Iterator[bytes]:
     for record in records:
         extra = record.extra
-        if extra is None and record.attributes is None and kind == SENT and not record.priority:
-            yield sent_entry(queue, record.key, record.body)
+        if extra is None and kind == SENT and not record.priority:
+            yield sent_entry(queue, record.key, record.body, record.attributes)
             continue
         details = None
         if record.attributes is not None or extra is not None:
@@ -209,23 +214,11 @@ def _taken_out(queue: Queue, key: int) -> Record:
     return record
 
 
-def _replay_sent(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.sent(queue, e.Sent([_new_record(entry, body)]))
-
-
-def _replay_scheduled(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.scheduled(queue, [_new_record(entry, body)], entry.at)
-
-
 def _scheduled(queue: Queue, entry: Entry) -> Record:
     record = queue.schedule.find(entry.key)
     if record is None:
         raise ReplayError(f"message {entry.key} of {queue.name!r} is not scheduled")
     return record
-
-
-def _replay_came_due(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.came_due(queue, e.CameDue(_scheduled(queue, entry), entry.at))
 
 
 def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
@@ -239,20 +232,6 @@ def _replay_leased(queue: Queue, entry: Entry, body: Any, find: object) -> None:
         apply.leased(queue, e.Leased([lease]))
     else:
         apply.hidden(queue, [lease])
-
-
-def _replay_returned(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    outcome, due = entry.details
-    apply.returned(queue, e.Returned(_lease(queue, entry), entry.at, outcome, due))
-
-
-def _replay_extended(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    apply.extended(queue, _lease(queue, entry), entry.at)
-
-
-def _replay_died(queue: Queue, entry: Entry, body: Any, find: object) -> None:
-    outcome, reason = entry.details
-    apply.died(queue, e.Died(_lease(queue, entry), entry.at, outcome, reason))
 
 
 def _replay_died_in_line(queue: Queue, entry: Entry, body: Any, find: object) -> None:
@@ -276,16 +255,16 @@ def _replay_redriven(queue: Queue, entry: Entry, body: Any, find: Callable[[str]
 
 
 _REPLAY: dict[int, Callable[[Queue, Entry, Any, Callable[[str], Queue]], None]] = {
-    SENT: _replay_sent,
-    SCHEDULED: _replay_scheduled,
-    CAME_DUE: _replay_came_due,
+    SENT: lambda q, x, body, _: apply.sent(q, e.Sent([_new_record(x, body)])),
+    SCHEDULED: lambda q, x, body, _: apply.scheduled(q, [_new_record(x, body)], x.at),
+    CAME_DUE: lambda q, x, _, __: apply.came_due(q, e.CameDue(_scheduled(q, x), x.at)),
     RESCHEDULED: lambda q, x, _, __: apply.rescheduled(q, _scheduled(q, x), x.at),
     LEASED: _replay_leased,
     ACKNOWLEDGED: lambda q, x, _, __: apply.acknowledged(q, e.Acknowledged([_lease(q, x)])),
-    RETURNED: _replay_returned,
+    RETURNED: lambda q, x, _, __: apply.returned(q, e.Returned(_lease(q, x), x.at, *x.details)),
     RELEASED: lambda q, x, _, __: apply.released(q, e.Released(_lease(q, x), bool(x.number))),
-    EXTENDED: _replay_extended,
-    DIED: _replay_died,
+    EXTENDED: lambda q, x, _, __: apply.extended(q, _lease(q, x), x.at),
+    DIED: lambda q, x, _, __: apply.died(q, e.Died(_lease(q, x), x.at, *x.details)),
     DIED_IN_LINE: _replay_died_in_line,
     REDRIVEN: _replay_redriven,
     REMOVED: lambda q, x, _, __: apply.removed(q, x.details),

@@ -129,7 +129,10 @@ class Lane(Generic[T]):
     def insert(self, item: T) -> None:
         """Add one where it belongs."""
         position = self.position(item)
-        last = self.tail[-1] if self.tail else next(reversed(self), None)
+        if self.tail:
+            last: T | None = self.tail[-1]
+        else:
+            last = next(reversed(self), None) if len(self.parts) > 1 else None
         if last is None or self.position(last) < position:
             self.append(item)
             return

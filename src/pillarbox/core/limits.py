@@ -14,21 +14,21 @@ from pillarbox.core.errors import InvalidParameterError
 
 SECOND_NS = 1_000_000_000
 
-BODY_BYTES_MAX = 1_048_576  # unless a mailbox is opened with another
-BODY_BYTES_CEILING = 1 << 30
-PRIORITY_MAX = 255
-MESSAGES_MAX = 10_000
-VISIBILITY_SECONDS_MAX = 43_200
-VISIBILITY_SECONDS_DEFAULT = 30
-WAIT_SECONDS_MAX = 43_200
-DELAY_SECONDS_MAX = 250_000_000_000  # about 7,900 years: the calendar ends with the year 9999
-DELIVERIES_MAX = 1_000
-RESERVED_PREFIX = "pillarbox."  # of attributes that are ours, not the user's
-ATTRIBUTES_MAX = 64
-ATTRIBUTE_NAME_CHARS_MAX = 256
-GROUP_CHARS_MAX = 128
-DEDUPLICATION_SECONDS = 300
-NAME_CHARS_MAX = 80
+BODY_BYTES_MAX = 1_048_576  # body and attributes together, unless max_body_bytes is set
+BODY_BYTES_CEILING = 1 << 30  # maximum of max_body_bytes
+PRIORITY_MAX = 255  # priorities are 0 to 255
+MESSAGES_MAX = 10_000  # messages per receive
+VISIBILITY_SECONDS_MAX = 43_200  # length of a lease
+VISIBILITY_SECONDS_DEFAULT = 30  # length of a lease, if not given
+WAIT_SECONDS_MAX = 43_200  # how long a receive may wait
+DELAY_SECONDS_MAX = 250_000_000_000  # about 7,900 years, because dates end with the year 9999
+DELIVERIES_MAX = 1_000  # max_deliveries of a dead-letter policy
+RESERVED_PREFIX = "pillarbox."  # prefix of attribute names that are reserved for Pillarbox
+ATTRIBUTES_MAX = 64  # attributes per message
+ATTRIBUTE_NAME_CHARS_MAX = 256  # length of an attribute name
+GROUP_CHARS_MAX = 128  # length of a group name
+DEDUPLICATION_SECONDS = 300  # how long a deduplication id is remembered
+NAME_CHARS_MAX = 80  # length of a queue name
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?\Z")
 _TOKEN = re.compile(r"[!-~]{1,128}\Z")

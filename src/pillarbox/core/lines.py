@@ -8,8 +8,8 @@ that wait in a group. Only `apply` calls what changes a queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from pillarbox.core.changes import change
@@ -74,7 +74,8 @@ def can_deliver(queue: Queue, group: Group) -> bool:
         return False
     if group.held == 0 or queue.settings.fair:
         return True
-    return place(group.waiting.head[0]) <= group.front
+    hidden = group.hidden
+    return hidden is not None and place(group.waiting.head[0]) < place(hidden.head[0])
 
 
 # -- joining -----------------------------------------------------------------------------------
@@ -84,7 +85,9 @@ def join(queue: Queue, record: Record) -> None:
     """In at the end of the line, or of its group's."""
     name = group_name(queue, record)
     if name is not None:
-        group = queue.groups.setdefault(name, Group())
+        group = queue.groups.get(name)
+        if group is None:
+            group = queue.groups[name] = Group()
         _wait_in_group(queue, group, record)
         _update(queue, name, group)
         return
@@ -159,10 +162,11 @@ def _update(queue: Queue, name: str, group: Group) -> None:
         not able or (is_tenant and group.position != place(group.waiting.head[0]))
     ):
         _leave_lane(queue, group)
-    if able and group.lane == NO_LANE:
+    if not able:
+        if not group.held:
+            del queue.groups[name]
+    elif group.lane == NO_LANE:
         enter_lane(queue, group)
-    if not group.held and not group.waiting.head and not group.waiting:
-        del queue.groups[name]
 
 
 def enter_lane(queue: Queue, group: Group) -> None:
@@ -249,16 +253,27 @@ def _take_from_group(queue: Queue, name: str, record: Record, held: int) -> None
     head = group.waiting.popleft()
     assert head is record, "only the head of a group is taken"
     queue.grouped -= 1
-    group.held += held
     if held:
-        pass_front(queue, group, record)
+        hide(queue, group, record)
     _update(queue, name, group)
 
 
-def pass_front(queue: Queue, group: Group, record: Record) -> None:
-    """What is before this message was delivered before."""
-    if queue.settings.redelivery == "original":
-        group.front = max(group.front, place(record))
+def hide(queue: Queue, group: Group, record: Record) -> None:
+    """A message of a group is held."""
+    group.held += 1
+    if queue.settings.redelivery == "original" and not queue.settings.fair:
+        if group.hidden is None:
+            group.hidden = Lane(place)
+        group.hidden.insert(record)
+
+
+def held(queue: Queue) -> Iterator[tuple[Record, str]]:
+    """The messages for which groups wait, each with its group: in flight, or given back later."""
+    timed = (record for _, _, record in queue.schedule if record.deliveries)
+    for record in chain(timed, (lease.record for lease in queue.leases)):
+        name = group_name(queue, record)
+        if name is not None:
+            yield record, name
 
 
 def hold(queue: Queue, record: Record) -> None:
@@ -266,8 +281,7 @@ def hold(queue: Queue, record: Record) -> None:
     name = group_name(queue, record)
     if name is not None:
         group = queue.groups.setdefault(name, Group())
-        group.held += 1
-        pass_front(queue, group, record)
+        hide(queue, group, record)
         _update(queue, name, group)
 
 
@@ -277,6 +291,8 @@ def unhold(queue: Queue, record: Record) -> None:
     if name is not None:
         group = queue.groups[name]
         group.held -= 1
+        if group.hidden is not None:
+            group.hidden.remove(record)
         _update(queue, name, group)
 
 

@@ -44,6 +44,7 @@ class Death(Struct, frozen=True, gc=False):
     source: str
     reason: str
     died_at: int
+    deliveries: int = 0  # before it came here; a dead-letter queue with a policy counts its own
 
 
 class Extra(Struct, frozen=True, gc=False):
@@ -88,16 +89,16 @@ class Lease(Struct, gc=False, eq=False):
 class Group:
     """Messages that must be delivered in order: one batch of them at a time.
 
-    With `redelivery="original"` what was given back can be delivered again while others of the
-    batch are still held. In a fair queue a group is a tenant, and waits for nothing.
+    With `redelivery="original"` what was given back can be delivered again while later messages
+    of the batch are still held. In a fair queue a group is a tenant, and waits for nothing.
     """
 
-    __slots__ = ("front", "held", "lane", "position", "waiting")
+    __slots__ = ("held", "hidden", "lane", "position", "waiting")
 
     def __init__(self) -> None:
         self.waiting: Lane[Record] = Lane(place)
         self.held = 0  # in flight, or given back with a delay; the group waits for these
-        self.front = (0, 0)  # no message before this place is delivered for the first time
+        self.hidden: Lane[Record] | None = None  # these messages, with redelivery="original"
         self.lane = NO_LANE  # where it stands in line while nothing is held,
         self.position = (0, 0)  # and where in that lane
 
@@ -193,15 +194,12 @@ class Queue:
         return self.ready + len(self.schedule) + len(self.leases)
 
     def send_dead_letters_to(self, target: Queue) -> None:
-        """Dead letters of this queue go to `target`, which must have no such queue itself."""
-        if target is self or target.dead_letters is not None:
-            raise InvalidParameterError(
-                "dead_letters", target.name, "another queue, with no dead-letter queue of its own"
-            )
-        if self.sources:
-            raise InvalidParameterError(
-                "dead_letters", self.name, "set on a queue that is no dead-letter queue itself"
-            )
+        """Dead letters of this queue go to `target`, and must not come back from there."""
+        reached: Queue | None = target
+        while reached is not None:
+            if reached is self:
+                raise InvalidParameterError("dead_letters", target.name, "another queue")
+            reached = reached.dead_letters
         if self.dead_letters is not None:
             self.dead_letters.sources.remove(self)
         self.dead_letters = target
@@ -279,10 +277,11 @@ def _line(item: Record | Group) -> tuple[Position, Group | None, Iterator[Record
 
 
 def deliverable(group: Group) -> Iterator[Record]:
-    """Of a group that stands in line: all, or only what was given back while others are held."""
-    if not group.held:
+    """Of a group that stands in line: all, or only what precedes those that are held."""
+    if not group.held or not group.hidden:
         return iter(group.waiting)
-    return takewhile(lambda record: place(record) <= group.front, group.waiting)
+    first = place(group.hidden.head[0])
+    return takewhile(lambda record: place(record) < first, group.waiting)
 
 
 def waiting(queue: Queue) -> Iterator[Record]:
@@ -339,9 +338,13 @@ def default_position(record: Record) -> Position:
 def first(queue: Queue, count: int) -> list[Record]:
     """Up to `count` messages in the order of their delivery."""
     mask = queue.mask
-    if mask & (mask - 1) == 0 and not queue.groups and not queue.returned:  # one plain lane
-        lane = queue.lanes[mask.bit_length() - 1] if mask else ()
-        return list(islice(lane, count))  # type: ignore[arg-type]
+    if mask and not queue.returned and not (queue.groups and queue.settings.fair):
+        lane = queue.lanes[mask.bit_length() - 1]
+        if count == 1:
+            item = lane.head[0]
+            return [item.waiting.head[0] if item.__class__ is Group else item]  # type: ignore[list-item]
+        if mask & (mask - 1) == 0 and not queue.groups:  # one plain lane
+            return list(islice(lane, count))  # type: ignore[arg-type]
     return list(islice(in_order(queue), count))
 
 

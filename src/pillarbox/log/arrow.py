@@ -56,7 +56,7 @@ def read_segment(
         directory.disk.lock(handle, exclusive=False)
         file = pa.py_buffer(directory.disk.map(handle, directory.disk.size(handle)))
     for run in _runs(_frames(file, segment, first_index, stop)):
-        yield from _batches(file, run, segment.shift, first_index, stop)
+        yield from _batches(file, run, first_index, stop)
 
 
 def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
@@ -75,23 +75,23 @@ def _runs(frames: Iterator[FrameHeader]) -> Iterator[list[FrameHeader]]:
 
 def _frames(file: Any, segment: Segment, index: int, stop: int) -> Iterator[FrameHeader]:
     """The checked data frames of a segment that hold records from `index` up to `stop`."""
-    codec, shift = segment.header.codec, segment.shift
-    offset = segment.index.floor_of_index(index - shift)
-    first = end = index - shift
-    while end < stop - shift:
+    codec = segment.header.codec
+    offset = segment.index.floor_of_index(index)
+    end = index
+    while end < stop:
         header = codec.frame_at(file, offset, offset)
         if header is None:
             what = "a confirmed frame is missing, truncated, or fails its checksum"
-            raise LogCorruptError(segment.name, what, offset, end + shift)
+            raise LogCorruptError(segment.name, what, offset, end)
         if header.kind == FOOTER:
             return
         offset = header.end_offset
         end = max(end, header.end_index)
-        if header.kind == DATA and end > first:
+        if header.kind == DATA and end > index:
             yield header
 
 
-def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: int) -> Iterator[Any]:
+def _batches(file: Any, run: list[FrameHeader], start: int, stop: int) -> Iterator[Any]:
     """Consecutive frames as record batches that use the pages of the file.
 
     Many small frames are copied into one batch, as that is faster than many batches.
@@ -99,7 +99,7 @@ def _batches(file: Any, run: list[FrameHeader], shift: int, start: int, stop: in
     records = pa.chunked_array([_records(file, frame) for frame in run], pa.binary())
     if len(records) < ROWS_WORTH_A_BATCH * len(run):
         records = pa.chunked_array([pa.concat_arrays(records.chunks)])
-    first = run[0].first_index + shift
+    first = run[0].first_index
     columns = [_indices(first, len(records)), _times(run), records]
     table = pa.Table.from_arrays(columns, schema=SCHEMA)
     low, high = max(start - first, 0), min(stop - first, len(records))

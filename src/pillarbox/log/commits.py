@@ -1,9 +1,6 @@
 """Commits: metadata that is added to the log atomically with the records it belongs to.
 
-The records are in the commit's own data frame. Version 0.1 could also adopt whole segments: files
-linked under pending names that a commit frame names, and that were renamed after it was on disk.
-Only the footer follows such a frame. These logs still open: recovery renames the files of a
-commit and deletes pending links without one.
+The records are in the commit's own data frame; a commit without records has a frame of its own.
 """
 
 from __future__ import annotations
@@ -24,15 +21,10 @@ class Commit(msgspec.Struct, frozen=True):
 
     first_index: int
     end_index: int
-    files: list[str]
     meta: bytes
     time_ns: int
     #: The offset of the previous commit in the same segment, or 0.
     previous_offset: int = 0
-    #: The epochs of the files; empty before format 2.
-    epochs: list[int] = []
-    #: Whether it replaces a commit that a repair could not save; only the files are known.
-    lost: bool = False
 
 
 def encode_commit(commit: Commit) -> bytes:

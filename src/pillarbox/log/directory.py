@@ -10,7 +10,7 @@ import secrets
 from contextlib import AbstractContextManager
 
 from pillarbox.log.disk import Disk, Mapping, make_directory, opened, read_file, write_all
-from pillarbox.log.errors import LogLockedError
+from pillarbox.log.errors import LogFormatError, LogLockedError
 
 _logger = logging.getLogger("pillarbox.log")
 
@@ -20,16 +20,16 @@ ASIDE = "aside"
 #: Files that can become segments.
 SPARE_PREFIX = "spare-"
 RESERVE_PREFIX = "reserve-"
-#: An adopted segment whose commit is not on disk yet.
-PENDING_SUFFIX = ".pending"
 #: A segment that a repair is renaming.
 MOVED_SUFFIX = ".moved"
-_SEGMENT_NAME = re.compile(r"(\d{20})a?\.seg")
+_SEGMENT_NAME = re.compile(r"\d{20}\.seg")
+#: A segment that a Spark task wrote and version 0.1 added to the log.
+_ADOPTED_NAME = re.compile(r"\d{20}a\.seg(\.pending)?")
 
 
-def segment_name(base_index: int, *, adopted: bool = False) -> str:
-    """Names sort like segments; an adopted one may share the first index of an empty one."""
-    return f"{base_index:020d}{'a' if adopted else ''}.seg"
+def segment_name(base_index: int) -> str:
+    """Names sort like segments."""
+    return f"{base_index:020d}.seg"
 
 
 def base_of_name(name: str) -> int:
@@ -57,8 +57,17 @@ class LogDirectory:
     def names(self) -> list[str]:
         return self.disk.names(self.path)
 
-    def segment_names(self) -> list[str]:
-        return sorted(filter(is_segment_name, self.names()))
+    def segment_names(self, suffix: str = "") -> list[str]:
+        """The names of the segments in order, and those with this suffix after the name."""
+        names = self.names()
+        adopted = next(filter(_ADOPTED_NAME.fullmatch, names), None)
+        if adopted is not None:
+            raise LogFormatError(
+                f"{self.path_of(adopted)} was written by a Spark task of Pillarbox 0.1, and this"
+                " version does not read such segments; run `pip install pillarbox==0.1`, read the"
+                " records with it and append them to a new log"
+            )
+        return sorted(name for name in names if is_segment_name(name.removesuffix(suffix)))
 
     def open(self, name: str, *, write: bool = False, create: bool = False) -> int:
         return self.disk.open(self.path_of(name), write=write, create=create)

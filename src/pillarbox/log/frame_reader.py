@@ -56,13 +56,12 @@ class Block(NamedTuple):
     data: bytes
     offset: int
     next_offset: int
-    shift: int
 
     def records(self, header: FrameHeader) -> list[bytes]:
         return decode_records(self.data, header, header.offset - self.offset + HEADER_BYTES)
 
     def frame(self, header: FrameHeader) -> Frame:
-        return Frame(header.first_index + self.shift, header.time_ns, self.records(header))
+        return Frame(header.first_index, header.time_ns, self.records(header))
 
 
 class _File:
@@ -120,36 +119,35 @@ class FrameReader:
 
         Without `wait`, BlockingIOError if it is not in memory.
         """
-        target = index - segment.shift
         checked = self._checked
         if checked is not None and checked[0] is segment:
             _, header, frame = checked
-            if header.first_index <= target < header.end_index:
-                return decode_record(frame, header, target - header.first_index)
-        header, frame = self._frame_of(segment, target, wait=wait)
+            if header.first_index <= index < header.end_index:
+                return decode_record(frame, header, index - header.first_index)
+        header, frame = self._frame_of(segment, index, wait=wait)
         if header.end_index - header.first_index > 1:
             self._checked = segment, header, frame
-        return decode_record(frame, header, target - header.first_index)
+        return decode_record(frame, header, index - header.first_index)
 
-    def _frame_of(self, segment: Segment, target: int, *, wait: bool) -> tuple[FrameHeader, bytes]:
+    def _frame_of(self, segment: Segment, index: int, *, wait: bool) -> tuple[FrameHeader, bytes]:
         file = self._file(segment, wait=wait)
-        start, stop = segment.index.range_of_index(target)
+        start, stop = segment.index.range_of_index(index)
         data = self._window(segment, file, start, stop, wait=wait)
-        position, size = walk(data, target)
+        position, size = walk(data, index)
         while not size and data:  # past the window: the index has no entry for it yet
             start += position
             data = self._disk.pread(file.handle, WINDOW_BYTES, start, wait=wait)
-            position, size = walk(data, target)
+            position, size = walk(data, index)
         offset = start + position
         frame = data[position : position + size]
         if len(frame) < size <= self._disk.size(file.handle) - offset:
             frame = self._disk.pread(file.handle, size, offset, wait=wait)
         header = file.codec.frame_at(frame, 0, offset)
-        if header is None or not header.first_index <= target < header.end_index:
-            raise _damage(segment, offset, target)
+        if header is None or not header.first_index <= index < header.end_index:
+            raise _damage(segment, offset, index)
         if header.kind == LOST:
             what = "this record was lost to damage, and the log was repaired without it"
-            raise RecordLostError(segment.name, what, offset, target + segment.shift)
+            raise RecordLostError(segment.name, what, offset, index)
         return header, frame
 
     def _window(
@@ -169,12 +167,12 @@ class FrameReader:
 
     def block_of_index(self, segment: Segment, index: int, end_index: int) -> Block:
         """The block with `index`; `end_index` is the end of the confirmed records."""
-        offset = segment.index.floor_of_index(index - segment.shift)
+        offset = segment.index.floor_of_index(index)
         while True:
             block = self.block(segment, offset, end_index)
             if not block.frames:
-                raise _damage(segment, offset, index - segment.shift)
-            if block.frames[-1].end_index + block.shift > index:
+                raise _damage(segment, offset, index)
+            if block.frames[-1].end_index > index:
                 return block
             offset = block.next_offset
 
@@ -228,13 +226,13 @@ class FrameReader:
             if frames or not need:
                 break
             if len(data) < size:
-                raise _damage(segment, offset, segment.base_index - segment.shift)
+                raise _damage(segment, offset, segment.base_index)
             size = max(need, size * 2)
         if self._indexing and not segment.sealed:
             with self._lock:
                 for frame in frames:
                     segment.index.add(frame.first_index, frame.time_ns, frame.offset)
-        return Block(frames, data, offset, offset + position, segment.shift)
+        return Block(frames, data, offset, offset + position)
 
 
 def _parse(
@@ -243,16 +241,15 @@ def _parse(
     """The confirmed frames in `data`, their end, and the size of the next frame if it is cut."""
     frames: list[FrameHeader] = []
     position = 0
-    end = end_index - segment.shift
     expected: int | None = None
     while len(data) - position >= HEADER_BYTES:
         header = file.codec.decode_header(data, position, offset + position)
         if header is None or (expected is not None and header.first_index != expected):
-            at_footer = segment.sealed and (expected or 0) + segment.shift >= segment.end_index
-            if expected is not None and expected < end and not at_footer:
+            at_footer = segment.sealed and (expected or 0) >= segment.end_index
+            if expected is not None and expected < end_index and not at_footer:
                 raise _damage(segment, offset + position, expected)
             return frames, position, 0
-        if header.end_index > end or header.kind == FOOTER:
+        if header.end_index > end_index or header.kind == FOOTER:
             return frames, position, 0
         stop = position + HEADER_BYTES + header.payload_bytes
         if stop > len(data):
@@ -267,4 +264,4 @@ def _parse(
 
 def _damage(segment: Segment, offset: int, index: int) -> LogCorruptError:
     what = "a confirmed frame is missing, truncated, or fails its checksum"
-    return LogCorruptError(segment.name, what, offset, index + segment.shift)
+    return LogCorruptError(segment.name, what, offset, index)

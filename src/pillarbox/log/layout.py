@@ -20,8 +20,6 @@ SEGMENT_MAGIC = b"PBXSEG\0\0"
 #: Format 1 did not name the previous segment.
 FORMAT = 2
 BLOCK_BYTES = 4096
-#: In a staged segment, indices count from 0; its name in the log has its first index.
-STAGED = 1
 
 _HEADER = struct.Struct("<8sHHI16sQQQqQ")
 
@@ -34,13 +32,8 @@ class SegmentHeader(NamedTuple):
     base_index: int
     synced_index: int
     created_ns: int
-    flags: int = 0
     #: The epoch of the previous segment, 0 if this is the first; None in format 1.
     previous_epoch: int | None = 0
-
-    @property
-    def staged(self) -> bool:
-        return bool(self.flags & STAGED)
 
     @property
     def codec(self) -> FrameCodec:
@@ -51,7 +44,7 @@ class SegmentHeader(NamedTuple):
         fields = _HEADER.pack(
             SEGMENT_MAGIC,
             1 if self.previous_epoch is None else FORMAT,
-            self.flags,
+            0,
             0,
             self.log_id,
             self.epoch,
@@ -93,11 +86,9 @@ def guess_segment_header(block: bytes) -> Iterator[SegmentHeader]:
 
 
 def _decode_fields(block: bytes) -> SegmentHeader:
-    _, version, flags, _, log_id, epoch, base, synced, created, previous = _HEADER.unpack_from(
-        block
-    )
+    _, version, _, _, log_id, epoch, base, synced, created, previous = _HEADER.unpack_from(block)
     known = previous if version >= FORMAT else None
-    return SegmentHeader(log_id, epoch, base, synced, created, flags, known)
+    return SegmentHeader(log_id, epoch, base, synced, created, known)
 
 
 def index_stride(capacity: int) -> int:

@@ -8,7 +8,6 @@ a ticket at once. All methods are thread-safe.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import secrets
@@ -16,7 +15,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Literal, overload
 
 from pillarbox.closing import Closing
@@ -31,7 +29,7 @@ from pillarbox.log.log_reader import LogReader
 from pillarbox.log.open_segments import OpenSegments
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.log.recovery import Recovery, recover
-from pillarbox.log.segments import Catalog, Retention, Segment, first_to_keep
+from pillarbox.log.segments import Catalog, Retention, first_to_keep
 from pillarbox.log.writer import FSYNC, MEMORY, OS, Writer
 from pillarbox.mutex import Mutex
 
@@ -282,20 +280,13 @@ class Log(ReadableLog, Closing):
             limit = min([index, *self.pins().values()])
             while self._catalog.segments:
                 oldest = self._catalog.segments[0]
-                needed = self._last_with(oldest)
-                sealed = oldest.sealed and needed.sealed  # a full one is sealed with the next group
-                if not sealed or needed is self._catalog.segments[-1] or needed.end_index > limit:
+                last = oldest is self._catalog.last
+                if not oldest.sealed or last or oldest.end_index > limit:
                     break
                 self._catalog.drop(oldest)
                 self._reader.forget(oldest)
-                recyclable = not (oldest.staged or self._writer.full)
-                self._writer.spares.drop(oldest.name, recyclable=recyclable)
+                self._writer.spares.drop(oldest.name, recyclable=not self._writer.full)
         return self.first_index
-
-    def _last_with(self, oldest: Segment) -> Segment:
-        """A segment with a commit is dropped together with the segments that the commit names."""
-        following = self._catalog.segments[1:] if oldest.commit_offset else ()
-        return [oldest, *itertools.takewhile(attrgetter("staged"), following)][-1]
 
     def sealed_segments(self) -> list[tuple[int, int]]:
         """(end index, bytes) of each sealed segment, oldest first."""

@@ -13,8 +13,7 @@ from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Disk
 from pillarbox.log.errors import LogCorruptError, LogError, LogFormatError
 from pillarbox.log.readable_log import ReadableLog
-from pillarbox.log.segment_links import check_link
-from pillarbox.log.segments import Catalog, Segment, load_segment, scan
+from pillarbox.log.segments import Catalog, Segment, check_link, load_segment, scan
 from pillarbox.mutex import Mutex
 
 

@@ -217,7 +217,7 @@ class OpenSegments:
     def _resume_last(self, cost: int) -> SegmentWriter | None:
         """Continue in the last segment of an earlier session, if there is space in it."""
         last, disk = self._resumable, self.directory.disk
-        if last is None or last.staged:
+        if last is None:
             return None
         end = last.end_offset
         room = urgent_bytes(2 * end) + footer_bytes_max(2 * end, index_stride(2 * end))

@@ -20,8 +20,7 @@ from pillarbox.log.frame import LOST
 from pillarbox.log.frame_reader import Block, Frame, FrameReader
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.positions import PINS, TAILERS, Positions
-from pillarbox.log.segment_links import identity_of
-from pillarbox.log.segments import Catalog, Segment
+from pillarbox.log.segments import Catalog, Segment, identity_of
 from pillarbox.log.tailer import Tailer
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class ReadableLog(ABC):
                 block = self._reader.block_of_index(segment, index, end)
                 while block.frames:
                     yield block
-                    index = block.frames[-1].end_index + block.shift
+                    index = block.frames[-1].end_index
                     if index >= stop or self._catalog.of_index(index) is not segment:
                         break
                     block = self._reader.block(segment, block.next_offset, end)
@@ -125,18 +124,11 @@ class ReadableLog(ABC):
             while (block := self._reader.block(segment, offset, end)).frames:
                 for header in block.frames:
                     if header.time_ns >= time_ns:
-                        return header.first_index + block.shift
+                        return header.first_index
                 offset = block.next_offset
         return end
 
-    def commits(self, start: int = 0) -> Iterator[Commit]:
-        """The commits that end after `start`, oldest first."""
-        for segment in self._catalog.segments:
-            for commit in reversed(list(self._commits_of(segment))):
-                if commit.end_index >= start:
-                    yield commit
-
-    def newest_commits(self) -> Iterator[Commit]:
+    def commits(self) -> Iterator[Commit]:
         """All commits, newest first, read on demand."""
         for segment in reversed(self._catalog.segments):
             yield from self._commits_of(segment)
@@ -144,9 +136,7 @@ class ReadableLog(ABC):
     def _commits_of(self, segment: Segment) -> Iterator[Commit]:
         offset = segment.commit_offset
         while offset >= BLOCK_BYTES:
-            commit = read_commit(self._directory, segment, offset)
-            if not commit.lost:
-                yield commit
+            yield (commit := read_commit(self._directory, segment, offset))
             offset = commit.previous_offset
 
     def read_arrow(

@@ -12,24 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pillarbox.log.commits import read_commit
-from pillarbox.log.directory import (
-    PENDING_SUFFIX,
-    LogDirectory,
-    base_of_name,
-    new_spare_name,
-)
+from pillarbox.log.directory import LogDirectory, base_of_name, new_spare_name
 from pillarbox.log.disk import Mapping
 from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.layout import BLOCK_BYTES, SegmentHeader
-from pillarbox.log.segment_links import check_link, why_not_named
 from pillarbox.log.segment_writer import SegmentWriter, clear_from
 from pillarbox.log.segments import (
     Segment,
+    check_link,
     evidence_of_damage,
     load_segment,
     scan,
     valid_frames,
+    why_not_named,
 )
 
 
@@ -63,7 +58,6 @@ def recover(
             progress(position, len(recoverer.names))
         recoverer.recover(position, check_all=check_all, trust_footer=trust_footer)
         position += 1
-    recoverer.drop_uncommitted()
     return recoverer.result
 
 
@@ -96,8 +90,6 @@ class _Recoverer:
         trusted = self._is_on_disk(segment, later) if later else trust_footer and segment.proven
         if check_all or not trusted:
             segment = self._examine(segment, later)
-        elif segment.commit_offset:
-            self._roll_forward(segment)
         before.append(segment)
 
     def _load(self, name: str) -> Segment:
@@ -137,20 +129,15 @@ class _Recoverer:
         end, end_index = segment.end_offset, segment.end_index
         if not segment.sealed:
             rest = valid_frames(image, segment.header, end)
-            proof = evidence_of_damage(rest, end_index - segment.shift)
+            proof = evidence_of_damage(rest, end_index)
             if proof is not None:
                 what = f"the frame at byte {proof.offset} proves that records were confirmed here"
                 raise self._damage(segment, what, end, end_index)
-        if segment.commit_offset:
-            self._roll_forward(segment)
-            later = self.names[self.names.index(segment.name) + 1 :]
         follows = bool(later) and base_of_name(later[0]) == end_index
         if segment.sealed:
             if later and not follows:
                 raise self._gap(segment, base_of_name(later[0]))
             return segment
-        if segment.staged:
-            raise self._damage(segment, "an adopted segment is truncated", end, end_index)
         self.result.clean = False
         if follows:
             self._reseal(segment, len(image))
@@ -166,7 +153,7 @@ class _Recoverer:
             header = self._header_of(name)
             frames = valid_frames(self._directory.map(name), header)
             synced = max((frame.synced_index for frame in frames), default=0)
-            if max(synced, header.synced_index) > segment.end_index or header.staged:
+            if max(synced, header.synced_index) > segment.end_index:
                 what = f"{name} proves that the records from here on were confirmed"
                 raise self._damage(segment, what, size, segment.end_index)
 
@@ -205,23 +192,3 @@ class _Recoverer:
         finally:
             writer.close()
         segment.sealed = True
-
-    def _roll_forward(self, segment: Segment) -> None:
-        """Finish an adoption whose commit frame is on disk: rename the pending files."""
-        commit = read_commit(self._directory, segment, segment.commit_offset)
-        present = set(self._directory.names())
-        waiting = [file for file in commit.files if file + PENDING_SUFFIX in present]
-        for name in waiting:
-            self._directory.rename(name + PENDING_SUFFIX, name)
-        if waiting:
-            self._directory.sync()
-            self.result.clean = False
-            self.names = self._directory.segment_names()
-
-    def drop_uncommitted(self) -> None:
-        """Delete the links of adoptions without a commit; the staged files stay."""
-        leftover = [name for name in self._directory.names() if name.endswith(PENDING_SUFFIX)]
-        for name in leftover:
-            self._directory.unlink(name)
-        if leftover:
-            self._directory.sync()

@@ -19,13 +19,7 @@ from pillarbox.log.errors import LogError
 from pillarbox.log.frame import DATA, LOST, decode_records
 from pillarbox.log.frame_reader import Frame
 from pillarbox.log.layout import BLOCK_BYTES
-from pillarbox.log.rewrite import (
-    lost_commit,
-    move_all,
-    placeholders,
-    rewrite_segment,
-    write_placeholder,
-)
+from pillarbox.log.rewrite import move_all, rewrite_segment, write_placeholder
 from pillarbox.log.salvage import Progress, SalvagedSegment, load_all, order_segments
 from pillarbox.log.segments import evidence_of_damage
 
@@ -116,7 +110,7 @@ def salvage(
         for frame in found.frames:
             if frame.kind == DATA:
                 records = decode_records(found.payload(frame), frame, 0)
-                yield Frame(frame.first_index + found.shift, frame.time_ns, records)
+                yield Frame(frame.first_index, frame.time_ns, records)
 
 
 class _Examination:
@@ -141,7 +135,6 @@ class _Examination:
         for found, following in zip_longest(order, order[1:]):
             self._check_frames(found, following)
             self._check_end(found, following)
-        self._check_commits()
         if order:
             report.first_index, report.end_index = order[0].base, order[-1].end
         if needs is not None and needs[0] < needs[1]:
@@ -156,20 +149,14 @@ class _Examination:
     def repair(self) -> None:
         """Change the files."""
         directory, order = self._directory, self._order
-        planned = [
-            each
-            for first, end in self._missing
-            for each in placeholders(self._segments, first, end)
-        ]
         rejected = [found for found, _ in self._segments.rejected]
         kept = self.report.kept_aside
         kept += move_all(directory, order, rejected)
         for before, found in zip([None, *order], order, strict=False):
             if found.damaged:
                 kept.append(rewrite_segment(directory, found, before))
-        for each in planned:
-            time_ns = max((x.time_ns for x in order if x.base < each.first_index), default=0)
-            write_placeholder(directory, each, time_ns)
+        for first, end in self._missing:
+            write_placeholder(directory, self._segments, first, end)
 
     def _add(
         self,
@@ -184,7 +171,7 @@ class _Examination:
 
     def _check_frames(self, found: SalvagedSegment, following: SalvagedSegment | None) -> None:
         """Check one segment, and report each range of bytes whose records are lost."""
-        report, shift = self.report, found.shift
+        report = self.report
         if found.name != found.right_name:
             self._add(found, f"it is {found.right_name} under a wrong name, and can be renamed")
         if found.guessed:
@@ -193,15 +180,15 @@ class _Examination:
         torn = following is None and not found.sealed  # if so, at most its tail is torn
         index, position = found.base, BLOCK_BYTES
         for at, frame in enumerate(found.frames):
-            first = frame.first_index + shift
+            first = frame.first_index
             if frame.offset != position or first != index:
-                if torn and evidence_of_damage(found.frames[at:], index - shift) is None:
+                if torn and evidence_of_damage(found.frames[at:], index) is None:
                     del found.frames[at:]  # they were never confirmed
                     break
                 torn = False
                 self._add(found, _BROKEN, (position, frame.offset), (index, first))
                 found.damaged = True
-            index, position = frame.end_index + shift, frame.end_offset
+            index, position = frame.end_index, frame.end_offset
         if torn and found.image[position:].strip(b"\0"):
             report.torn_tail = (found.name, position, len(found.image) - position)
         for frame in found.frames:
@@ -209,18 +196,22 @@ class _Examination:
                 report.frames += 1
                 report.records += frame.count
             elif frame.kind == LOST:
-                report.lost_before.append((frame.first_index + shift, frame.end_index + shift))
+                report.lost_before.append((frame.first_index, frame.end_index))
 
     def _check_end(self, found: SalvagedSegment, following: SalvagedSegment | None) -> None:
         """Check that the segment reaches the next one and is sealed if it must be."""
         end = found.end
         short = following is not None and end < following.base
         if following is not None and short:
-            if self._continues(following, found):
+            epoch = following.header.previous_epoch
+            if epoch is not None and epoch != found.header.epoch and end == found.base:
+                # A placeholder would have the name of this empty segment, so make it that.
+                found.header = found.header._replace(epoch=epoch)
+            if epoch in (None, found.header.epoch):
                 end = following.base
             else:
                 self._missing.append((end, following.base))
-        if end != found.end or (not found.sealed and (found.staged or short)):
+        if end != found.end or (not found.sealed and short):
             self._lose(found, _BROKEN, end)
 
     def _lose(self, found: SalvagedSegment, what: str, end_index: int) -> None:
@@ -228,40 +219,6 @@ class _Examination:
         place = found.end_offset, len(found.image)
         self._add(found, what, place, (found.end, end_index))
         found.lost_to, found.damaged = end_index, True
-
-    def _check_commits(self) -> None:
-        """Check that the last commit before each adopted segment names it."""
-        named: set[str] | None = None  # by the commit of the last own segment
-        for at, found in enumerate(self._order):
-            if not found.staged:
-                named = {file for commit in found.adoptions() for file in commit.files}
-                if not named and found.header.previous_epoch is None and not found.guessed:
-                    named = None  # repairs of format 1 left adopted segments without a commit
-            elif named is not None and found.right_name not in named:
-                named = {each.right_name for each in self._order[at:] if each.staged}
-                self._restore_commit(at)
-
-    def _restore_commit(self, at: int) -> None:
-        """Plan a commit before this adopted segment."""
-        before, found = self._order[at - 1], self._order[at]
-        if before.full_end != found.base:
-            return  # a placeholder between the two has the commit
-        what = f"the commit that names {found.right_name} is missing; its metadata is lost"
-        self._add(before, what, lost=(before.end, before.end))
-        if before.staged:
-            self._missing.append((found.base, found.base))
-        else:
-            before.lost_commit, before.damaged = lost_commit(self._order[at:]), True
-
-    def _continues(self, following: SalvagedSegment, found: SalvagedSegment) -> bool:
-        """Whether the records missing between the two may have been in the first."""
-        if not following.staged:
-            return following.header.previous_epoch in (None, found.header.epoch)
-        together = any(
-            {found.right_name, following.right_name} <= set(commit.files)
-            for commit in self._segments.adoptions()
-        )
-        return not found.sealed and (together or not found.staged)
 
     def _check_needs(self, first_index: int, end_index: int) -> None:
         """Check that the log contains the records that its store needs."""
@@ -274,12 +231,8 @@ class _Examination:
             self._missing.insert(0, (first_index, report.first_index))
             report.first_index = first_index
         if end_index > report.end_index:
-            last = self._order[-1]
-            if last.staged:
-                self._missing.append((report.end_index, end_index))
-            else:
-                what = "the newest records are missing: it is an older copy, or truncated"
-                self._lose(last, what, end_index)
+            what = "the newest records are missing: it is an older copy, or truncated"
+            self._lose(self._order[-1], what, end_index)
             report.end_index = end_index
 
     def _report_missing(self) -> None:
@@ -292,6 +245,5 @@ class _Examination:
                 missing.remove(gap)
             self._add(found, what, (0, len(found.image)), gap or (base, base))
         for first, end in missing:
-            if first < end:
-                what = "the segment with these records is missing"
-                self.report.damage.append(Damage(segment_name(first), what, 0, 0, first, end))
+            what = "the segment with these records is missing"
+            self.report.damage.append(Damage(segment_name(first), what, 0, 0, first, end))

@@ -1,36 +1,27 @@
 """What verify and repair can still read, and which files make up the log, in which order.
 
-A header names its log and its first index; a commit names the files that it adopted. Files of
-another log, or that contradict the rest, are rejected. Among contradictory files, the larger
-part wins: the most files, then the most that link to each other.
+A header names its log and its first index. Files of another log, or that contradict the rest, are
+rejected. Among contradictory files, the larger part wins: the most files, then the most that link
+to each other.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from pillarbox.log.commits import Commit, decode_commit
-from pillarbox.log.directory import (
-    MOVED_SUFFIX,
-    LogDirectory,
-    base_of_name,
-    is_segment_name,
-    segment_name,
-)
+from pillarbox.log.directory import MOVED_SUFFIX, LogDirectory, base_of_name, segment_name
 from pillarbox.log.disk import Mapping
-from pillarbox.log.frame import COMMIT, DATA, FOOTER, HEADER_BYTES, FrameHeader
+from pillarbox.log.frame import DATA, FOOTER, HEADER_BYTES, FrameHeader
 from pillarbox.log.layout import (
     BLOCK_BYTES,
-    STAGED,
     SegmentHeader,
     decode_segment_header,
     guess_segment_header,
 )
-from pillarbox.log.segment_links import NO_ID, contradicts
-from pillarbox.log.segments import valid_frames
+from pillarbox.log.segments import NO_ID, contradicts, valid_frames
 
 Progress = Callable[[int, int], None]
 #: Number of files, of links between them, of records, and of files with the right name.
@@ -47,33 +38,21 @@ class SalvagedSegment:
     image: Mapping
     header: SegmentHeader
     frames: list[FrameHeader] = field(default_factory=list)
-    #: Its first index in the log: from its name, until a better source is found.
-    base: int = 0
     #: Whether the header block fails its checksum; then `header` is inferred from the frames.
     guessed: bool = False
-    #: Whether it must be rewritten, with LOST frames up to this index and with this commit.
+    #: Whether it must be rewritten, with LOST frames up to this index.
     damaged: bool = False
     lost_to: int = 0
-    lost_commit: Commit | None = None
 
     @property
-    def staged(self) -> bool:
-        return self.header.staged
-
-    @property
-    def shift(self) -> int:
-        """The difference between an index of the log and one in this file."""
-        return self.base - self.header.base_index
+    def base(self) -> int:
+        """Its first index."""
+        return self.header.base_index
 
     @property
     def end(self) -> int:
         """The index after its last valid record."""
-        return self.frames[-1].end_index + self.shift if self.frames else self.base
-
-    @property
-    def full_end(self) -> int:
-        """The index after its last record, including lost ones."""
-        return max(self.end, self.lost_to)
+        return self.frames[-1].end_index if self.frames else self.base
 
     @property
     def end_offset(self) -> int:
@@ -89,7 +68,7 @@ class SalvagedSegment:
 
     @property
     def right_name(self) -> str:
-        return segment_name(self.base, adopted=self.staged)
+        return segment_name(self.base)
 
     @property
     def records(self) -> int:
@@ -98,52 +77,36 @@ class SalvagedSegment:
     def payload(self, frame: FrameHeader) -> bytes:
         return self.image[frame.offset + HEADER_BYTES : frame.end_offset]
 
-    def adoptions(self) -> Iterator[Commit]:
-        """The commits that name adopted segments."""
-        for frame in self.frames:
-            if frame.kind == COMMIT:
-                commit = decode_commit(frame, self.payload(frame))
-                if commit.files:
-                    yield commit
-
 
 def load_all(directory: LogDirectory, progress: Progress | None) -> list[SalvagedSegment]:
     """Read every segment file, including those that a killed repair was renaming."""
-    names = [(file, file.removesuffix(MOVED_SUFFIX)) for file in directory.names()]
-    names = [(file, name) for file, name in names if is_segment_name(name)]
+    names = directory.segment_names(MOVED_SUFFIX)
     files = []
-    for at, (file, name) in enumerate(names):
-        files.append(_load(directory, file, name))
+    for at, name in enumerate(names):
+        files.append(_load(directory, name))
         if progress is not None:
             progress(at + 1, len(names))
     return files
 
 
-def _load(directory: LogDirectory, file: str, name: str) -> SalvagedSegment:
-    """Read the segment in `file`, whose segment name is `name`."""
-    image = directory.map(file)
+def _load(directory: LogDirectory, name: str) -> SalvagedSegment:
+    image = directory.map(name)
     block = image[:BLOCK_BYTES]
-    base = base_of_name(name)
-    header = decode_segment_header(block, directory.path_of(file))
+    header = decode_segment_header(block, directory.path_of(name))
     if header is not None:
-        frames = list(valid_frames(image, header))
-        return SalvagedSegment(file, image, header, frames, base)
-    found = SalvagedSegment(file, image, _UNKNOWN, base=base, guessed=True, damaged=True)
-    _try_headers(found, guess_segment_header(block), adopted=name != segment_name(base))
+        return SalvagedSegment(name, image, header, list(valid_frames(image, header)))
+    found = SalvagedSegment(name, image, _UNKNOWN, guessed=True, damaged=True)
+    _try_headers(found, guess_segment_header(block))
     return found
 
 
-def _try_headers(
-    found: SalvagedSegment, guesses: Iterable[SegmentHeader], *, adopted: bool
-) -> None:
+def _try_headers(found: SalvagedSegment, guesses: Iterable[SegmentHeader]) -> None:
     """Use the first of these headers under which the file has a valid frame."""
     for guess in guesses:
         frames = list(valid_frames(found.image, guess))
         if frames:
-            base = 0 if adopted else _base(frames[0], found.base, guess.base_index)
-            # Trust the name for what the checksum of a frame does not cover.
-            flags = STAGED if adopted else 0
-            found.header = guess._replace(base_index=base, flags=flags, previous_epoch=None)
+            base = _base(frames[0], base_of_name(found.name), guess.base_index)
+            found.header = guess._replace(base_index=base, previous_epoch=None)
             found.frames = frames
             return
 
@@ -165,30 +128,20 @@ class SegmentOrder:
     #: Whether the directory contains as much of another log.
     unsure: bool = False
 
-    def adoptions(self) -> Iterator[Commit]:
-        """The commits of the log that name adopted segments."""
-        for each in self.order:
-            if not each.staged:
-                yield from each.adoptions()
-
 
 def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOrder:
     """Find the segments of one log: the one with this id, if there is any of it."""
     result = SegmentOrder()
     _choose_log(files, log_id, result)
     _try_neighbours(files, result.log_id)
-    candidates, adopted = [], []
+    candidates = []
     for each in files:
-        if each.header is _UNKNOWN or (each.staged and not each.frames):
+        if each.header is _UNKNOWN:
             result.rejected.append((each, _UNREADABLE))
-        elif each.staged:
-            adopted.append(each)
         elif each.header.log_id not in (result.log_id, NO_ID):
             result.rejected.append((each, "it belongs to another log"))
         else:
-            each.base = each.header.base_index
             candidates.append(each)
-    _add_adopted(adopted, candidates, result)
     result.order = _best_chain(candidates)
     chosen = set(map(id, result.order))
     result.rejected.extend(
@@ -197,32 +150,10 @@ def order_segments(files: Sequence[SalvagedSegment], log_id: bytes) -> SegmentOr
     return result
 
 
-def _add_adopted(
-    adopted: list[SalvagedSegment], candidates: list[SalvagedSegment], result: SegmentOrder
-) -> None:
-    """Add the adopted segments that belong to the log to the candidates."""
-    commits = [commit for each in candidates for commit in each.adoptions()]
-    named = {epoch for commit in commits for epoch in commit.epochs}
-    followed = {(each.base, each.header.previous_epoch) for each in candidates}
-    bases: dict[int, set[int]] = defaultdict(set)
-    for each in adopted:
-        bases[each.header.epoch].add(each.base)
-    for each in adopted:
-        epoch = each.header.epoch
-        what = _why_not_adopted(each, commits)
-        known = epoch in named or (each.end, epoch) in followed
-        if what is None and not known and len(bases[epoch]) > 1:
-            what = "there are several copies of it, and no commit says where it belongs"
-        if what is None:
-            candidates.append(each)
-        else:
-            result.rejected.append((each, what))
-
-
 def _choose_log(files: Sequence[SalvagedSegment], log_id: bytes, result: SegmentOrder) -> None:
     sizes: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
     for each in files:
-        if not each.staged and each.header.log_id != NO_ID:
+        if each.header.log_id != NO_ID:
             sizes[each.header.log_id][0] += 1
             sizes[each.header.log_id][1] += each.records
     if log_id in sizes or (log_id and not sizes):
@@ -239,34 +170,12 @@ def _try_neighbours(files: Sequence[SalvagedSegment], log_id: bytes) -> None:
     guesses = [SegmentHeader(log_id, epoch, 0, 0, 0) for epoch in named if epoch]
     for each in files:
         if each.header is _UNKNOWN:
-            _try_headers(each, guesses, adopted=False)
-
-
-def _why_not_adopted(found: SalvagedSegment, commits: Iterable[Commit]) -> str | None:
-    """Set the first index of an adopted segment by its commit; or why it has none."""
-    named = covering = None
-    for commit in commits:
-        if found.header.epoch in commit.epochs:
-            found.base = base_of_name(commit.files[commit.epochs.index(found.header.epoch)])
-            return None
-        if found.right_name in commit.files:
-            named = commit
-        if commit.first_index <= found.base < commit.end_index:
-            covering = commit
-    if named is None:  # its commit may be dropped or damaged
-        fits = covering is None and found.name.startswith(found.right_name)
-        return None if fits else "no commit names it"
-    if named.epochs:
-        return "another file was committed under its name"
-    ends = [*map(base_of_name, named.files[1:]), named.end_index]
-    if found.sealed and found.end != ends[named.files.index(found.right_name)]:
-        return "it does not contain as many records as the file committed under its name"
-    return None
+            _try_headers(each, guesses)
 
 
 def _best_chain(candidates: list[SalvagedSegment]) -> list[SalvagedSegment]:
     """The consistent sequence of segments with the best score."""
-    line = sorted(candidates, key=lambda each: (each.base, each.staged, each.name))
+    line = sorted(candidates, key=lambda each: (each.base, each.name))
     if all(_can_follow(b, a) for a, b in pairwise(line)):
         return line
     best: list[tuple[_Score, int]] = []
@@ -296,11 +205,11 @@ def _can_follow(found: SalvagedSegment, before: SalvagedSegment) -> bool:
     if found.base < before.end or found.right_name == before.right_name:
         return False
     adjacent = found.base == before.end
-    return found.staged or not adjacent or not contradicts(found.header, before.header)
+    return not adjacent or not contradicts(found.header, before.header)
 
 
 def _is_linked(found: SalvagedSegment, before: SalvagedSegment) -> bool:
-    return not found.staged and found.header.previous_epoch == before.header.epoch
+    return found.header.previous_epoch == before.header.epoch
 
 
 def _why_not(found: SalvagedSegment, order: Iterable[SalvagedSegment]) -> str:

@@ -176,7 +176,7 @@ class SegmentWriter:
             kind,
             segment.end_offset,
             len(payload),
-            segment.end_index - segment.shift,
+            segment.end_index,
             time_ns,
             synced_index,
             count,

@@ -2,9 +2,10 @@
 
 A sealed segment ends with a footer, which describes its contents and has the index by which
 readers seek. Without a valid footer, a segment is scanned: frames are followed until one is not
-valid. The rest is searched for evidence: a valid frame of this segment whose `synced_index` covers
-that place proves that its bytes were once on disk, so they are damaged. Without such a frame
-nothing there was ever confirmed, and it is a torn tail.
+valid. If a later frame proves by its `synced_index` that this position was once on disk, the
+bytes are damaged; if none does, nothing there was ever confirmed, and it is a torn tail.
+A header names the log, the first index and (from format 2 on) the random epoch of the previous
+segment; only the link of the first segment is not checked, as that one may have been dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.disk import Disk, Mapping
+from pillarbox.log.errors import LogCorruptError
 from pillarbox.log.frame import (
     ALIGN_BYTES,
     DATA,
@@ -38,36 +40,26 @@ _FOOTER = struct.Struct("<QQqqQQQ")
 _ENTRY = struct.Struct("<QqQ")
 _TRAILER = struct.Struct("<Q8s")
 _TRAILER_MAGIC = b"PBXSEAL\0"
+#: The log id in a segment that was repaired without its header.
+NO_ID = bytes(16)
 
 
 class Segment:
-    """What is known of one segment: from its footer, by a scan, or because it is written here.
-
-    All indices are those of the log. Within an adopted segment, frames and `index` count from 0,
-    and `shift` is the difference.
-    """
+    """What is known of one segment: from its footer, by a scan, or because it is written here."""
 
     def __init__(self, name: str, header: SegmentHeader, stride: int) -> None:
         self.name = name
         self.header = header
         self.base_index = self.end_index = base_of_name(name)
-        self.shift = self.base_index - header.base_index
         self.index = FrameIndex(stride)
         self.end_offset = BLOCK_BYTES  # after the last frame
         self.frames = 0  # with records
         self.commit_offset = 0  # of the last commit on disk, or 0
         self.min_time_ns = self.max_time_ns = 0
         #: The log was on disk up to here when the last frame was written.
-        self.synced_index = header.synced_index + self.shift
+        self.synced_index = header.synced_index
         self.sealed = False
         self.size_bytes = 0
-        #: The adopted segments that its last commit names, with their epochs; read on demand.
-        self.adopted: dict[str, int | None] | None = None
-
-    @property
-    def staged(self) -> bool:
-        """Whether it was adopted: written elsewhere, then added by a commit."""
-        return self.header.staged
 
     @property
     def proven(self) -> bool:
@@ -81,14 +73,14 @@ class Segment:
             self.min_time_ns = self.min_time_ns or frame.time_ns
             self.frames += 1
         self.max_time_ns = frame.time_ns
-        self.end_index = frame.end_index + self.shift
+        self.end_index = frame.end_index
         self.end_offset = frame.end_offset
 
     def encode_footer(self) -> bytes:
         """The payload of the footer frame."""
         head = _FOOTER.pack(
             self.header.base_index,
-            self.end_index - self.shift,
+            self.end_index,
             self.min_time_ns,
             self.max_time_ns,
             self.frames,
@@ -106,10 +98,10 @@ class Segment:
         if entries:
             columns = zip(*_ENTRY.iter_unpack(entries), strict=True)
             self.index.first_indices, self.index.times, self.index.offsets = map(list, columns)
-        self.end_index = end + self.shift
+        self.end_index = end
         self.min_time_ns, self.max_time_ns = oldest, newest
         self.frames, self.commit_offset = frames, commit_offset
-        self.synced_index = frame.synced_index + self.shift
+        self.synced_index = frame.synced_index
         self.end_offset, self.size_bytes = frame.offset, frame.end_offset
         self.sealed = True
 
@@ -161,10 +153,10 @@ def scan(image: Mapping, name: str, header: SegmentHeader) -> Segment:
     while True:
         end = segment.end_offset
         frame = codec.frame_at(image, end, end)
-        if frame is None or frame.first_index + segment.shift != segment.end_index:
+        if frame is None or frame.first_index != segment.end_index:
             segment.size_bytes = end
             return segment
-        segment.synced_index = max(segment.synced_index, frame.synced_index + segment.shift)
+        segment.synced_index = max(segment.synced_index, frame.synced_index)
         if frame.kind == FOOTER:
             segment.size_bytes = frame.end_offset
             segment.sealed = True
@@ -201,6 +193,40 @@ def evidence_of_damage(frames: Iterable[FrameHeader], end_index: int) -> FrameHe
         if frame.synced_index > end_index or frame.synced_index >= frame.first_index:
             return frame
     return None
+
+
+def identity_of(headers: Sequence[SegmentHeader]) -> bytes | None:
+    """The id of the log that wrote these segments; None if there are none."""
+    ids = [header.log_id for header in headers]
+    known = [log_id for log_id in ids if log_id != NO_ID]
+    return known[-1] if known else ids[-1] if ids else None
+
+
+def check_link(directory: LogDirectory, before: Sequence[Segment], segment: Segment) -> None:
+    """Raise `LogCorruptError` if this segment can't follow those `before` it."""
+    what = why_not_named(segment) or (_why_not_after(before[-1], segment) if before else None)
+    if what is not None:
+        raise LogCorruptError(directory.path_of(segment.name), what, 0, segment.base_index)
+
+
+def _why_not_after(before: Segment, segment: Segment) -> str | None:
+    if NO_ID != before.header.log_id != segment.header.log_id != NO_ID:
+        return f"it belongs to another log than {before.name}"
+    if contradicts(segment.header, before.header):
+        return f"its header names another predecessor than {before.name}"
+    return None
+
+
+def why_not_named(segment: Segment) -> str | None:
+    """Why a segment can't have its name; None if it can."""
+    if segment.base_index != segment.header.base_index:
+        return f"its header says that it starts at index {segment.header.base_index}"
+    return None
+
+
+def contradicts(header: SegmentHeader, before: SegmentHeader) -> bool:
+    """Whether a header names another segment as its predecessor."""
+    return header.previous_epoch is not None and header.previous_epoch != before.epoch
 
 
 class Catalog:

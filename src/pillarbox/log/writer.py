@@ -74,6 +74,7 @@ class Writer(OpenSegments):
         self._confirmed, self._rolled = confirmed, rolled
         self.commit = GroupCommit(self.lock, self._write, self.poison)
         self.end_index = self.next_index
+        self.sync_seconds = 0.0  # how long the last syncs took, on average
         self.last_time_ns = catalog.last.max_time_ns if catalog.last else 0
 
     def submit(
@@ -291,6 +292,7 @@ class Writer(OpenSegments):
             self._confirmed(self.end_index)
 
     def _sync(self, segment: SegmentWriter) -> None:
+        began = time.perf_counter()
         try:
             segment.sync()
         except OSError as error:
@@ -298,6 +300,7 @@ class Writer(OpenSegments):
         except BaseException as error:
             self.poison(error)
             raise
+        self.sync_seconds += (time.perf_counter() - began - self.sync_seconds) / 8
         self.synced_index = self.end_index = segment.segment.end_index
         self._confirmed(self.end_index)
 
@@ -310,7 +313,7 @@ class Writer(OpenSegments):
             if cost > FRAME_BYTES_MAX:
                 raise RecordTooLargeError(self.directory.path, cost, FRAME_BYTES_MAX)
             active = self._exclusive_segment(cost)
-            commit = Commit(first, end, [], meta, now, active.segment.commit_offset)
+            commit = Commit(first, end, meta, now, active.segment.commit_offset)
             payload, data_bytes = encode_all(records) if records else (b"", 0)
             with self._or_poisoned():
                 self._sync_if_needed(active)
