@@ -221,6 +221,12 @@ class NeverBuries(Face):
     """Its policy is a laxer one than it was told: see `BrokenBackend.open`."""
 
 
+class FairToNobody(ForgetsGroups):
+    def send_many(self, bodies: Any, *, group: str | None = None, **options: Any) -> list[str]:
+        ids: list[str] = self._inner.send_many(bodies, **options)
+        return ids
+
+
 class Defect(NamedTuple):
     """A broken mailbox, and the case that must find it out."""
 
@@ -257,6 +263,7 @@ DEFECTS = [
     Defect(CountsReadyOnly, "test_R4_the_count_is_ready_and_scheduled_and_in_flight"),
     Defect(ClosesNothing, "test_R24_a_closed_mailbox_refuses_and_changes_nothing[send]"),
     Defect(WakesNobody, "test_R24_close_wakes_every_parked_receive"),
+    Defect(FairToNobody, "test_R151_a_tenant_that_holds_much_waits_behind_the_others"),
     Defect(NeverBuries, "test_R39_a_message_dies_after_that_many_nacks_and_not_before"),
 ]
 

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pillarbox import AsyncInMemoryMailbox, AsyncMailbox, AsyncMessage, InvalidParameterError
+from pillarbox import AsyncInMemoryMailbox, AsyncMailbox, AsyncMessage
 from pillarbox.mailbox.store import Store
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.contract import AsyncMemoryBackend, Backend, MailboxContract
+from tests.event_loops import check_second_loop_is_refused
 
 R = TypeVar("R")
 
@@ -217,15 +218,7 @@ def test_R20_gathered_sends_and_receives_are_exactly_once() -> None:
 
 
 def test_R20_an_async_mailbox_refuses_a_second_event_loop() -> None:
-    box = open_box()
-    first = asyncio.new_event_loop()
-    try:
-        first.run_until_complete(box.send("a"))
-        with pytest.raises(InvalidParameterError, match="loop"):
-            asyncio.run(box.send("b"))
-        assert first.run_until_complete(box.approximate_count()) == 1
-    finally:
-        first.close()
+    check_second_loop_is_refused(open_box())
 
 
 def test_R14_a_receive_whose_loop_is_gone_loses_nothing() -> None:

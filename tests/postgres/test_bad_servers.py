@@ -58,7 +58,7 @@ def fill(box: PostgresMailbox[bytes]) -> list[str]:
         try:
             sent += box.send_many([BODY] * BATCH)
         except MailboxStorageError as error:
-            assert "make room" in str(error)  # noqa: PT017 - it ends the loop
+            assert "free some space" in str(error)  # noqa: PT017 - it ends the loop
             return sent
 
 

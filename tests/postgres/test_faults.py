@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
@@ -49,11 +49,12 @@ def blocked(url: str) -> list[int]:
         return [row[0] for row in rows]
 
 
-def terminate_blocked(url: str) -> None:
+def end_blocked(url: str, how: Literal["cancel", "terminate"]) -> None:
+    """Cancel the statement that waits for a lock, or end its connection."""
     until(lambda: bool(blocked(url)), "a statement waits for a lock")
     with psycopg.connect(url, autocommit=True) as connection:
         for pid in blocked(url):
-            connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            connection.execute(f"SELECT pg_{how}_backend(%s)", (pid,))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,18 @@ def test_R140_the_schema_is_made_once_by_many(url: str) -> None:
     assert initialise(conninfo) == (VERSION, VERSION)
 
 
+def test_R140_an_older_schema_that_the_role_may_not_migrate_is_told(url: str) -> None:
+    role = f"app_{os.urandom(4).hex()}"
+    initialise(parse_url(url)[0])
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+    assert run(["postgres", "init", url, "--grant", role]) == 0
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE pillarbox.schema_version SET version = version - 1")
+    with pytest.raises(RefusedError, match="pillarbox postgres init"):
+        open_mailbox(f"{url.replace('postgres@', role + '@')}/orders", str)
+
+
 def test_R140_a_newer_schema_is_refused(url: str) -> None:
     conninfo = parse_url(url)[0]
     initialise(conninfo)
@@ -128,7 +141,7 @@ def test_R140_a_server_that_takes_no_writes_is_told(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         name = url.rpartition("/")[2]
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with pytest.raises(MailboxConnectionError, match="takes no writes"):
+    with pytest.raises(MailboxConnectionError, match="refuses writes"):
         PostgresMailbox("others", str, url=url, retry_seconds=0.2)
 
 
@@ -143,7 +156,7 @@ def test_R140_a_cancelled_statement_changes_nothing(url: str) -> None:
 
 def test_R140_a_connection_lost_during_a_batch_says_that_its_outcome_is_unknown(url: str) -> None:
     with PostgresMailbox("orders", str, url=url) as box:
-        killer = threading.Thread(target=terminate_blocked, args=(url,))
+        killer = threading.Thread(target=end_blocked, args=(url, "terminate"))
         with locked(url):
             killer.start()
             with pytest.raises(UnknownOutcomeError, match="deduplication_id"):
@@ -158,7 +171,7 @@ def test_R140_a_send_with_a_deduplication_id_is_repeated_by_itself(url: str) -> 
         with locked(url) as holder:
 
             def free() -> None:
-                terminate_blocked(url)
+                end_blocked(url, "terminate")
                 holder.rollback()
 
             killer = threading.Thread(target=free)
@@ -194,7 +207,7 @@ def test_R140_a_queue_that_was_deleted_is_created_again_by_who_uses_it(url: str)
         assert list_queues(url) == [f"{url}/orders"]
         delete_queue(f"{url}/orders")
         assert list_queues(url) == []
-        with pytest.raises(InvalidParameterError, match="which is there"):
+        with pytest.raises(InvalidParameterError, match="an existing queue"):
             delete_queue(f"{url}/orders")
         box.send("b")
         assert [m.body for m in box.receive(max_messages=2)] == ["b"]

@@ -7,6 +7,7 @@ import pytest
 
 from pillarbox import DeadLetterPolicy, InvalidParameterError, PostgresMailbox
 from pillarbox.mailbox.postgres import history
+from pillarbox.mailbox.postgres.errors import RefusedError
 
 
 def test_R74_what_happens_is_in_the_history_in_order(url: str) -> None:
@@ -58,3 +59,18 @@ def test_R74_without_the_option_nothing_is_kept(url: str) -> None:
     assert history.read(f"{url}/orders") == []
     with pytest.raises(InvalidParameterError, match="offset"):
         history.read(f"{url}/orders", after="now")
+
+
+def test_R74_a_transaction_with_too_many_events_is_refused(url: str) -> None:
+    with (
+        PostgresMailbox("orders", str, url=url, history=True) as box,
+        psycopg.connect(url) as connection,
+    ):
+        box.send("first", connection=connection)
+        connection.execute("UPDATE pillarbox.events SET index = index + (1 << 20) - 1")
+        with pytest.raises(RefusedError, match="commit more often"):
+            box.send("one more", connection=connection)
+        connection.rollback()
+        box.send("after", connection=connection)
+        connection.commit()
+    assert [event.body for event in history.read(f"{url}/orders")] == [b"after"]

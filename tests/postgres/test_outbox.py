@@ -178,3 +178,39 @@ def test_R140_the_outbox_refuses_what_is_no_mailbox(database: str) -> None:
             Outbox(connection, "gopher://orders")
         with pytest.raises(InvalidParameterError, match="priority"):
             Outbox(connection, "memory:orders").send("a", priority=256)
+
+
+def relay_once(url: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = run(["outbox", "relay", url, "--once"])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_R140_the_command_says_why_nothing_was_sent(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = relay_once(url, capsys)
+    assert (code, "run `pillarbox postgres init URL`" in err) == (1, True)
+    code, _, err = relay_once(url.rpartition("/")[0] + "/nosuch", capsys)
+    assert (code, "check the role, the password and the database" in err) == (1, True)
+    code, _, err = relay_once("postgresql://postgres@127.0.0.1:1/shop", capsys)
+    assert (code, "PostgreSQL is not available" in err) == (1, True)
+    assert run(["outbox", "relay", url]) == 1  # it would never find any message there
+    assert "run `pillarbox postgres init URL`" in capsys.readouterr().err
+
+
+def test_R140_the_command_fails_if_a_mailbox_took_nothing(
+    database: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = "redis://app:secret@127.0.0.1:1/orders?retry_seconds=0"
+    with psycopg.connect(database) as connection:
+        Outbox(connection, away, str).send("a")
+        Outbox(connection, target, str).send("b")
+
+    code, out, err = relay_once(database, capsys)
+
+    assert (code, out) == (1, "1 sent\n")
+    assert "redis://app@127.0.0.1:1/orders was left" in err
+    assert "secret" not in err
+    assert bodies(target) == ["b"]
+    assert left(database) == 1

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pillarbox import PostgresMailbox
+from pillarbox.mailbox.postgres import listener, low_water
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS
 from pillarbox.testing.postgres import shared_server
 from pillarbox.testing.redis import until
@@ -80,6 +81,40 @@ def test_R140_a_queue_is_left_when_nobody_waits_any_more(url: str) -> None:
         until(lambda: connection.execute(PARKED).fetchall() == [], "nobody is parked", 20)
 
 
+def test_R140_a_queue_where_nobody_had_to_wait_is_left_at_once(
+    url: str, pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then all senders have to notify it. Control: one that waited stays for a while."""
+    monkeypatch.setattr(listener, "_LINGER_SECONDS", 1_000)
+    with (
+        PostgresMailbox("orders", str, url=url) as box,
+        psycopg.connect(url, autocommit=True) as connection,
+    ):
+        box.send("a")
+        box._connection._listening().enter(box._verbs.queue_id)
+        assert len(connection.execute(PARKED).fetchall()) == 1
+        until(lambda: connection.execute(PARKED).fetchall() == [], "nobody is parked", 20)
+        assert receive(box) == ["a"]
+        assert receive(box, 0.1) == []
+        time.sleep(10 * listener._GLANCE_SECONDS)
+        assert len(connection.execute(PARKED).fetchall()) == 1
+
+
+def test_R140_a_message_below_the_mark_is_found_without_parking(url: str) -> None:
+    """It was committed after a later one was received."""
+    with PostgresMailbox("orders", str, url=url) as box:
+        with psycopg.connect(url) as connection:
+            box.send("late", connection=connection)
+            box.send("early")
+            assert receive(box) == ["early"]
+        known = box._verbs.low_water
+        known._took = 0.0  # a look at everything is quick, but not due for long
+        known._whole_at += 1_000
+        assert not known.start().whole
+        assert receive(box) == ["late"]
+        assert box._connection._listener is None
+
+
 def test_R140_a_sender_that_missed_the_receiver_is_not_missed(url: str, pool: Any) -> None:
     """It looked for parked receivers before there were any, and commits after they looked."""
     with PostgresMailbox("orders", str, url=url) as box:
@@ -91,20 +126,21 @@ def test_R140_a_sender_that_missed_the_receiver_is_not_missed(url: str, pool: An
 
 
 def test_R140_control_without_the_lock_of_senders_the_message_waits_for_the_next_look(
-    url: str, pool: Any
+    url: str, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(low_water, "_QUICK_SECONDS", 10)  # whoever parks looks at everything
     with PostgresMailbox("orders", str, url=url) as box:
         with psycopg.connect(url, autocommit=True) as connection:
             text = connection.execute(
-                "SELECT pg_get_functiondef('pillarbox.wake'::regproc)"
+                "SELECT pg_get_functiondef('pillarbox.is_awaited'::regproc)"
             ).fetchone()
             assert text is not None
-            broken = text[0].replace("PERFORM pg_advisory_xact_lock_shared", "-- ")
+            broken = text[0].replace("pg_try_advisory_xact_lock_shared(1885500418, queue_)", "true")
             assert broken != text[0]
             connection.execute(broken)
         with psycopg.connect(url) as connection:
             box.send("late", connection=connection)
-            parked = pool.submit(receive, box, 3)
+            parked = pool.submit(receive, box)
             until_parked(box)
             time.sleep(0.2)  # its look at everything is over
         with pytest.raises(TimeoutError):

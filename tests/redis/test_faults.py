@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ from pillarbox.mailbox.redis import (
     RedisMailbox,
     RefusedError,
 )
+from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.scripts import Scripts, script_of
+from pillarbox.mailbox.runner import run_sync
 from pillarbox.testing.redis import RedisServer, directory, free_ports, shared_server, until
 from tests.redis.world import CuttingProxy, new_name, open_box, proxied
 
@@ -226,7 +229,7 @@ def test_R22_scripts_that_may_not_run_without_memory_would_lock_it_up(small: Red
 
 
 POISONS = {
-    "no packed message": b"rubbish",
+    "not a packed message": b"rubbish",
     "empty": b"",
     "attributes cut short": b"\1\0\0\0\xff",
     "another type": b"\0" + b"no number",
@@ -263,6 +266,15 @@ def test_R23_a_body_that_is_gone_is_reported_and_the_rest_delivered(
         assert box.stats().total == 2
 
 
+def test_R23_with_a_policy_a_message_whose_body_is_gone_is_forgotten() -> None:
+    with open_box(int, dead_letters=DeadLetterPolicy(5)) as box:
+        ids, place = box.send_many([1, 2]), keys_of(box.name)
+        shared_server().ask("HDEL", place.key("bodies"), ids[0])
+        assert [m.body for m in box.receive(max_messages=10)] == [2]
+        assert shared_server().ask("ZSCORE", place.key("leases"), ids[0]) is None
+        assert (box.stats().in_flight, box.stats().dead) == (1, 0)
+
+
 def test_R23_a_poisoned_state_stops_nobody() -> None:
     with open_box(int) as box:
         ids = box.send_many([1, 2])
@@ -284,3 +296,22 @@ def test_R22_a_key_of_another_kind_is_an_error_that_says_so() -> None:
         assert "WRONGTYPE" in str(raised.value)
         assert box.name in str(raised.value)
         until(shared_server().answers, "the server is well")
+
+
+def test_R13_a_claim_that_is_undone_late_ends_no_lease_of_another() -> None:
+    with open_box() as box, open_box(name=box.name) as other:
+        box.send("a")
+        claims = []
+        real = box._connection.do
+
+        def do(call: Call) -> Any:
+            answer = real(call)
+            if call.undo is not None:
+                claims.append(call.undo(answer))
+            return answer
+
+        assert len(run_sync(do, box._verbs.receive(box, visibility_timeout=0))) == 1
+        (held,) = other.receive()
+        for undo in claims:
+            run_sync(real, undo)
+        assert held.acknowledge()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
 from pillarbox import DeadLetterPolicy
-from pillarbox.mailbox.redis import RedisMailbox
+from pillarbox.mailbox.redis import RedisMailbox, RefusedError, delete_queue
 from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.runner import run_sync
@@ -114,3 +115,43 @@ def test_R39_who_waits_for_dead_letters_gets_those_of_a_lease_that_ran_out(pair:
     box.send("a")
     assert len(box.receive(visibility_timeout=1)) == 1
     assert [m.body for m in dead.receive(wait_time_seconds=10)] == ["a"]
+
+
+def test_R39_a_queue_that_is_created_again_loses_no_dead_letter(url: str) -> None:
+    """Its messages are numbered anew, and its dead-letter queue remembers those of before."""
+    name, graveyard = new_name(), new_name("graveyard")
+    policy = DeadLetterPolicy(1, graveyard)
+    for _ in range(2):
+        with open_box(url=url, name=name, dead_letters=policy) as box:
+            box.send("a")
+            assert box.receive()[0].nack()
+        delete_queue(url.removesuffix("-") + name)
+    with open_box(url=url, name=graveyard) as dead:
+        assert dead.stats().ready == 2
+
+
+def test_R39_dead_letters_that_can_not_be_moved_hold_up_no_receive(pair: Pair) -> None:
+    box, dead = pair
+    box.send("a")
+    box.send("b")
+    (first,) = box.receive()
+    box._connection.do(dead._verbs.queue.command("SET", dead._verbs.queue.keys.key("arrived"), "x"))
+    with suppress(RefusedError):
+        first.nack()
+    assert [m.body for m in box.receive()] == ["b"]
+    assert list(box.receive(wait_time_seconds=0.1)) == []
+    box._connection.do(dead._verbs.queue.command("DEL", dead._verbs.queue.keys.key("arrived")))
+    assert [m.body for m in dead.receive()] == ["a"]
+
+
+def test_R4_a_dead_letter_on_its_way_down_a_chain_of_names_counts_once(url: str) -> None:
+    name = f"{new_name()}_dlq"
+    with (
+        open_box(url=url, name=name, dead_letters=DeadLetterPolicy(1)) as box,
+        open_box(url=url, name=f"{name}_dlq") as dead,
+    ):
+        box.send("a")
+        assert len(box.receive(visibility_timeout=0)) == 1
+        assert (box.stats().dead, dead.stats().ready) == (1, 1)
+        assert [m.body for m in dead.peek()] == ["a"]
+        assert [m.body for m in dead.receive(max_messages=10)] == ["a"]

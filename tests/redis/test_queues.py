@@ -102,6 +102,6 @@ def test_R36_its_dead_letters_stay_and_are_nobodys(empty: RedisServer) -> None:
 
 
 def test_R36_what_is_not_there_cannot_be_deleted(empty: RedisServer) -> None:
-    with pytest.raises(InvalidParameterError, match="which is there"):
+    with pytest.raises(InvalidParameterError, match="an existing queue"):
         delete_queue(f"{empty.url}/nothing")
     assert empty.ask("KEYS", "*") == []

@@ -18,7 +18,7 @@ from pillarbox import (
 )
 from pillarbox.mailbox.redis import RefusedError
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.retry import Attempts
+from pillarbox.mailbox.redis.retry import RedisAttempts
 
 # As Redis 7 writes them.
 PASSING = [
@@ -54,32 +54,32 @@ def call() -> Call:
 @pytest.mark.parametrize("text", PASSING)
 def test_R33_what_passes_is_tried_again_and_surely_was_not_done(text: str) -> None:
     wanted = call()
-    attempts = Attempts(wanted, 15)
+    attempts = RedisAttempts(wanted, 15)
     assert attempts.after(read(text), sent=True) < 0.5
     assert wanted.doubtful is False
     with pytest.raises(MailboxConnectionError, match="nothing was changed") as raised:
-        Attempts(wanted, 0).after(read(text), sent=True)
+        RedisAttempts(wanted, 0).after(read(text), sent=True)
     assert not isinstance(raised.value, UnknownOutcomeError)
 
 
 @pytest.mark.parametrize(("text", "error"), FINAL)
 def test_R22_what_does_not_pass_is_an_error_at_once(text: str, error: type[MailboxError]) -> None:
     with pytest.raises(error, match="orders"):
-        Attempts(call(), 15).after(read(text), sent=True)
+        RedisAttempts(call(), 15).after(read(text), sent=True)
 
 
 def test_R33_a_line_that_was_cut_leaves_a_doubt_only_if_something_was_sent() -> None:
     for sent, error in ((False, MailboxConnectionError), (True, UnknownOutcomeError)):
         wanted = call()
-        Attempts(wanted, 15).after(LostError("Connection closed by server."), sent)
+        RedisAttempts(wanted, 15).after(LostError("Connection closed by server."), sent)
         assert wanted.doubtful is sent
         with pytest.raises(MailboxError) as raised:
-            Attempts(wanted, 0).after(LostError("Connection closed by server."), sent)
+            RedisAttempts(wanted, 0).after(LostError("Connection closed by server."), sent)
         assert type(raised.value) is error
 
 
 def test_R33_pauses_grow_to_half_a_second_and_differ_by_chance() -> None:
-    attempts = Attempts(call(), 15)
+    attempts = RedisAttempts(call(), 15)
     pauses = [attempts.after(read("CLUSTERDOWN The cluster is down"), sent=True) for _ in range(12)]
     assert pauses[0] <= 0.01
     assert all(0.25 <= pause <= 0.5 for pause in pauses[6:])

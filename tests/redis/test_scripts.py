@@ -16,7 +16,7 @@ from tests.redis.world import new_name, open_box
 FILES = [file.name for file in files("pillarbox.mailbox.redis.scripts").iterdir()]
 ALL = sorted(name.removesuffix(".lua") for name in FILES if name.endswith(".lua"))
 LOOKS = ("peek", "stats")
-PIECES = {"queue", "now", "state", "line", "journal", "fate", "lease", "elapsed"}
+PIECES = {"queue", "now", "state", "line", "journal", "fate", "lease", "elapsed", "noisy", "fair"}
 
 
 def use_every_verb(box: RedisMailbox[str]) -> None:

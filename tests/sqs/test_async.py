@@ -12,6 +12,7 @@ import pytest
 
 from pillarbox import InvalidParameterError, MailboxClosedError
 from pillarbox.mailbox.sqs import AsyncSQSMailbox, async_connection
+from tests.event_loops import check_second_loop_is_refused
 
 R = TypeVar("R")
 Make = Callable[[], AsyncSQSMailbox[str]]
@@ -102,16 +103,7 @@ def test_R14_parked_receives_leave_connections_for_others(make: Make) -> None:
 
 
 def test_R20_an_async_mailbox_refuses_a_second_event_loop(make: Make) -> None:
-    box = make()
-    first = asyncio.new_event_loop()
-    try:
-        first.run_until_complete(box.send("a"))
-        with pytest.raises(InvalidParameterError, match="loop"):
-            asyncio.run(box.send("b"))
-        assert first.run_until_complete(box.approximate_count()) == 1
-        first.run_until_complete(box.close())
-    finally:
-        first.close()
+    check_second_loop_is_refused(make())
 
 
 def test_R34_many_that_open_at_once_look_the_queue_up_once(make: Make) -> None:

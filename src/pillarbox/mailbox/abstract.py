@@ -54,7 +54,7 @@ class _MailboxParts(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
         return self._verbs.name
 
     @property
@@ -64,7 +64,7 @@ class _MailboxParts(Generic[T]):
 
     @property
     def dead_letters(self) -> Self | None:
-        """The mailbox of this one's dead letters, if it has a policy; known once it is open."""
+        """The dead-letter queue; None without a policy, and until the mailbox is open."""
         verbs = self._verbs.dead_letters()
         if verbs is None:
             return None
@@ -128,19 +128,19 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         return self._run(self._verbs.send((body,), **options))[0]
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); their ids, in order."""
+        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
         return self._run(self._verbs.send(list(bodies), **options))
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         return self._run(self._verbs.receive(self, **options))
 
     def messages(self, **options: Unpack[ReceiveOptions]) -> Iterator[Message[T]]:
-        """Receive messages one after the other, until the mailbox is closed.
+        """Receive messages one by one until the mailbox is closed.
 
-        It receives up to `max_messages` at a time, and gives back uncounted those that the loop
-        did not come to. Acknowledge each message yourself. Each receive waits for 20 seconds
-        unless you say otherwise; with `wait_time_seconds=0` it ends when nothing is ready.
+        Receives up to `max_messages` at a time; when the loop ends early, the rest are returned
+        uncounted. Acknowledge each message yourself. Each receive waits for `wait_time_seconds`
+        (default: 20); with 0, the loop ends when no message is ready.
 
         Examples:
             >>> from pillarbox import open_mailbox
@@ -167,17 +167,17 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
                 return
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        """Delete these in one step; False for each whose delivery is over."""
+        """Delete these messages in one step; False for each whose lease has ended."""
         return self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     def nack_many(
         self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
-        """Give these back to be redelivered, now or later, in one step."""
+        """Return these messages for redelivery, now or later, in one step."""
         return self._run(self._verbs.nack(self._deliveries(messages), visibility_timeout))
 
     def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
-        """Let all these leases end `timeout` seconds from now."""
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
         return self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
@@ -185,7 +185,7 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         return self._run(self._verbs.release(self._deliveries(messages)))
 
     def purge(self) -> int:
-        """Delete everything (ready, scheduled, in flight); how many there were."""
+        """Delete all messages (ready, scheduled, in flight); returns their number."""
         return self._run(self._verbs.purge())
 
     def approximate_count(self) -> int:
@@ -193,17 +193,17 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         return self.stats().total
 
     def stats(self) -> Stats:
-        """The count by state, with the age of the oldest."""
+        """Message counts by state, and the age of the oldest message."""
         return self._run(self._verbs.stats())
 
     def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[Message[T | Undecodable]]:
-        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        """Return messages without receiving them: none is leased, no delivery is counted."""
         return self._run(self._verbs.peek(self, max_messages, state))
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, whatever their state; how many there were."""
+        """Delete messages by id, in any state; returns how many were deleted."""
         return self._run(self._verbs.delete(ids))
 
     def redrive(
@@ -213,11 +213,11 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        """Move dead letters back to their source queues, or `to` another; returns their number."""
         return self._run(self._verbs.redrive(self, ids, where, to))
 
     def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
         if not self._verbs.closed:
             self._verbs.closed = True
             now_or_soon(self._hang_up)
@@ -251,7 +251,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         self._opened = True
 
     async def open(self) -> Self:
-        """Open it now, rather than with the first verb: an error is raised here then."""
+        """Open the mailbox now instead of on first use, so that errors are raised here."""
         if self._opened:
             return self
         self._verbs.refuse_if_closed()
@@ -272,11 +272,11 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return (await self._run(self._verbs.send((body,), **options)))[0]
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); their ids, in order."""
+        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
         return await self._run(self._verbs.send(list(bodies), **options))
 
     async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         return await self._run(self._verbs.receive(self, **options))
 
     async def messages(self, **options: Unpack[ReceiveOptions]) -> AsyncIterator[AsyncMessage[T]]:
@@ -300,19 +300,19 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
                 return
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
-        """Delete these in one step; False for each whose delivery is over."""
+        """Delete these messages in one step; False for each whose lease has ended."""
         return await self._run(self._verbs.acknowledge(self._deliveries(messages)))
 
     async def nack_many(
         self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
-        """Give these back to be redelivered, now or later, in one step."""
+        """Return these messages for redelivery, now or later, in one step."""
         return await self._run(self._verbs.nack(self._deliveries(messages), visibility_timeout))
 
     async def extend_visibility_many(
         self, messages: Iterable[AsyncMessage[T]], timeout: float
     ) -> list[bool]:
-        """Let all these leases end `timeout` seconds from now."""
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
         return await self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
@@ -320,7 +320,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return await self._run(self._verbs.release(self._deliveries(messages)))
 
     async def purge(self) -> int:
-        """Delete everything (ready, scheduled, in flight); how many there were."""
+        """Delete all messages (ready, scheduled, in flight); returns their number."""
         return await self._run(self._verbs.purge())
 
     async def approximate_count(self) -> int:
@@ -328,17 +328,17 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return (await self.stats()).total
 
     async def stats(self) -> Stats:
-        """The count by state, with the age of the oldest."""
+        """Message counts by state, and the age of the oldest message."""
         return await self._run(self._verbs.stats())
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
-        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        """Return messages without receiving them: none is leased, no delivery is counted."""
         return await self._run(self._verbs.peek(self, max_messages, state))
 
     async def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, whatever their state; how many there were."""
+        """Delete messages by id, in any state; returns how many were deleted."""
         return await self._run(self._verbs.delete(ids))
 
     async def redrive(
@@ -348,11 +348,11 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        """Move dead letters back to their source queues, or `to` another; returns their number."""
         return await self._run(self._verbs.redrive(self, ids, where, to))
 
     async def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
         self._verbs.closed = True
         await self._connection.wake(self._verbs)
         if self._owns_connection:

@@ -47,7 +47,7 @@ def answer_codec(codec: Codec[Any]) -> Codec[Any]:
     """A codec for the mailbox of a request client, which also decodes a `Rejection`."""
 
     def decode(data: bytes) -> Any:
-        if data.startswith(_REJECTED):
+        if data[: len(_REJECTED)] == _REJECTED:  # it raises for a body that was lost
             return Rejection(data.removeprefix(_REJECTED).decode(errors="replace"))
         return codec.decode(data)
 

@@ -127,8 +127,7 @@ class CapturedQueue:
         self._lanes = {p: list(lane) for p, lane in queue.lanes.items() if lane}
         self._returned = {p: list(line) for p, line in queue.returned.items()}
         self._groups = {
-            name: (group, list(group.waiting), group.held, group.front)
-            for name, group in queue.groups.items()
+            name: (group, list(group.waiting), group.held) for name, group in queue.groups.items()
         }
         self._schedule = queue.schedule.entries()
         in_line, unusual = queue.leases.entries()
@@ -191,13 +190,12 @@ class CapturedQueue:
             {p: _rows(line, saved, self._pause) for p, line in self._returned.items()},
             {
                 name: (_rows(x, saved, self._pause), held)
-                for name, (_, x, held, _) in self._groups.items()
+                for name, (_, x, held) in self._groups.items()
             },
             (_rows([x for _, x in timed], saved, self._pause), [due for due, _ in timed]),
             (_rows([self._leases[at].record for at in living], saved, self._pause), held),
             [(*name, *known) for name, known in self._duplicates],
             self._notes,
-            {name: front for name, (_, _, _, front) in self._groups.items() if front[0]},
         )
 
     def _places(self, lane: list[Any]) -> list[tuple[int, str]]:

@@ -17,14 +17,15 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxFullError
 from pillarbox.core.queue import Lease
 from pillarbox.log import Disk, Durability, Retention
+from pillarbox.mailbox.data_directory import file_path
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection, OpenStore
-from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
+from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.place import file_path
+from pillarbox.mailbox.options import check_options
 from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.verbs import Outgoing, Verbs
@@ -35,9 +36,9 @@ R = TypeVar("R")
 
 
 class DurableOptions(LocalOptions, total=False):
-    """How a mailbox on disk may be opened. A queue that exists keeps its own settings.
+    """Options to open a mailbox on disk. An existing queue keeps its settings.
 
-    A store keeps the `segment_bytes` and the `history` that it was last opened with.
+    A store saves `segment_bytes` and `history` when they are given, and uses them from then on.
     """
 
     path: str | os.PathLike[str]
@@ -55,8 +56,8 @@ _OPTIONS = tuple(DurableOptions.__annotations__)
 class DurableMailbox(LocalMailbox[T], Generic[T]):
     """A mailbox in the directory `path`.
 
-    `send`, `acknowledge` and the like return when their effect is on disk (`durability="fsync"`,
-    the default), safe from a killed process (`"os"`), or at once (`"memory"`).
+    Methods that change the queue return when the change is on disk (`durability="fsync"`, the
+    default), when it survives a killed process (`"os"`), or immediately (`"memory"`).
     """
 
     _verbs: DurableVerbs[T]
@@ -70,10 +71,8 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+        self, name: str, body_type: type[T] = ..., **options: Unpack[DurableOptions]
     ) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
         verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
         self._start(verbs, LocalConnection(verbs.close_store))
@@ -91,7 +90,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         return verbs.send_one(data)
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         count, timeout, verbs = 1, _VISIBILITY_NS, self._verbs
         if options or verbs.closed:
             count, timeout, _ = verbs.receive_options(**options)
@@ -111,9 +110,9 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
 
 
 class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
-    """`DurableMailbox` for asyncio: the same arguments, and verbs to await.
+    """`DurableMailbox` for asyncio: the same arguments and methods, as coroutines.
 
-    It is opened by its first verb, by `async with`, or by `await mailbox.open()`: in a thread, for
+    `async with`, `await mailbox.open()` or the first awaited call opens it, in a thread, because
     reading a long log takes a while. Until then `dead_letters` is None.
     """
 
@@ -126,16 +125,14 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[DurableOptions]
+        self, name: str, body_type: type[T] = ..., **options: Unpack[DurableOptions]
     ) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[DurableOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
         self._verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
         self._connect(self._verbs, AsyncLocalConnection(self._verbs, self._verbs.close_store))
 
     async def close(self) -> None:
-        """Wake every parked receive; the last mailbox of a store that closes, closes the store."""
+        """Wake all waiting receives. Closing the last mailbox of a store closes the store."""
         if self._opening is not None:
             self._verbs.closed = True
             await asyncio.wait([self._opening])
@@ -212,8 +209,8 @@ class DurableVerbs(LocalVerbs[T]):
 class _Shared:
     """A store that is open in this process, and who uses it."""
 
-    def __init__(self, place: str, store: DurableStore) -> None:
-        self.place = place
+    def __init__(self, key: str, store: DurableStore) -> None:
+        self.key = key
         self.store = store
         self.users: set[object] = set()
 
@@ -225,7 +222,7 @@ class _Shared:
             if user in self.users:
                 self.users.remove(user)
                 if not self.users:
-                    del _open_stores[self.place]
+                    del _open_stores[self.key]
                     self.store.close()
 
     def close(self) -> None:
@@ -242,12 +239,12 @@ def _open(options: DurableOptions, user: object) -> _Shared:
     path = options.get("path", "./data")
     disk = options.get("disk")
     if disk is None and not options.get("create", True) and not os.path.isdir(path):
-        raise InvalidParameterError("path", path, "that of a store that exists, with create=False")
-    place = os.path.realpath(path) if disk is None else f"{id(disk)}:{path}"
+        raise InvalidParameterError("path", path, "an existing store if create=False")
+    key = os.path.realpath(path) if disk is None else f"{id(disk)}:{path}"
     durability = options.get("durability", "fsync")
     limits.one_of("durability", durability, ("fsync", "os", "memory"))
     with _lock:
-        shared = _open_stores.get(place)
+        shared = _open_stores.get(key)
         if shared is None:
             store = DurableStore(
                 path,
@@ -257,7 +254,7 @@ def _open(options: DurableOptions, user: object) -> _Shared:
                 clock=options.get("clock"),
                 disk=disk,
             )
-            shared = _open_stores[place] = _Shared(place, store)
+            shared = _open_stores[key] = _Shared(key, store)
         elif "durability" in options and shared.store.log.durability != durability:
             raise InvalidParameterError(
                 "durability", durability, f"{shared.store.log.durability!r}, as {path} is open"

@@ -28,16 +28,14 @@ from pillarbox.core.events import (
 from pillarbox.core.queue import Lease, Queue, Record
 from pillarbox.log import LogFullError
 from pillarbox.mailbox.location import INDEX_SHIFT, location
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.queue_session import QueueSession
-from pillarbox.mailbox.queue_steps import QueueSteps
+from pillarbox.mailbox.queue_steps import QueueSteps, Written
 from pillarbox.mutex import reentrant_call
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.durable_store import DurableStore
 
 R = TypeVar("R")
-X = TypeVar("X")
 
 RECENT_BYTES_MAX = 4 << 20  # of the newest bodies are kept in memory
 _NEW = (Sent, Scheduled)
@@ -56,7 +54,7 @@ class DurableQueueSession(QueueSession):
         self._writer = store.log._writer  # for the hot path
         self.send_one = partial(self._lead, self._send_one)  # type: ignore[method-assign]
         self.receive_one = partial(self._lead, self._receive_one)
-        self.acknowledge_one = partial(self._lead, self._acknowledge_one)
+        self.acknowledge_one = partial(self._lead, self._acknowledge_one)  # type: ignore[method-assign]
 
     def bodies(
         self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
@@ -136,7 +134,7 @@ class DurableQueueSession(QueueSession):
     # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
     # not needed. Nobody else at work: what is written is not even put in a group.
 
-    def _lead(self, step: Callable[[X], tuple[Written | None, R]], of: X) -> R:
+    def _lead(self, step: Callable[..., tuple[Written | None, R]], *of: Any) -> R:
         """Do a step that leads the log if it can, and confirm what it wrote."""
         commit, lock = self._writer.commit, self._lock
         if (commit.leader or commit.engaged) and commit.is_busy_here():
@@ -146,11 +144,11 @@ class DurableQueueSession(QueueSession):
                 try:
                     del lock.token[0]
                 except IndexError:
-                    written, answer = lock.run(step, of)
+                    written, answer = lock.run(step, *of)
                 else:
                     held = lock.token
                     try:
-                        written, answer = step(of)
+                        written, answer = step(*of)
                     finally:
                         del held
                         lock.give(None)
@@ -166,13 +164,15 @@ class DurableQueueSession(QueueSession):
             self.store.confirm(written)
         return answer
 
-    def _send_one(self, body: bytes) -> tuple[Written | None, int]:
+    def _send_one(
+        self, body: bytes, attributes: dict[str, str] | None = None
+    ) -> tuple[Written | None, int]:
         queue, store = self.queue, self.store
         now = self._now()
         if now >= queue.wake_at:
             self.settle(now)
         key = store.new_keys(now, 1)[0]
-        entry = journal.sent_entry(self.number, key, body)
+        entry = journal.sent_entry(self.number, key, body, attributes)
         if store.deferred:
             store.flush_deferred()
         store.changed.add(self)
@@ -186,7 +186,8 @@ class DurableQueueSession(QueueSession):
             store._recent_bytes += len(body)
             if store._recent_bytes > RECENT_BYTES_MAX:
                 store.forget_oldest()
-            apply.append_plain(queue, (Record(key, location(index, len(entry))),), 0)
+            record = Record(key, location(index, len(entry)), 0, 0, attributes)
+            apply.append_plain(queue, (record,), 0)
         except BaseException as error:
             store.halt_if_written(before, error)
             raise

@@ -38,10 +38,9 @@ from pillarbox.mailbox.capture import Capture
 from pillarbox.mailbox.compactor import Compactor
 from pillarbox.mailbox.durable_session import RECENT_BYTES_MAX, DurableQueueSession
 from pillarbox.mailbox.location import INDEX_SHIFT, index_of, locations
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.log_errors import as_mailbox_error, translated
 from pillarbox.mailbox.queue_session import QueueSession
-from pillarbox.mailbox.queue_steps import QueueSteps
+from pillarbox.mailbox.queue_steps import QueueSteps, Written
 from pillarbox.mailbox.replay import recover, refuse_foreign_settings
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.store_settings import read_store_settings, write_store_settings
@@ -335,12 +334,17 @@ class DurableStore(Store):
         self.confirm(written)
 
     def set_dead_letters(
-        self, source: QueueSession, target: QueueSession, max_deliveries: int
+        self,
+        source: QueueSession,
+        target: QueueSession,
+        max_deliveries: int,
+        *,
+        chain: bool = False,
     ) -> None:
         settings = source.queue.settings
         known = source.dead is target and settings.max_deliveries == max_deliveries
         if not known:
-            super().set_dead_letters(source, target, max_deliveries)
+            super().set_dead_letters(source, target, max_deliveries, chain=chain)
 
     def beat(self) -> int:
         """The pulse; it ends with the store. Those who wait learn why when their time is up."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeVar
@@ -16,21 +15,16 @@ from typing import Any, Self, TypeVar
 from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.queue import Extra, Lease, Record, number_of, record_of
-from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, answer, dropped, quoted
+from pillarbox.mailbox.answers import answer, dropped, quoted
 from pillarbox.mailbox.local_connection import Receive
-from pillarbox.mailbox.message import (
-    DeadLetter,
-    Details,
-    FailedDelivery,
-    as_datetime,
-)
+from pillarbox.mailbox.message import DeadLetter, Details
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.store import Store
-from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, no_target, user_attributes
-from pillarbox.mutex import short_pause
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, details_of, no_target
+from pillarbox.mutex import paced
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -138,15 +132,15 @@ class LocalVerbs(Verbs[T, Lease]):
         def chosen(record: Record, deliveries: int) -> bool:
             return where is None or where(self.seen(record, deliveries, mailbox))
 
-        steps = self._paced(self.redrive_steps(ids, to, chosen=chosen))
-        return lambda: self.store.confirmed_once(lambda: sum(moved for _, moved in steps))
+        def redrive() -> int:
+            steps = self._paced(self.redrive_steps(ids, to, chosen=chosen))
+            return sum(moved for _, moved in steps)
+
+        return lambda: self.store.confirmed_once(redrive)  # it may have to be opened first
 
     def _paced(self, steps: Iterator[R]) -> Iterator[R]:
         """Long work in a thread of a broker: its event loop needs the interpreter in between."""
-        for step in steps:
-            yield step
-            if not self.store.settles_all:
-                short_pause()
+        return steps if self.store.settles_all else paced(steps, 1)
 
     def redrive_steps(
         self,
@@ -256,29 +250,13 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def details(self, delivery: Lease) -> Details:
         record, extra = delivery.record, delivery.extra
-        noted = record.attributes
-        return Details(
-            enqueued_at=self._time(record.key << 1),
-            attributes=user_attributes(noted),
-            priority=record.priority,
-            group=extra.group if extra is not None else None,
-            reply_to=noted.get(REPLY_TO) if noted else None,
-            in_reply_to=noted.get(IN_REPLY_TO) if noted else None,
-            dead_letter=self._dead_letter(extra) if extra is not None else None,
-        )
-
-    def _dead_letter(self, extra: Extra) -> DeadLetter | None:
-        if extra.death is None:
-            return None
-        history = (
-            FailedDelivery(self._time(a.leased_at), self._time(a.ended_at), a.outcome)
-            for a in extra.attempts
-        )
-        died_at = self._time(extra.death.died_at)
-        return DeadLetter(extra.death.source, extra.death.reason, died_at, tuple(history))
-
-    def _time(self, nanoseconds: int) -> datetime:
-        return as_datetime(nanoseconds + self.store.clock.epoch_ns)
+        epoch, letter = self.store.clock.epoch_ns, None
+        if extra is not None and (death := extra.death) is not None:
+            ended = ((epoch + a.leased_at, epoch + a.ended_at, a.outcome) for a in extra.attempts)
+            letter = DeadLetter.of(death.source, death.reason, epoch + death.died_at, ended)
+        group = extra.group if extra is not None else None
+        sent_ns = epoch + (record.key << 1)
+        return details_of(sent_ns, record.attributes, record.priority, group, letter)
 
     def _keys(self, ids: Iterable[str]) -> Iterator[int]:
         """The keys of these messages; what is no id of this store is nobody's."""

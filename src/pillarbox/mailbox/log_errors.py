@@ -20,8 +20,8 @@ def as_mailbox_error(error: Exception, path: str) -> Exception:
         return MailboxClosedError(f"the store {path} was closed: open it again")
     if isinstance(error, LogLockedError):
         return MailboxStorageError(
-            f"the store {path} is open in {holder_of_lock(error.pid)}, and one process at a time "
-            "may have it: close it there first, or give this process a store of its own"
+            f"the store {path} is open in {holder_of_lock(error.pid)}, and only one process can "
+            "have it open: close it there first, or give this process a store of its own"
         )
     return MailboxStorageError(str(error))
 

@@ -1,4 +1,4 @@
-"""Mailboxes in memory: for tests, for one process, and as the pattern for all others."""
+"""Mailboxes in memory: for tests, and for programs of one process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
 from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
-from pillarbox.mailbox.local_options import LocalOptions, check_options, open_session
+from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS
+from pillarbox.mailbox.options import check_options
 from pillarbox.mailbox.protocol import (
     BatchOptions,
     ReceiveOptions,
@@ -36,7 +37,7 @@ _WAIT_MAX = limits.WAIT_SECONDS_MAX
 
 
 class MemoryOptions(LocalOptions, total=False):
-    """How a mailbox in memory may be opened."""
+    """Options to open a mailbox in memory."""
 
     store: Store | None
     clock: Clock | None
@@ -46,7 +47,7 @@ _OPTIONS = tuple(MemoryOptions.__annotations__)
 
 
 def _acknowledge(message: Delivered[Any], *, strict: bool = False) -> bool:
-    """The work is done: delete the message."""
+    """Delete the message: the work is done."""
     lease: Lease = message._delivery
     token, give, clock, queue, lines, _ = message._mailbox._settling
     try:
@@ -97,13 +98,13 @@ class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=
     """The same for asyncio."""
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
-        """The work is done: delete the message."""
+        """Delete the message: the work is done."""
         self._mailbox._connection._moved()
         return _acknowledge(self, strict=strict)
 
 
 class InMemoryMailbox(LocalMailbox[T], Generic[T]):
-    """A mailbox in this process's memory, safe from any thread.
+    """A mailbox in the memory of this process. Thread-safe.
 
     Examples:
         >>> orders = InMemoryMailbox("orders", str)
@@ -126,9 +127,9 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         **options: Unpack[MemoryOptions],
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str = "mailbox", **options: Unpack[MemoryOptions]) -> None: ...
+    def __init__(
+        self, name: str = "mailbox", body_type: type[T] = ..., **options: Unpack[MemoryOptions]
+    ) -> None: ...
     def __init__(
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
@@ -330,7 +331,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         return [True] * done + (self._session.acknowledge(rest) if rest else [])
 
     def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
         super().close()
         self._tools = [], *self._tools[1:]  # no token: an open mailbox need not ask
 
@@ -342,7 +343,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
 
 class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
-    """`InMemoryMailbox` for asyncio: the same arguments, and verbs to await."""
+    """`InMemoryMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
     _kind = AsyncMemoryMessage
 
@@ -354,9 +355,9 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
         **options: Unpack[MemoryOptions],
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[MemoryOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str = "mailbox", **options: Unpack[MemoryOptions]) -> None: ...
+    def __init__(
+        self, name: str = "mailbox", body_type: type[T] = ..., **options: Unpack[MemoryOptions]
+    ) -> None: ...
     def __init__(
         self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
     ) -> None:
@@ -392,7 +393,7 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
         self._sync._use(codec)
 
     async def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
         self._sync.close()
 
 

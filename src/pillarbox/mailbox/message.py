@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_datetime(nanoseconds: int) -> datetime:
-    """A time of the core as people write it."""
+    """The `datetime` (UTC) of a time of the core."""
     return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
 
 
@@ -34,16 +34,24 @@ class FailedDelivery(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """Why a message is in a dead-letter mailbox, and what happened before."""
+    """Why a message was dead-lettered, and its failed deliveries."""
 
     source: str
     reason: str
     died_at: datetime
     history: tuple[FailedDelivery, ...]
 
+    @classmethod
+    def of(
+        cls, source: str, reason: str, died_ns: int, attempts: Iterable[tuple[int, int, Any]]
+    ) -> DeadLetter:
+        """From what a store noted: when each delivery began and ended, and how."""
+        history = (FailedDelivery(as_datetime(a), as_datetime(b), how) for a, b, how in attempts)
+        return cls(source, reason, as_datetime(died_ns), tuple(history))
+
 
 class Undecodable(Struct, frozen=True):
-    """Stands in for a body that does not decode, where a message is only looked at."""
+    """Replaces a body that can't be decoded in messages that `peek` returns."""
 
     data: bytes
     error: str
@@ -62,24 +70,26 @@ class Details(Struct, frozen=True):
 
 
 class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
-    """What a message tells, common to both kinds. Made by mailboxes, not by hand.
+    """The base of `Message` and `AsyncMessage`. Mailboxes create it, not you.
 
-    The collector need not look at it: nothing it holds refers back to it.
+    `gc=False`: nothing that it holds refers back to it.
     """
 
     body: T
+    """The body, of the body type of the mailbox."""
     delivery_count: int
+    """1 on the first delivery; increases with each one."""
     _delivery: Any
     _mailbox: Any
 
     @property
     def id(self) -> str:
-        """The id that `send` answered with; the same for every delivery."""
+        """The id that `send` returned; the same for every delivery."""
         return self._verbs.message_id(self._delivery)
 
     @property
     def receipt_handle(self) -> str:
-        """Names this delivery, and no other; empty for a message that was only looked at."""
+        """Identifies this delivery; empty for a message that `peek` returned."""
         return self._verbs.receipt_handle(self._delivery)
 
     @property
@@ -89,12 +99,12 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What the sender wrote beside the body; read-only."""
+        """The attributes that the sender set; read-only."""
         return self._verbs.details(self._delivery).attributes
 
     @property
     def priority(self) -> int:
-        """0 to 255; the higher goes first."""
+        """0 to 255; higher numbers first."""
         return self._verbs.details(self._delivery).priority
 
     @property
@@ -114,7 +124,7 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def dead_letter(self) -> DeadLetter | None:
-        """Why it died, if this is a dead letter."""
+        """Why it was dead-lettered; None if it was not."""
         return self._verbs.details(self._delivery).dead_letter
 
     @property
@@ -150,38 +160,38 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
 
 
 class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
-    """A received message. One holder at a time: settle it before its lease runs out.
+    """A received message, leased to you: acknowledge or return it before the lease expires.
 
-    Each verb answers False if this delivery is over; with `strict=True` it raises
+    Each method returns False if the lease has ended; with `strict=True` it raises
     `ReceiptHandleExpiredError` instead.
     """
 
     def acknowledge(self, *, strict: bool = False) -> bool:
-        """The work is done: delete the message."""
+        """Delete the message: the work is done."""
         answer: bool = self._mailbox._acknowledge(self._delivery)
         return self._strictly(answer, "acknowledge") if strict else answer
 
     def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
-        """The work failed: redeliver the message now, or after some seconds."""
+        """Return the message for redelivery, now or after `visibility_timeout` seconds."""
         return self._settle(self._verbs.nack((self._delivery,), visibility_timeout), strict, "nack")
 
     def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
-        """The work goes on: the lease now ends `timeout` seconds from now."""
+        """Set the end of the lease to `timeout` seconds from now."""
         verb = self._verbs.extend((self._delivery,), timeout)
         return self._settle(verb, strict, "extend the lease of")
 
     def release(self, *, strict: bool = False) -> bool:
-        """Not mine: give the message back with no delivery counted against it."""
+        """Return the message without counting the delivery."""
         return self._settle(self._verbs.release((self._delivery,)), strict, "release")
 
     def reject(self, reason: str, *, strict: bool = False) -> bool:
-        """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
+        """Dead-letter the message now; without a dead-letter queue, return it."""
         return self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     def reply(self, body: Any) -> str:
-        """Send an answer to the mailbox that `reply_to` names; the answer's message id.
+        """Send a reply to the mailbox that `reply_to` names; returns the message id of the reply.
 
-        The id is empty if the answer was dropped: its client has closed in the meantime.
+        The id is empty if the reply was dropped because its client has closed.
         """
         message_id: str = self._mailbox._run(self._verbs.reply(self.reply_to, self.id, body))
         return message_id
@@ -192,34 +202,34 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
 
 
 class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
-    """A received message for asyncio: `Message` with verbs to await."""
+    """`Message` for asyncio: the same methods, as coroutines."""
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
-        """The work is done: delete the message."""
+        """Delete the message: the work is done."""
         return await self._settle(self._verbs.acknowledge((self._delivery,)), strict, "acknowledge")
 
     async def nack(self, *, visibility_timeout: float = 0, strict: bool = False) -> bool:
-        """The work failed: redeliver the message now, or after some seconds."""
+        """Return the message for redelivery, now or after `visibility_timeout` seconds."""
         verb = self._verbs.nack((self._delivery,), visibility_timeout)
         return await self._settle(verb, strict, "nack")
 
     async def extend_visibility(self, timeout: float, *, strict: bool = False) -> bool:
-        """The work goes on: the lease now ends `timeout` seconds from now."""
+        """Set the end of the lease to `timeout` seconds from now."""
         verb = self._verbs.extend((self._delivery,), timeout)
         return await self._settle(verb, strict, "extend the lease of")
 
     async def release(self, *, strict: bool = False) -> bool:
-        """Not mine: give the message back with no delivery counted against it."""
+        """Return the message without counting the delivery."""
         return await self._settle(self._verbs.release((self._delivery,)), strict, "release")
 
     async def reject(self, reason: str, *, strict: bool = False) -> bool:
-        """Nobody can do this: to the dead letters, or back if there is no such mailbox."""
+        """Dead-letter the message now; without a dead-letter queue, return it."""
         return await self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     async def reply(self, body: Any) -> str:
-        """Send an answer to the mailbox that `reply_to` names; the answer's message id.
+        """Send a reply to the mailbox that `reply_to` names; returns the message id of the reply.
 
-        The id is empty if the answer was dropped: its client has closed in the meantime.
+        The id is empty if the reply was dropped because its client has closed.
         """
         message_id: str = await self._mailbox._run(self._verbs.reply(self.reply_to, self.id, body))
         return message_id

@@ -1,4 +1,7 @@
-"""What a mailbox is, whatever is behind it. Structural: anything of this shape is one."""
+"""The protocols `Mailbox` and `AsyncMailbox`, and their options.
+
+They are structural: a class with these methods is a mailbox.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from typing import (
 from msgspec import Struct
 
 from pillarbox import notebook
-from pillarbox.core.limits import DELIVERIES_MAX, whole
+from pillarbox.core.limits import DELIVERIES_MAX, queue_name, whole
 from pillarbox.core.queue import Redelivery
 from pillarbox.mailbox.message import AsyncMessage, Message, Undecodable
 
@@ -35,7 +38,7 @@ __all__ = ["AsyncMailbox", "DeadLetterPolicy", "Mailbox", "Redelivery", "State",
 
 
 class Stats(Struct, frozen=True):
-    """What is in a mailbox. `oldest_age_seconds` is that of the message first in line."""
+    """Message counts of a mailbox by state, and the age of the message at its head."""
 
     ready: int
     scheduled: int
@@ -45,7 +48,7 @@ class Stats(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """What `approximate_count` answers: dead letters are in a mailbox of their own."""
+        """The same as `approximate_count`: ready, scheduled and in flight, without dead letters."""
         return self.ready + self.scheduled + self.in_flight
 
     def _repr_html_(self) -> str:
@@ -53,9 +56,9 @@ class Stats(Struct, frozen=True):
 
 
 class DeadLetterPolicy(Struct, frozen=True):
-    """After `max_deliveries` failed ones a message moves to the mailbox `name`.
+    """Dead-letter a message after `max_deliveries` failed deliveries.
 
-    Without a name that is the mailbox's own name with `_dlq` behind it.
+    `name` is the dead-letter queue (default: the name of the mailbox with `_dlq` appended).
     """
 
     max_deliveries: int = 5
@@ -64,12 +67,16 @@ class DeadLetterPolicy(Struct, frozen=True):
     def __post_init__(self) -> None:
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
 
+    def queue_of(self, name: str) -> str:
+        """The dead-letter queue of a queue of this name."""
+        return queue_name(self.name or f"{name}_dlq")
+
 
 class QueueOptions(TypedDict, total=False):
-    """How a mailbox of any backend may be opened.
+    """Options to open a mailbox on any backend.
 
-    `create=False` opens a queue that exists and changes nothing; it raises if there is none.
-    `dead_letters` is for a new queue and for one that exists, the other options are for a new one.
+    `create=False` opens an existing queue and changes nothing; it raises if there is none.
+    `dead_letters` applies to new and existing queues, the other options to new ones only.
     """
 
     create: bool
@@ -78,12 +85,23 @@ class QueueOptions(TypedDict, total=False):
     capacity: int | None
 
 
+class FairOptions(QueueOptions, total=False):
+    """Options to open a mailbox on any backend but SQS.
+
+    With `fair=True` the group of a message names a tenant: a tenant with more than its share of
+    the messages in flight waits behind the others. Such groups keep no order, and a redelivered
+    message keeps its original position.
+    """
+
+    fair: bool
+
+
 class AskOptions(TypedDict, total=False):
     """The options of `RequestClient.ask`.
 
-    `delay_seconds` (default: 0) hides a message at first. `priority` is 0 (the default) to 255; the
-    higher goes first. `attributes` travel beside the body. Messages of one `group` are delivered in
-    order, one after the other.
+    `delay_seconds` (default: 0) is the time before a message can be received. `priority` is 0 (the
+    default) to 255; higher numbers first. `attributes` are sent with the body. Messages of one
+    `group` are delivered in order, one at a time.
     """
 
     delay_seconds: float
@@ -93,7 +111,7 @@ class AskOptions(TypedDict, total=False):
 
 
 class BatchOptions(AskOptions, total=False):
-    """The options of `send_many`, which hold for each message: those of `ask`, and `reply_to`.
+    """The options of `send_many`, for each message: those of `ask`, and `reply_to`.
 
     `reply_to` names the mailbox that `Message.reply` sends to.
     """
@@ -104,8 +122,8 @@ class BatchOptions(AskOptions, total=False):
 class SendOptions(BatchOptions, total=False):
     """The options of `send`: those of a batch, and `deduplication_id`.
 
-    A message with the id of one that was sent within the last five minutes is not sent again; its
-    `send` returns the id of that one.
+    If a message with this id was sent within the last five minutes, nothing is sent, and `send`
+    returns the message id of the earlier one.
     """
 
     deduplication_id: str | None
@@ -114,8 +132,8 @@ class SendOptions(BatchOptions, total=False):
 class ReceiveOptions(TypedDict, total=False):
     """The options of `receive`.
 
-    `max_messages` (default: 1) are leased for `visibility_timeout` seconds (default: 30). If there
-    is none, wait for `wait_time_seconds` (default: 0; of `messages`: 20).
+    Up to `max_messages` (default: 1) are leased for `visibility_timeout` seconds (default: 30). If
+    there is none, wait for up to `wait_time_seconds` (default: 0; for `messages`: 20).
     """
 
     max_messages: int
@@ -125,11 +143,11 @@ class ReceiveOptions(TypedDict, total=False):
 
 @runtime_checkable
 class Mailbox(Protocol[T]):
-    """A work queue: one holder for each message, and a lease on it."""
+    """A work queue. Receiving leases a message to one consumer until it is acknowledged."""
 
     @property
     def name(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
 
     @property
     def closed(self) -> bool:
@@ -137,50 +155,50 @@ class Mailbox(Protocol[T]):
 
     @property
     def dead_letters(self) -> Mailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy."""
+        """The dead-letter queue; None without a dead-letter policy."""
 
     def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Put a message in; its unique id. It can't be received before its delay is over."""
+        """Send a message and return its unique id. It can't be received before its delay ends."""
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
 
     def messages(self, **options: Unpack[ReceiveOptions]) -> Iterator[Message[T]]:
-        """Receive messages one after the other, until the mailbox is closed."""
+        """Receive messages one by one until the mailbox is closed."""
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        """Delete these in one step; False for each whose delivery is over."""
+        """Delete these messages in one step; False for each whose lease has ended."""
 
     def nack_many(
         self, messages: Iterable[Message[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
-        """Give these back to be redelivered, now or later, in one step."""
+        """Return these messages for redelivery, now or later, in one step."""
 
     def extend_visibility_many(self, messages: Iterable[Message[T]], timeout: float) -> list[bool]:
-        """Let all these leases end `timeout` seconds from now."""
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        """Give these back with no delivery counted."""
+        """Return these messages without counting the delivery, in one step."""
 
     def purge(self) -> int:
-        """Delete everything (ready, scheduled, in flight); how many there were."""
+        """Delete all messages (ready, scheduled, in flight); returns their number."""
 
     def approximate_count(self) -> int:
-        """Ready + scheduled + in flight."""
+        """The number of messages that are ready, scheduled or in flight."""
 
     def stats(self) -> Stats:
-        """The count by state, with the age of the oldest."""
+        """Message counts by state, and the age of the oldest message."""
 
     def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[Message[T | Undecodable]]:
-        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        """Return messages without receiving them: none is leased, no delivery is counted."""
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, whatever their state; how many there were."""
+        """Delete messages by id, in any state; returns how many were deleted."""
 
     def redrive(
         self,
@@ -189,10 +207,10 @@ class Mailbox(Protocol[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        """Move dead letters back to their source queues, or `to` another; returns their number."""
 
     def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
 
     def __enter__(self) -> Self: ...
 
@@ -206,15 +224,15 @@ class Mailbox(Protocol[T]):
 
 @runtime_checkable
 class AsyncMailbox(Protocol[T]):
-    """`Mailbox` for asyncio: the same verbs, to be awaited.
+    """`Mailbox` for asyncio: the same methods, as coroutines.
 
-    Making the object does no I/O and so never blocks the event loop. The mailbox is opened by
-    `async with`, by `await mailbox.open()`, or by the first verb that is awaited.
+    Creating the object does no I/O, so it never blocks the event loop. `async with`, `await
+    mailbox.open()` or the first awaited call opens the mailbox.
     """
 
     @property
     def name(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
 
     @property
     def closed(self) -> bool:
@@ -222,55 +240,55 @@ class AsyncMailbox(Protocol[T]):
 
     @property
     def dead_letters(self) -> AsyncMailbox[T] | None:
-        """The mailbox of this one's dead letters, if it has a policy; known once it is open."""
+        """The dead-letter queue; None without a policy, and until the mailbox is open."""
 
     async def open(self) -> Self:
-        """Open it now, rather than with the first verb: an error is raised here then."""
+        """Open the mailbox now instead of on first use, so that errors are raised here."""
 
     async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Put a message in; its unique id. It can't be received before its delay is over."""
+        """Send a message and return its unique id. It can't be received before its delay ends."""
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Put all of them in, or none: one step, not a loop. Their ids, in order."""
+        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
 
     async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
-        """Lease up to `max_messages`; waits for the first one, never for a full batch."""
+        """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
 
     def messages(self, **options: Unpack[ReceiveOptions]) -> AsyncIterator[AsyncMessage[T]]:
-        """Receive messages one after the other, until the mailbox is closed."""
+        """Receive messages one by one until the mailbox is closed."""
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
-        """Delete these in one step; False for each whose delivery is over."""
+        """Delete these messages in one step; False for each whose lease has ended."""
 
     async def nack_many(
         self, messages: Iterable[AsyncMessage[T]], *, visibility_timeout: float = 0
     ) -> list[bool]:
-        """Give these back to be redelivered, now or later, in one step."""
+        """Return these messages for redelivery, now or later, in one step."""
 
     async def extend_visibility_many(
         self, messages: Iterable[AsyncMessage[T]], timeout: float
     ) -> list[bool]:
-        """Let all these leases end `timeout` seconds from now."""
+        """Set the end of these leases to `timeout` seconds from now, in one step."""
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
-        """Give these back with no delivery counted."""
+        """Return these messages without counting the delivery, in one step."""
 
     async def purge(self) -> int:
-        """Delete everything (ready, scheduled, in flight); how many there were."""
+        """Delete all messages (ready, scheduled, in flight); returns their number."""
 
     async def approximate_count(self) -> int:
-        """Ready + scheduled + in flight."""
+        """The number of messages that are ready, scheduled or in flight."""
 
     async def stats(self) -> Stats:
-        """The count by state, with the age of the oldest."""
+        """Message counts by state, and the age of the oldest message."""
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
-        """Look at messages without receiving them: nothing is leased, nothing counted."""
+        """Return messages without receiving them: none is leased, no delivery is counted."""
 
     async def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, whatever their state; how many there were."""
+        """Delete messages by id, in any state; returns how many were deleted."""
 
     async def redrive(
         self,
@@ -279,10 +297,10 @@ class AsyncMailbox(Protocol[T]):
         where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Send waiting dead letters back where they came from, or `to` another mailbox."""
+        """Move dead letters back to their source queues, or `to` another; returns their number."""
 
     async def close(self) -> None:
-        """Wake every parked receive; nothing can be sent or received through it any more."""
+        """Wake all waiting receives. The mailbox can no longer be used."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pillarbox.clock import Clock
 from pillarbox.core.queue import NEVER
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 from pillarbox.mutex import short_pause
 
 
@@ -28,8 +28,7 @@ class Pulse:
         self._owner = weakref.ref(owner)
         self._clock = clock
         self._at = NEVER
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = closed_gate()
         self._running = False
         weakref.finalize(owner, open_gate, self._gate)
 

@@ -1,14 +1,17 @@
 """Where a queue meets its callers: a lock, a clock and the receivers that wait.
 
-Everything here is bytes; mailboxes and the broker put their own faces on it. Each verb is
-one step under the store's lock: settle what is due, decide, apply, serve those who wait.
+Everything here is bytes: mailboxes encode and decode them, and the broker has its protocols. Each
+verb is one step under the store's lock: settle what is due, decide, apply, serve those who wait.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from functools import wraps
+from itertools import compress, islice
+from threading import Thread
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from pillarbox.core import apply, decide, lines
 from pillarbox.core.errors import MailboxClosedError
@@ -21,25 +24,45 @@ from pillarbox.core.events import (
     Scheduled,
     Sent,
 )
+from pillarbox.core.lane import Lane
 from pillarbox.core.queue import (
     Extra,
     Lease,
     Queue,
     Record,
-    first,
     new_records,
+    oldest_key,
+    page,
 )
-from pillarbox.mailbox import views
-from pillarbox.mailbox.background_free import free_in_background
-from pillarbox.mailbox.locked import Written, locked
 from pillarbox.mailbox.protocol import State
-from pillarbox.mailbox.queue_steps import QueueSteps
+from pillarbox.mailbox.queue_steps import QueueSteps, Written
 from pillarbox.mailbox.waiters import Owner, ThreadWaiter, Waiter
+from pillarbox.mutex import reentrant_call, short_pause
 
-if TYPE_CHECKING:
-    pass
-
+D = TypeVar("D", bound="QueueSession")
 E = TypeVar("E", bound=Event)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FREED_AT_ONCE_MAX = 10_000
+_FREED_IN_A_ROW = 150
+
+
+def locked(
+    verb: Callable[Concatenate[D, P], tuple[Written | None, R]],
+) -> Callable[Concatenate[D, P], R]:
+    """A verb that is one step under the store's lock: it answers with what has to be confirmed."""
+
+    @wraps(verb)
+    def run(session: D, *args: P.args, **options: P.kwargs) -> R:
+        if session.store.confirms_here:  # a signal handler: nothing it writes could be confirmed
+            raise reentrant_call()
+        written, answer = session._lock.run(verb, session, *args, **options)
+        if written is not None:
+            session.store.confirm(written)
+        return answer
+
+    return run  # type: ignore[return-value]  # `wraps` knows its first argument by name
 
 
 class QueueSession(QueueSteps):
@@ -76,13 +99,15 @@ class QueueSession(QueueSteps):
         return written, accepted
 
     @locked
-    def send_one(self, body: Any) -> tuple[Written | None, int]:
-        """`send` for one message that is nothing but its body; there must be no capacity."""
+    def send_one(
+        self, body: Any, attributes: dict[str, str] | None = None
+    ) -> tuple[Written | None, int]:
+        """`send` for one plain message: no priority, no delay, no group; nor a capacity."""
         now = self._now()
         if now >= self.queue.wake_at:
             self.settle(now)
         key = self.store.new_keys(now, 1)[0]
-        written = self._record_and_apply([Sent([Record(key, body)])])
+        written = self._record_and_apply([Sent([Record(key, body, 0, 0, attributes)])])
         if self.waiters:
             self.serve(now)
         return written, key
@@ -154,7 +179,7 @@ class QueueSession(QueueSteps):
 
     def end(self) -> None:
         """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
-        free_in_background(self.queue.lanes.values())
+        _free_in_background(self.queue.lanes.values())
         apply.purged(self.queue)
         for waiter in list(self.waiters):
             self._dismiss(waiter)
@@ -165,7 +190,7 @@ class QueueSession(QueueSteps):
         if events:
             raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
-    def _refuse_one(self, body: Any) -> NoReturn:
+    def _refuse_one(self, body: Any, attributes: object = None) -> NoReturn:
         raise MailboxClosedError(f"queue {self.queue.name!r} was deleted")
 
     @locked
@@ -178,6 +203,10 @@ class QueueSession(QueueSteps):
         if self.waiters:
             self.serve(now)
         return written, answers
+
+    def acknowledge_one(self, lease: Lease) -> bool:
+        """`acknowledge` for one message."""
+        return self.acknowledge((lease,))[0]
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
         return self._settle_leases(
@@ -204,7 +233,7 @@ class QueueSession(QueueSteps):
     def purge(self) -> tuple[Written | None, int]:
         self._settle_all(self._now())
         count = self.queue.size
-        free_in_background(self.queue.lanes.values())
+        _free_in_background(self.queue.lanes.values())
         return self._record_and_apply([Purged()]), count
 
     @locked
@@ -239,18 +268,13 @@ class QueueSession(QueueSteps):
     ) -> tuple[None, list[tuple[Record, int]]]:
         """Messages in a state, in order, and how often each was delivered; all stays as it is."""
         self._catch_up(self._now())
-        return None, views.in_state(self.queue, state, count, skip)
+        return None, _in_state(self.queue, state, count, skip)
 
     @locked
     def leases_by_key(self) -> tuple[None, None]:
         """Have an index of what is in flight from now on: for those who ask by handle."""
         self.queue.leases.find(0)
         return None, None
-
-    @locked
-    def glance(self, count: int) -> tuple[None, tuple[list[Record], int]]:
-        """The messages that would be delivered next, and how many are in flight."""
-        return None, (first(self.queue, count), self.queue.in_flight)
 
     @locked
     def pick(self, keys: Iterable[int]) -> tuple[None, list[tuple[Record, int]]]:
@@ -261,14 +285,14 @@ class QueueSession(QueueSteps):
     @locked
     def find(self, key: int) -> tuple[None, tuple[Record, int, State] | None]:
         """A message by its key, how often it was delivered, and its state."""
-        return None, views.find(self.queue, key, self._now())
+        return None, _find(self.queue, key, self._now())
 
     @locked
     def counts(self) -> tuple[None, tuple[int, int, int, int, int | None]]:
         """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
         now = self._now()
         self._catch_up(now)
-        return None, views.counts(self.queue, now)
+        return None, _counts(self.queue, now)
 
     @locked
     def _settle_leases(
@@ -283,3 +307,53 @@ class QueueSession(QueueSteps):
         self.serve(now)
         self._announce(events, now)
         return written, answers
+
+
+def _in_state(queue: Queue, state: str, count: int | None, skip: int) -> list[tuple[Record, int]]:
+    """Messages in a state, in order, and how often each was delivered."""
+    end = None if count is None else skip + count
+    if state == "in_flight":
+        leases = islice(queue.leases.soonest(), skip, end)
+        return [(lease.record, lease.number) for lease in leases]
+    if state == "ready":
+        records = page(queue, skip, queue.ready if count is None else count)
+    else:
+        records = list(islice((each for _, _, each in queue.schedule.soonest()), skip, end))
+    return [(record, record.deliveries) for record in records]
+
+
+def _find(queue: Queue, key: int, now: int) -> tuple[Record, int, State] | None:
+    """A message by its key, how often it was delivered, and its state."""
+    if (lease := queue.leases.find(key)) is not None:
+        held = lease.deadline > now  # else it is back, once somebody has a look
+        return lease.record, lease.number, "in_flight" if held else "ready"
+    if (timed := queue.schedule.find(key)) is not None:
+        return timed, timed.deliveries, "scheduled"
+    ready = lines.find(queue, key)
+    return None if ready is None else (ready, ready.deliveries, "ready")
+
+
+def _counts(queue: Queue, now: int) -> tuple[int, int, int, int, int | None]:
+    """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
+    oldest = oldest_key(queue)
+    age = None if oldest is None else max(0, now - (oldest << 1))
+    dead = queue.dead_letters.size if queue.dead_letters is not None else 0
+    return queue.ready, queue.scheduled, queue.in_flight, dead, age
+
+
+def _free_in_background(lanes: Iterable[Lane[Any]]) -> None:
+    """Keep what is in long lanes, which are about to be cleared, and let go of it bit by bit.
+
+    All at once would hold others up.
+    """
+    kept = [part for lane in lanes if len(lane) > _FREED_AT_ONCE_MAX for part in lane.parts]
+    if kept:
+        Thread(target=_free, args=[kept], name="pillarbox-free", daemon=True).start()
+
+
+def _free(kept: list[deque[Any]]) -> None:
+    for each in kept:
+        while each:
+            for _ in range(min(len(each), _FREED_IN_A_ROW)):
+                each.popleft()
+            short_pause()

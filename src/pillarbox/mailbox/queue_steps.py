@@ -7,9 +7,9 @@ by the caller of everything here.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -17,13 +17,20 @@ from pillarbox.core import apply, decide
 from pillarbox.core.events import Died, DiedInLine, Event, Leased, Released
 from pillarbox.core.finish import finish
 from pillarbox.core.queue import NEVER, Lease, Queue, Record, body_of
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.totals import Totals
 from pillarbox.mailbox.waiters import Waiter
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.queue_session import QueueSession
     from pillarbox.mailbox.store import Store
+
+
+class Written(Protocol):
+    """What was put on record, and is confirmed sooner or later."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+    def __await__(self) -> Generator[Any, None, int]: ...
+
 
 SLICE = 20  # messages that one step may touch, so that nobody waits for long
 _DEATHS = (Died, DiedInLine)

@@ -18,11 +18,11 @@ from pillarbox.core.queue import NEVER, Queue, Record, Settings, waiting
 from pillarbox.log import Frame
 from pillarbox.logger import logger
 from pillarbox.mailbox import snapshot
-from pillarbox.mailbox.belonging import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.location import index_of, location, locations
 from pillarbox.mailbox.names import Names
+from pillarbox.mailbox.store_checks import settings_misfit, snapshot_misfit
 from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings
 from pillarbox.mailbox.store_time import Timekeeper
 

@@ -14,6 +14,8 @@ from contextlib import nullcontext
 from threading import get_ident
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from msgspec import Struct, field
+
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.closing import Closing
 from pillarbox.core import limits
@@ -25,7 +27,7 @@ from pillarbox.mailbox.protocol import AskOptions, AsyncMailbox, Mailbox
 from pillarbox.mailbox.request_steps import RequestSteps
 from pillarbox.mailbox.runner import run_awaiting, run_blocking
 from pillarbox.mailbox.url import open_async_mailbox, open_mailbox
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, new_future, open_gate
 from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 
 Req = TypeVar("Req")
@@ -42,22 +44,18 @@ def _reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[st
     return own_url, options | {"dead_letters": None, "create": True}
 
 
-class _Ask:
+class _Ask(Struct, eq=False):
     """One caller that waits. `answer` and `leads` are set before its gate is opened."""
 
-    __slots__ = ("acknowledged", "answer", "gate", "leads", "thread")
-
-    def __init__(self) -> None:
-        self.answer: Message[Any] | None = None
-        self.acknowledged = False
-        self.leads = False  # it receives for all
-        self.thread = get_ident()
-        self.gate = threading.Lock()
-        self.gate.acquire()
+    answer: Message[Any] | None = None
+    acknowledged: bool = False
+    leads: bool = False  # it receives for all
+    thread: int = field(default_factory=get_ident)
+    gate: threading.Lock = field(default_factory=closed_gate)
 
 
 class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
-    """Sends requests to one mailbox and waits for their answers in another.
+    """Sends requests to one mailbox and waits for their replies in another.
 
     Examples:
         >>> import threading
@@ -74,9 +72,9 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
         5
         >>> worker.join()
 
-    `replies` is best a mailbox of the client's own: an answer that nobody waits for any more is
-    dropped then. With `shared=True` it may be another client's and is given back uncounted.
-    `reply_to` is the name by which those who answer find `replies`, if that isn't its own.
+    Give each client its own `replies` mailbox: late replies are then dropped. With `shared=True`,
+    replies that may belong to another client are returned uncounted. `reply_to` is the name by
+    which the consumers of the requests find `replies` (default: its name).
     """
 
     def __init__(
@@ -96,10 +94,10 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
     def open(
         cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
     ) -> RequestClient[Any, Any]:
-        """A client of the mailbox that a URL names, with one of its own beside it for answers.
+        """A client of the mailbox at `url`, with a reply mailbox of its own next to it.
 
-        Both are opened with these options, but the one for answers has no dead letters. It ends
-        with the client: `close` deletes it.
+        Both are opened with these options, but the reply mailbox has no dead-letter queue. `close`
+        deletes it.
         """
         requests = open_mailbox(url, request_type, **options)
         own_url, own = _reply_mailbox(url, requests.name, options)
@@ -114,14 +112,14 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
         return client
 
     def close(self) -> None:
-        """Close what `open` opened, and delete the mailbox for answers with what is in it."""
+        """Close the mailboxes that `open` opened, and delete the reply mailbox."""
         now_or_soon(lambda: run_blocking(self._end()))
 
     def ask(self, body: Req, *, timeout: float, **options: Unpack[AskOptions]) -> Rep:
-        """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
+        """Send a request, wait up to `timeout` seconds for the reply, and return its body.
 
-        `TimeoutError` if none came in time; the request is not taken back then.
-        `RequestRejectedError` if a worker dead-lettered it.
+        Raises `TimeoutError` if there is no reply in time; the request is not withdrawn. Raises
+        `RequestRejectedError` if a worker dead-lettered the request.
         """
         if self._leader == get_ident():  # a signal handler, in whose thread all answers come
             raise reentrant_call()
@@ -208,18 +206,15 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             return self._matching.pause_ns(message)
 
 
-class _AsyncAsk:
+class _AsyncAsk(Struct, eq=False):
     """One task that waits."""
 
-    __slots__ = ("answer", "done")
-
-    def __init__(self) -> None:
-        self.answer: AsyncMessage[Any] | None = None
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    answer: AsyncMessage[Any] | None = None
+    done: asyncio.Future[None] = field(default_factory=new_future)
 
 
 class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
-    """Sends requests to one mailbox and waits for their answers in another.
+    """Sends requests to one mailbox and waits for their replies in another.
 
         async with AsyncRequestClient.open("http://localhost:9324/sums", list[int], int) as client:
             total = await client.ask([2, 3], timeout=5)
@@ -243,10 +238,10 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
     def open(
         cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
     ) -> AsyncRequestClient[Any, Any]:
-        """A client of the mailbox that a URL names, with one of its own beside it for answers.
+        """A client of the mailbox at `url`, with a reply mailbox of its own next to it.
 
-        Both are opened, when they are first used, with these options, but the one for answers has
-        no dead letters. It ends with the client: `close` deletes it.
+        Both are opened on first use, with these options, but the reply mailbox has no dead-letter
+        queue. `close` deletes it.
         """
         requests = open_async_mailbox(url, request_type, **options)
         own_url, own = _reply_mailbox(url, requests.name, options)
@@ -256,10 +251,10 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         return client
 
     async def ask(self, body: Req, *, timeout: float, **options: Unpack[AskOptions]) -> Rep:
-        """Send a request and wait for its answer, for `timeout` seconds; the answer's body.
+        """Send a request, wait up to `timeout` seconds for the reply, and return its body.
 
-        `TimeoutError` if none came in time; the request is not taken back then.
-        `RequestRejectedError` if a worker dead-lettered it.
+        Raises `TimeoutError` if there is no reply in time; the request is not withdrawn. Raises
+        `RequestRejectedError` if a worker dead-lettered the request.
         """
         limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
         now = asyncio.get_running_loop().time()
@@ -325,7 +320,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
             self._receiver = None
 
     async def close(self) -> None:
-        """Close what `open` opened, and delete the mailbox for answers with what is in it."""
+        """Close the mailboxes that `open` opened, and delete the reply mailbox."""
         self._stop_receiving()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -153,19 +153,31 @@ class AsyncConnection(ABC):
         return True
 
 
-class ShelteredCalls:
+class ShieldedCalls:
     """Calls that a cancelled task does not tear off, for connections of an event loop.
 
     Such a call goes on by itself to its end, and what it was given then is handed to its `undo`.
     """
 
-    _run: Callable[[Any], Coroutine[Any, Any, Any]]
+    _call: Any  # makes one call, and
+    _close: Any  # closes the connections; both as generators for `run_awaiting`
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._closed = False
         self._orphans: set[asyncio.Task[Any]] = set()  # calls whose caller was cancelled
 
-    async def _sheltered(self, call: Any, *, cancel: bool = False) -> Any:
+    async def _run(self, call: Any) -> Any:
+        return await run_awaiting(self._call(call))
+
+    async def close(self) -> None:
+        """Keep no connection open. A later request opens one for itself."""
+        self._closed = True
+        if self._orphans:
+            await asyncio.gather(*self._orphans, return_exceptions=True)
+        await run_awaiting(self._close())
+
+    async def _shielded(self, call: Any, *, cancel: bool = False) -> Any:
         """Run a call that has an `undo`; with `cancel` it ends at once if its task is cancelled."""
         task = asyncio.ensure_future(self._run(call))
         try:
@@ -185,7 +197,3 @@ class ShelteredCalls:
             await run_async(self._run, undo)
         except MailboxError:  # its lease will run out
             return
-
-    async def _orphans_end(self) -> None:
-        if self._orphans:
-            await asyncio.gather(*self._orphans, return_exceptions=True)

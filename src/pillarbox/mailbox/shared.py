@@ -8,11 +8,12 @@ what a broker knows of a queue may be old, and never takes effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from pillarbox.mailbox.protocol import Stats
+from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Verb
 
 
@@ -40,17 +41,16 @@ def in_rows(
 ) -> Iterator[list[SharedDraft]]:
     """Messages in the order given, those together that one call can send.
 
-    They have the same value of `alike`; one with a deduplication id is sent by itself.
+    They have the same value of `alike`; those with deduplication ids only the same delay and
+    priority.
     """
-    row: list[SharedDraft] = []
-    for each in drafts:
-        ids = each.deduplication is not None or (row and row[0].deduplication is not None)
-        if row and (ids or alike(row[0]) != alike(each)):
-            yield row
-            row = []
-        row.append(each)
-    if row:
-        yield row
+
+    def key(draft: SharedDraft) -> object:
+        if draft.deduplication is None:
+            return alike(draft)
+        return draft.delay, draft.priority
+
+    return (list(row) for _, row in groupby(drafts, key))
 
 
 class SharedId(NamedTuple):
@@ -76,6 +76,14 @@ class SharedDelivery(Struct, gc=False):
     body: bytes
 
 
+class LiveBroker(NamedTuple):
+    """A broker of the store that was seen lately (nanoseconds since the epoch)."""
+
+    id: str
+    seen_at: int
+    said: str
+
+
 class QueueDescription(NamedTuple):
     """What a store knows of a queue."""
 
@@ -84,6 +92,8 @@ class QueueDescription(NamedTuple):
     dead: str | None
     max_deliveries: int
     sources: tuple[str, ...]
+    paused: bool
+    fair: bool
 
 
 class QueueSettings(NamedTuple):
@@ -92,6 +102,7 @@ class QueueSettings(NamedTuple):
     retention: int | None  # nanoseconds; None: for ever
     dead: str | None = None
     max_deliveries: int = 0
+    fair: bool = False  # of a new queue
 
 
 class SharedQueueVerbs(Protocol):
@@ -100,10 +111,17 @@ class SharedQueueVerbs(Protocol):
     name: str
     closed: bool
 
-    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        """Send messages in order; for a duplicate, the id of the first."""
+    @property
+    def alike(self) -> Callable[[SharedDraft], object]:
+        """What messages of one call have in common."""
 
-    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]: ...
+    def send_shared(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
+        """Send one of `in_rows`: all or none. For a duplicate, the id of the first."""
+
+    def receive_shared(
+        self, count: int, timeout: int, wait: int, attempt: str | None
+    ) -> Verb[list[SharedDelivery]]:
+        """Lease messages. The same `attempt` gets the same ones again while it holds them."""
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
         """To the front of the line, uncounted: nobody saw them."""
@@ -111,8 +129,8 @@ class SharedQueueVerbs(Protocol):
     def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
         """Delete what these deliveries hold; for each, whether it held its message."""
 
-    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
-        """Delete messages whoever holds them."""
+    def delete_any(self, ids: Sequence[str]) -> Verb[int]:
+        """Delete messages whoever holds them; how many there were."""
 
     def exist(self, ids: Sequence[str]) -> Verb[list[bool]]: ...
 
@@ -120,6 +138,18 @@ class SharedQueueVerbs(Protocol):
         self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
     ) -> Verb[bool | None]:
         """Let a message be visible in `timeout`; False if it is not there; None if too late."""
+
+    def times(self, state: State, count: int) -> Verb[dict[str, int]]:
+        """When scheduled messages are due, or leases end, by id; the soonest first."""
+
+    def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
+        """Messages that wait, the first ones; of dead letters the queue they came from."""
+
+    def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:
+        """Move messages that wait to another queue, or where they came from; how many."""
+
+    def sweep(self, count: int) -> Verb[int]:
+        """Delete messages that are too old, so many at most; how many there were."""
 
     def purge_shared(self) -> Verb[None]: ...
 
@@ -157,6 +187,17 @@ class SharedStore(Protocol):
     def drop(self, name: str, recent_seconds: int) -> Verb[None]: ...
 
     def dropped_recently(self, name: str) -> Verb[bool]: ...
+
+    def pause(self, name: str, *, paused: bool) -> Verb[None]:
+        """Deliver nothing from this queue, or deliver again."""
+
+    def beat(self, broker_id: str, seconds: int, said: str) -> Verb[list[LiveBroker]]:
+        """This broker is alive for so many seconds (0: it stops); all that are."""
+
+    def keep_if(self, name: str, before: str | None, after: str) -> Verb[bool]:
+        """Keep a text for all brokers, if what was kept so far is `before`; whether it was."""
+
+    def kept(self, name: str) -> Verb[str | None]: ...
 
     def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
         """False if that was done less than so many seconds ago."""

@@ -51,7 +51,6 @@ class QueueState(Struct, array_like=True):
     leases: Any  # records, and the lease on each
     duplicates: list[Any]  # scope, id, key, and when to forget it
     notes: dict[str, Any] = {}
-    fronts: dict[str, tuple[int, int]] = {}  # of the groups
 
 
 class StoreState(Struct, array_like=True):
@@ -87,10 +86,9 @@ def decode(data: bytes) -> StoreState:
 
 def restore(state: QueueState, queue: Queue) -> None:
     """Fill an empty queue. Its dead-letter queue is set by whoever knows all of them."""
-    for name, (rows, held) in state.groups.items():
+    for name, (rows, _) in state.groups.items():
         group = queue.groups[name] = Group()
         group.waiting.extend(_records(rows))
-        group.held, group.front = held, state.fronts.get(name, (0, 0))
         queue.grouped += len(group.waiting)
     for priority, (rows, groups) in state.lanes.items():
         records = _records(rows)
@@ -110,6 +108,8 @@ def restore(state: QueueState, queue: Queue) -> None:
     ):
         seen = msgspec.convert(extra, Extra) if extra is not None else None
         queue.leases.add(Lease(record, number, at, deadline, timeout, seen))
+    for record, name in lines.held(queue) if queue.groups else ():
+        lines.hide(queue, queue.groups[name], record)
     for scope, name, key, until in state.duplicates:
         queue.duplicates[scope, name] = (key, until)
     queue.wake_at = 0  # whatever is due is found by the first operation

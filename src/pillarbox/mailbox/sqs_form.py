@@ -56,12 +56,22 @@ def body_data(text: str, form: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise SerializationError(f"the body is said to be base64 and is not: {error}") from None
+        raise SerializationError(f"the body is marked as base64, but is not: {error}") from None
 
 
-def beside(users: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """All attributes of a message, with those that don't fit in one."""
-    fit = [name for name, value in users.items() if _fits(name, value)]
+def beside(
+    users: Mapping[str, str], own: Mapping[str, str], *, any_script: bool = False
+) -> dict[str, str]:
+    """All attributes of a message, with those that don't fit in one.
+
+    AWS takes the letters of any script in names (`any_script`), other servers only ASCII.
+    """
+    names = map(in_ascii, users) if any_script else users
+    fit = [
+        name
+        for (name, value), plain in zip(users.items(), names, strict=True)
+        if _fits(plain, value)
+    ]
     room = ATTRIBUTES_MAX - len(own)
     if len(fit) > room or len(fit) < len(users):
         fit = fit[: room - 1]
@@ -69,6 +79,16 @@ def beside(users: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
         packed = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
         own = {**own, REST: UNFIT.sub(_escaped, packed)}
     return {**{name: users[name] for name in fit}, **own}
+
+
+def in_ascii(name: str) -> str:
+    """A name with `x` for each letter and digit that is not ASCII."""
+    if name.isascii():
+        return name
+    return "".join(
+        "x" if not char.isascii() and (char.isalpha() or char.isdecimal()) else char
+        for char in name
+    )
 
 
 def rest_of(text: str) -> dict[str, str] | None:

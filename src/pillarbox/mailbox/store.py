@@ -26,11 +26,10 @@ from pillarbox.core.events import Event
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, NEVER, Lease, Queue, Settings
 from pillarbox.mailbox.answers import is_reply_queue
-from pillarbox.mailbox.locked import Written
 from pillarbox.mailbox.message_ids import MessageIds
 from pillarbox.mailbox.pulse import Pulse
 from pillarbox.mailbox.queue_session import QueueSession
-from pillarbox.mailbox.queue_steps import QueueSteps
+from pillarbox.mailbox.queue_steps import QueueSteps, Written
 
 R = TypeVar("R")
 
@@ -120,10 +119,20 @@ class Store:
         return QueueSession(self, queue)
 
     def set_dead_letters(
-        self, source: QueueSession, target: QueueSession, max_deliveries: int
+        self,
+        source: QueueSession,
+        target: QueueSession,
+        max_deliveries: int,
+        *,
+        chain: bool = False,
     ) -> None:
-        """Let the dead letters of `source` go to `target`."""
+        """Let the dead letters of `source` go to `target`.
+
+        Only in a `chain`, as SQS has them, may a dead-letter queue have one of its own.
+        """
         with self.lock:
+            if not chain:
+                _refuse_chain(source.queue, target.queue)
             self.before_changes((source,))
             source.queue.send_dead_letters_to(target.queue)
             source.configure(max_deliveries=max_deliveries)
@@ -303,7 +312,7 @@ def _identity(lease: Lease) -> tuple[int, int, int, int]:
 
 def no_queue(name: str) -> InvalidParameterError:
     """What opening a queue that is missing raises, where it is not to be made."""
-    return InvalidParameterError("name", name, "that of a queue that exists, with create=False")
+    return InvalidParameterError("name", name, "an existing queue if create=False")
 
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -315,3 +324,14 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _refuse_chain(source: Queue, target: Queue) -> None:
+    if target is source or target.dead_letters is not None:
+        raise InvalidParameterError(
+            "dead_letters", target.name, "another queue, with no dead-letter queue of its own"
+        )
+    if source.sources:
+        raise InvalidParameterError(
+            "dead_letters", source.name, "set on a queue that is not a dead-letter queue itself"
+        )

@@ -6,8 +6,7 @@ a message is counted once, whoever asked for it and whichever thread does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pillarbox.core.events import (
     Acknowledged,
@@ -63,48 +62,28 @@ class Totals:
                 for lease in event.leases:  # type: ignore[union-attr]
                     if lease.holder is not None:
                         lease.holder.done += 1
-            elif kind in _SELDOM:
-                _SELDOM[kind](self, event)
+            else:
+                self._count_seldom(event)
 
-    def _scheduled(self, event: Scheduled) -> None:
-        self.sent += len(event.records)
-
-    def _released(self, event: Released) -> None:
-        self.unread += event.to_front
-        if event.to_front and event.lease.holder is not None:
-            event.lease.holder.received -= 1
-
-    def _returned(self, event: Returned | Died) -> None:
-        if event.lease.holder is not None:
-            event.lease.holder.failed += 1
-
-    def _died(self, event: Died) -> None:
-        self.dead += 1
-        self._returned(event)
-
-    def _died_in_line(self, event: DiedInLine) -> None:
-        self.dead += 1
-
-    def _redriven(self, event: Redriven) -> None:
-        self.redriven += len(event.records)
-
-    def _removed(self, event: Removed) -> None:
-        if event.expired:
-            self.expired += len(event.keys)
-        else:
-            self.deleted += len(event.keys)
-
-    def _purged(self, event: Purged) -> None:
-        self.deleted += self._queue.size
-
-
-_SELDOM: dict[type[Event], Callable[[Totals, Any], None]] = {
-    Scheduled: Totals._scheduled,
-    Released: Totals._released,
-    Returned: Totals._returned,
-    Died: Totals._died,
-    DiedInLine: Totals._died_in_line,
-    Redriven: Totals._redriven,
-    Removed: Totals._removed,
-    Purged: Totals._purged,
-}
+    def _count_seldom(self, event: Event) -> None:
+        match event:
+            case Released():
+                self.unread += event.to_front
+                if event.to_front and event.lease.holder is not None:
+                    event.lease.holder.received -= 1
+            case Returned() | Died():
+                self.dead += type(event) is Died
+                if event.lease.holder is not None:
+                    event.lease.holder.failed += 1
+            case Scheduled():
+                self.sent += len(event.records)
+            case DiedInLine():
+                self.dead += 1
+            case Redriven():
+                self.redriven += len(event.records)
+            case Removed(expired=True):
+                self.expired += len(event.keys)
+            case Removed():
+                self.deleted += len(event.keys)
+            case Purged():
+                self.deleted += self._queue.size

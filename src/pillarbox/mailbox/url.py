@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, overload
+from urllib.parse import urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
@@ -26,38 +27,34 @@ ENTRY_POINTS = "pillarbox.backends"
 
 
 class MailboxOptions(QueueOptions, total=False):
-    """What `open_mailbox` takes beside the URL and the type.
+    """The options of `open_mailbox`.
 
-    Those of `QueueOptions` are for every backend, but `capacity` is not for SQS. SQS creates a
-    queue only with `create=True`, the others unless you say `create=False`. The others are for
-    some backends each.
+    Those of `QueueOptions` work on every backend, except for `capacity` on SQS. SQS creates a queue
+    only with `create=True`, all others unless you pass `create=False`. The others, by backend:
+
+    - `memory:` `max_body_bytes`, `fair`, `clock`
+    - `file:` the same, `durability`, `history` (a `Retention`), `segment_bytes` and `disk`
+    - `http:` `fair`, `patience_seconds`, `tls`
+    - `redis:` `max_body_bytes`, `fair`, `retry_seconds`, `durability`, `replicas`,
+      `replica_seconds` and `journal`
+    - `postgresql:` `max_body_bytes`, `fair`, `retry_seconds`, `history` (True or False), `pooler`
+    - `sqs:` `region`, `endpoint`, `session`, `clock`
     """
 
-    # all but http: and sqs:
     max_body_bytes: int
-    # file: and redis:
+    fair: bool
     durability: Literal["fsync", "os", "memory", "master", "replicated"]
-    # file: and postgresql: (there True or False)
     history: Retention | bool | None
-    # file:
     segment_bytes: int
     disk: Disk | None
-    # memory: and file:
-    fair: bool
-    # memory:, file: and sqs:
     clock: Clock | None
-    # http:
     patience_seconds: float
     tls: SSLContext | None
-    # redis:
     replicas: int
     replica_seconds: float
     journal: bool
-    # redis: and postgresql:
     retry_seconds: float
-    # postgresql:
     pooler: bool
-    # sqs:
     region: str | None
     endpoint: str | None
     session: Any
@@ -114,7 +111,7 @@ def open_mailbox(
     url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
 ) -> Mailbox[Any]: ...
 def open_mailbox(url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]) -> Mailbox[Any]:
-    """Open the mailbox that a URL names; options are those of its class (see `MailboxOptions`).
+    """Open the mailbox at `url`; options are those of its class (see `MailboxOptions`).
 
     Examples:
         >>> box = open_mailbox("memory:greetings", str)
@@ -137,7 +134,7 @@ def open_async_mailbox(
 def open_async_mailbox(
     url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
 ) -> AsyncMailbox[Any]:
-    """`open_mailbox` for asyncio. It returns at once: see `AsyncMailbox` for what opens it."""
+    """`open_mailbox` for asyncio. It does no I/O: see `AsyncMailbox` for what opens the mailbox."""
     mailbox: AsyncMailbox[Any] = opener_of(url).open_async_url(url, body_type, **options)
     return mailbox
 
@@ -147,11 +144,19 @@ def opener_of(url: str) -> Any:
     scheme, colon, _ = limits.text("url", url).partition(":")
     backend = _SCHEMES.get(scheme) or _from_elsewhere(scheme)
     if backend is None or not colon:
-        forms = ", ".join(each.form for each in dict.fromkeys(_SCHEMES.values()))
-        raise InvalidParameterError("url", url, f"of the form {forms}")
+        raise InvalidParameterError("url", url, f"of the form {', '.join(_forms())}")
     if not isinstance(backend.opener, str):
         return backend.opener
     return import_module(backend.opener)
+
+
+def _forms() -> list[str]:
+    """The forms of all URLs that can be opened, with those of installed packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes long to import
+
+    others = {found.name for found in entry_points(group=ENTRY_POINTS)} - _SCHEMES.keys()
+    known = dict.fromkeys(each.form for each in _SCHEMES.values())
+    return [*known, *(f"{scheme}:..." for scheme in sorted(others))]
 
 
 def _from_elsewhere(scheme: str) -> _Backend | None:
@@ -162,3 +167,13 @@ def _from_elsewhere(scheme: str) -> _Backend | None:
         _SCHEMES[scheme] = backend = _Backend(found.load(), f"{scheme}:...")
         return backend
     return None
+
+
+def without_password(url: str) -> str:
+    """A URL that can be shown."""
+    parts = urlsplit(url)
+    if not parts.netloc:  # a file
+        return url
+    user, at, hosts = parts.netloc.rpartition("@")
+    shown = user.partition(":")[0] + at + hosts
+    return parts._replace(netloc=shown, query="").geturl()

@@ -7,8 +7,10 @@ raises before anything is asked of the server.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from sys import modules
 from types import MappingProxyType
@@ -19,19 +21,26 @@ from msgspec import Struct
 from pillarbox import tracing
 from pillarbox.codec import QUICK_ERRORS, Codec
 from pillarbox.core import limits
-from pillarbox.core.errors import InvalidParameterError, MailboxClosedError, SerializationError
+from pillarbox.core.errors import (
+    InvalidParameterError,
+    MailboxClosedError,
+    SerializationError,
+    UnknownOutcomeError,
+)
 from pillarbox.logger import logger
-from pillarbox.mailbox.answers import REPLY_TO, reads_json
-from pillarbox.mailbox.message import Details, Undecodable
+from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO, reads_json
+from pillarbox.mailbox.message import DeadLetter, Details, Undecodable, as_datetime
 from pillarbox.mailbox.protocol import STATES, ReceiveOptions, State, Stats
-from pillarbox.mailbox.runner import Runnable
+from pillarbox.mailbox.runner import Runnable, Verb
 
 T = TypeVar("T")
 D = TypeVar("D")  # a delivery, as the backend knows it
+X = TypeVar("X")
 
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 Where = Callable[[Any], bool]
+Body = bytes | SerializationError | None  # as it was received
 
 
 class Outgoing(Struct, gc=False):
@@ -256,12 +265,12 @@ class Verbs(ABC, Generic[T, D]):
         )
 
     def decoded(
-        self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: list[bytes | None]
+        self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: Sequence[Body]
     ) -> tuple[list[Any], list[tuple[D, SerializationError]]]:
         """The messages of these deliveries; and those that don't decode, each with its error."""
-        kind, some_bodies = mailbox._kind, bodies
+        kind = mailbox._kind
         try:
-            decoded = map(self.codec.quick_decode, some_bodies)  # type: ignore[arg-type]
+            decoded = map(self.codec.quick_decode, bodies)  # type: ignore[arg-type]
             return list(map(kind, decoded, numbers, deliveries, repeat(mailbox))), []
         except QUICK_ERRORS:  # some body does not decode: one by one, then
             messages, failed = [], []
@@ -272,10 +281,31 @@ class Verbs(ABC, Generic[T, D]):
                 failed.append((delivery, error))
         return messages, failed
 
-    def body_of(self, data: bytes | None) -> T:
-        """A body; None is one that was lost."""
+    def received(
+        self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: Sequence[Body]
+    ) -> Verb[list[Any]]:
+        """The messages of these deliveries; what does not decode is logged and dead-lettered."""
+        messages, failed = self.decoded(mailbox, deliveries, numbers, bodies)
+        for delivery, error in failed:
+            dead_lettered = yield from self.has_dead_letters()
+            self.log_undecodable(self.message_id(delivery), error, dead_lettered)
+            if dead_lettered:
+                rejected: Any = self._reject((delivery,), f"undecodable: {error}")
+                with suppress(UnknownOutcomeError):  # then it comes again, or is there already
+                    yield from rejected
+        return messages
+
+    def has_dead_letters(self) -> Verb[bool]:
+        """Whether there is a dead-letter queue by now: another mailbox may have set one."""
+        yield from ()
+        return self.dead_letters() is not None
+
+    def body_of(self, data: Body) -> T:
+        """A body; None is one that was lost, an error one that can't be read."""
         if data is None:
             raise SerializationError("the body was lost to damage of the disk")
+        if isinstance(data, SerializationError):
+            raise data
         return self.codec.decode(data)
 
     def body_or_undecodable(self, data: bytes | None) -> T | Undecodable:
@@ -306,6 +336,50 @@ def user_attributes(noted: Mapping[str, str] | None) -> Mapping[str, str]:
         return _NO_ATTRIBUTES
     ours = limits.RESERVED_PREFIX
     return MappingProxyType({name: v for name, v in noted.items() if not name.startswith(ours)})
+
+
+def details_of(
+    enqueued_ns: int,
+    noted: Mapping[str, str] | None,
+    priority: int,
+    group: str | None,
+    dead_letter: DeadLetter | None,
+) -> Details:
+    """What a message tells beside its body; `noted` are all its attributes, ours as well."""
+    ours = noted or _NO_ATTRIBUTES
+    return Details(
+        as_datetime(enqueued_ns),
+        user_attributes(noted),
+        priority,
+        group,
+        ours.get(REPLY_TO),
+        ours.get(IN_REPLY_TO),
+        dead_letter,
+    )
+
+
+def handle_of(message_id: bytes, token: bytes) -> str:
+    """Names a delivery to people; its token can't be told from it. Empty for one without."""
+    if not token:
+        return ""
+    return hashlib.blake2b(message_id, key=token, digest_size=16).hexdigest()
+
+
+def settled(name: str, answers: list[bool], doubtful: bool) -> list[bool]:
+    """What a store answered for each delivery; raises if that may be its second answer."""
+    if doubtful and not all(answers):
+        raise UnknownOutcomeError(
+            f"mailbox {name!r}: the connection was lost while {len(answers):,} deliveries were "
+            f"settled, and {answers.count(False):,} of them are over now: by this call, or because "
+            "their leases expired; check the queue if it matters"
+        )
+    return answers
+
+
+def in_pages(items: Sequence[X], size: int) -> Iterator[Sequence[X]]:
+    """All of these in order, so many at a time at most."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
 
 
 def checked_ids(ids: Iterable[str]) -> list[str]:

@@ -10,6 +10,8 @@ import asyncio
 import threading
 from typing import Protocol
 
+from msgspec import Struct, field
+
 from pillarbox.core.queue import Lease
 
 
@@ -20,59 +22,11 @@ class Owner(Protocol):
     def closed(self) -> bool: ...
 
 
-class Waiter(Protocol):
-    """A parked receive: how much it wants, and where its leases are put."""
-
-    owner: Owner
-    count: int
-    timeout: int
-    leases: list[Lease] | None
-
-    def wake(self) -> bool:
-        """Let it go on; False if there is nobody left to wake."""
-
-
-class ThreadWaiter:
-    """A receive that blocks its thread."""
-
-    __slots__ = ("count", "gate", "leases", "owner", "timeout")
-
-    def __init__(self, owner: Owner, count: int, timeout: int) -> None:
-        self.owner = owner
-        self.count = count
-        self.timeout = timeout
-        self.leases: list[Lease] | None = None
-        self.gate = threading.Lock()
-        self.gate.acquire()
-
-    def wake(self) -> bool:
-        open_gate(self.gate)
-        return True
-
-
-class TaskWaiter:
-    """A receive that a task of an event loop awaits."""
-
-    __slots__ = ("_loop", "count", "done", "leases", "owner", "timeout")
-
-    def __init__(self, owner: Owner, count: int, timeout: int) -> None:
-        self.owner = owner
-        self.count = count
-        self.timeout = timeout
-        self.leases: list[Lease] | None = None
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self._loop.create_future()
-
-    def wake(self) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(self.finish)
-        except RuntimeError:  # its event loop is closed
-            return False
-        return True
-
-    def finish(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+def closed_gate() -> threading.Lock:
+    """A lock that `open_gate` releases, for a thread that waits until then."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
 
 
 def open_gate(gate: threading.Lock) -> None:
@@ -81,3 +35,48 @@ def open_gate(gate: threading.Lock) -> None:
         gate.release()
     except RuntimeError:
         return
+
+
+def new_future() -> asyncio.Future[None]:
+    """A future of the running loop."""
+    return asyncio.get_running_loop().create_future()
+
+
+class Waiter(Struct, eq=False):
+    """A parked receive: how much it wants, and where its leases are put."""
+
+    owner: Owner
+    count: int
+    timeout: int
+    leases: list[Lease] | None = None
+
+    def wake(self) -> bool:
+        """Let it go on; False if there is nobody left to wake."""
+        raise NotImplementedError
+
+
+class ThreadWaiter(Waiter, eq=False):
+    """A receive that blocks its thread."""
+
+    gate: threading.Lock = field(default_factory=closed_gate)
+
+    def wake(self) -> bool:
+        open_gate(self.gate)
+        return True
+
+
+class TaskWaiter(Waiter, eq=False):
+    """A receive that a task of an event loop awaits."""
+
+    done: asyncio.Future[None] = field(default_factory=new_future)
+
+    def wake(self) -> bool:
+        try:
+            self.done.get_loop().call_soon_threadsafe(self.finish)
+        except RuntimeError:  # its event loop is closed
+            return False
+        return True
+
+    def finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)

@@ -1,4 +1,4 @@
-"""For the tests of programs that use Pillarbox: doubles, a fake clock, and the contract."""
+"""For tests of programs that use Pillarbox: test doubles and a fake clock."""
 
 from pillarbox.testing.clock import FakeClock
 from pillarbox.testing.doubles import CollectingMailbox, FakeMailbox, NullMailbox, Sent

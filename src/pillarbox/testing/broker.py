@@ -1,4 +1,4 @@
-"""A broker for tests: a real one, on a port of its own, in a thread of this process."""
+"""A real broker for tests, on a free port, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_MEMORY = Config(port=0, data=None, purge_interval_seconds=0, recreate_after_
 
 
 class RunningBroker(str):
-    """The URL of a broker that runs, with the broker itself for those who need it."""
+    """The URL of a running broker, with the broker itself as an attribute."""
 
     __slots__ = ("broker", "loop")
 
@@ -36,10 +36,10 @@ def running_broker(
     shared_store: SharedStore | None = None,
     **settings: Any,
 ) -> Iterator[RunningBroker]:
-    """Run a broker within the block; the URL it listens at.
+    """Run a broker within the block; yields its URL.
 
-    Settings are those of `Config`, over those of `config`. Without `data` nothing goes to disk.
-    With a `shared_store` the queues are there.
+    Settings are those of `Config` and override `config`. Without `data` nothing is written to disk.
+    With `shared_store`, the queues are in that store.
 
     Examples:
         >>> from urllib.request import urlopen

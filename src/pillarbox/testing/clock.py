@@ -38,7 +38,7 @@ class FakeClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake everyone who waited for a time that has come."""
+        """Advance the clock, and wake everyone who waits for a time up to then."""
         if not seconds >= 0:
             raise ValueError(f"time never goes back: advance by {seconds!r} seconds is refused")
         with self._lock:
@@ -50,7 +50,7 @@ class FakeClock:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a time to come, so that a test can wait until someone does."""
+        """The number of waiting receives, so that a test can wait until there is one."""
         with self._lock:
             return len(self._alarms)
 

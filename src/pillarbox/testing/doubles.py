@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class NullMailbox(InMemoryMailbox[T], Generic[T]):
-    """Takes every message and drops it; there is never one to receive.
+    """Accepts and drops every message; a receive returns nothing.
 
     Examples:
         >>> box = NullMailbox("nowhere", str)
@@ -46,7 +46,7 @@ class NullMailbox(InMemoryMailbox[T], Generic[T]):
 
 
 class Sent(Struct, Generic[T], frozen=True):
-    """One message that a `CollectingMailbox` was asked to send."""
+    """A message sent to a `CollectingMailbox`."""
 
     id: str
     body: T
@@ -54,7 +54,7 @@ class Sent(Struct, Generic[T], frozen=True):
 
 
 class CollectingMailbox(InMemoryMailbox[T], Generic[T]):
-    """Remembers what was sent, for a test to look at; it can be received as well.
+    """Records what was sent, for a test to check. Messages can also be received.
 
     Examples:
         >>> box = CollectingMailbox("orders", str)
@@ -65,13 +65,13 @@ class CollectingMailbox(InMemoryMailbox[T], Generic[T]):
 
     @property
     def sent(self) -> list[Sent[T]]:
-        """What was sent, in order; clear it to begin anew."""
+        """The sent messages, in order. Clear the list to start again."""
         sent: list[Sent[T]] = self.__dict__.setdefault("_sent", [])
         return sent
 
     @property
     def bodies(self) -> list[T]:
-        """The bodies of what was sent, in order."""
+        """The bodies of the sent messages, in order."""
         return [sent.body for sent in self.sent]
 
     def send(self, body: T, **options: Any) -> str:
@@ -87,7 +87,7 @@ class CollectingMailbox(InMemoryMailbox[T], Generic[T]):
 
 
 class FakeMailbox(InMemoryMailbox[T], Generic[T]):
-    """Fails when a test says so: leases that run out, a broken connection, strange bodies.
+    """Fails on demand: expired leases, a broken connection, undecodable bodies.
 
     Examples:
         >>> box = FakeMailbox("orders", str)
@@ -102,19 +102,19 @@ class FakeMailbox(InMemoryMailbox[T], Generic[T]):
     _kind: Any = Message  # each of its verbs asks the mailbox, which may be broken
 
     def expire(self, message: Message[T]) -> None:
-        """The lease of this message has run out: its handle is stale, and it is ready again."""
+        """Expire the lease of this message: its handle is stale, and the message is ready again."""
         self._session.extend(self._deliveries([message]), 0)
 
     def break_connection(self, why: str = "connection refused") -> None:
-        """From now on every verb raises `MailboxConnectionError`."""
+        """Make every call raise `MailboxConnectionError` from now on."""
         self._broken = why
 
     def restore_connection(self) -> None:
-        """Everything works again; nothing was lost meanwhile."""
+        """Let calls succeed again. No message was lost in the meantime."""
         self._broken = None
 
     def inject(self, data: bytes, *, delay_seconds: float = 0, priority: int = 0) -> str:
-        """Put in a message with these very bytes as its body, decodable or not."""
+        """Add a message with exactly these bytes as its body, decodable or not."""
         (key,) = self._session.send((data,), priority, round(delay_seconds * SECOND_NS))
         return self._store.message_id(key)
 

@@ -1,7 +1,7 @@
-"""Real PostgreSQL servers for tests, on loopback: clusters of their own in temporary directories.
+"""Real PostgreSQL servers for tests, on loopback, with new clusters in temporary directories.
 
-A server refuses to run as root, so root starts it as another user. It ends with the test program
-at the latest. The cluster of the system is never touched.
+PostgreSQL refuses to run as root, so root starts it as another user. A server stops with the test
+program at the latest. The cluster of the system is never touched.
 """
 
 from __future__ import annotations
@@ -63,6 +63,12 @@ class PostgresServer:
     def url(self) -> str:
         """Its database for tests, to which the name of a queue may be added."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, whose children do the work."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
 
     def create(self) -> None:
         """Make a new cluster."""

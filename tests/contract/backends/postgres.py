@@ -61,6 +61,22 @@ class PostgresBackend(MailboxClassBackend):
         if self.own_clock:
             self._connection.execute("UPDATE public.test_clock SET now = %s", (self._now,))
 
+    def call_noisy(self, held_min: int, share: int) -> None:
+        """Another rule for which tenants are noisy, and a short look, until the case is over."""
+        self._noisy(held_min, share, 0)
+        self._life.callback(self._noisy, 30, 10, 100)
+
+    def _noisy(self, held_min: int, share: int, more: int) -> None:
+        rule = f"held >= {held_min} AND held * {share} > coalesce(in_flight, 0)"
+        for function, result in (
+            ("is_noisy(held bigint, in_flight bigint) RETURNS boolean", rule),
+            ("window_of(count_ integer) RETURNS integer", f"count_ + {more}"),
+        ):
+            self._connection.execute(
+                f"CREATE OR REPLACE FUNCTION pillarbox.{function} "
+                f"LANGUAGE sql IMMUTABLE AS 'SELECT {result}'"
+            )
+
     def _ids(self, where: str = "true", *parameters: Any) -> list[int]:
         rows = self._connection.execute(
             f"SELECT id FROM pillarbox.queues WHERE {where}", parameters

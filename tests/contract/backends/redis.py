@@ -35,6 +35,11 @@ class RedisBackend(MailboxClassBackend):
     def _clock(self) -> str:
         return f"local now = {self._now}\n"
 
+    def call_noisy(self, held_min: int, share: int) -> None:
+        """Another rule for which tenants are noisy."""
+        rule = f"held >= {held_min} and held * {share} > in_flight"
+        self.scripts.replace(noisy=f"local function is_noisy(held, in_flight) return {rule} end\n")
+
     def start(self) -> str:
         """Where the queues are."""
         return shared_server().url

@@ -40,7 +40,7 @@ SQS_CANNOT: Mapping[Capability, str] = {
     Capability.DEAD_LETTER_HISTORY: "SQS records the source queue only, not the reason or the time",
     Capability.REDRIVE_KEEPS_ID: "SQS gives a redriven message a new id",
     Capability.GROUPS: "only .fifo queues have ordered groups",
-    Capability.GROUP_WAITS_FOR_BATCH: "a returned message of a group is visible immediately",
+    Capability.FAIR: "standard queues are fair by themselves, and mailboxes send no tenants",
     Capability.DEDUPLICATION: "only .fifo queues deduplicate",
     Capability.FIRST_COME_FIRST_SERVED: "SQS serves waiting receives in any order",
     Capability.HANG_UP: "SQS may deliver a message to a client that has disconnected",

@@ -1,4 +1,4 @@
-"""`BrokerMailbox`: the lean client of the Pillarbox broker."""
+"""`BrokerMailbox`: the Python client of the Pillarbox broker."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def split(url: str) -> tuple[str, str]:
     """The broker's URL and the name of the queue."""
     _, name = address_of(url)
     if not name:
-        raise InvalidParameterError("url", url, "with a queue's name behind the host")
+        raise InvalidParameterError("url", url, "with the name of a queue after the host")
     return url[: url.rindex("/") + 1], name

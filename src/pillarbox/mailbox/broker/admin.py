@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, address_of
 from pillarbox.mailbox.broker.channel import channels_to
-from pillarbox.mailbox.broker.wire import Describe, Described, Drop, Pause, QueueLine, Survey
+from pillarbox.mailbox.broker.wire import Describe, Described, Drop, ListQueues, Pause, QueueLine
 
 
-def survey(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLine]:
+def list_queues(url: str, patience_seconds: float = PATIENCE_SECONDS) -> list[QueueLine]:
     """Every queue of the broker that a URL names, with its counts, by name."""
     address, _ = address_of(url, patience_seconds=patience_seconds)
-    lines: list[QueueLine] = channels_to(address).ask("", (Survey(),))[0].value
+    lines: list[QueueLine] = channels_to(address).ask("", (ListQueues(),))[0].value
     return lines
 
 

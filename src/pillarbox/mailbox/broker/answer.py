@@ -88,7 +88,7 @@ class AnswerReader:
         self._body_at = self._data.find(b"\r\n\r\n") + 4
         if self._body_at < 4:
             if len(self._data) > _HEAD_BYTES_MAX:
-                raise BadAnswerError("the head of the answer does not end")
+                raise BadAnswerError("the head of the response has no end")
             return False
         self._head = bytes(self._data[: self._body_at]).lower()
         self._end = self._body_at + _length_in(self._head)
@@ -99,11 +99,11 @@ def _length_in(head: bytes) -> int:
     start = head.find(_LENGTH)
     text = head[start + len(_LENGTH) : head.find(b"\r", start + 2)].strip()
     if start < 0 or not text.isdigit():
-        raise BadAnswerError("the answer does not say how long it is")
+        raise BadAnswerError("the response has no length")
     return int(text)
 
 
 def _answer(head: bytes, body: bytes) -> Answer:
     if not head.startswith(b"http/1.") or not head[9:12].isdigit():
-        raise BadAnswerError(f"the answer is no HTTP: {head[:40]!r}")
+        raise BadAnswerError(f"the response is not HTTP: {head[:40]!r}")
     return Answer(int(head[9:12]), body, _CLOSE in head)

@@ -18,7 +18,7 @@ from pillarbox.mailbox.broker.pool import BaseChannel, ChannelPool, close_all
 from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, results_of
 from pillarbox.mailbox.broker.wire import Command
 from pillarbox.mailbox.runner import Interrupted, run_sync
-from pillarbox.mailbox.waiters import open_gate
+from pillarbox.mailbox.waiters import closed_gate, open_gate
 
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
 _RECEIVE_BYTES = 65_536  # a larger buffer would be mapped and unmapped for each answer
@@ -32,8 +32,7 @@ class Parked:
     def __init__(self, owner: object) -> None:
         self.owner = owner
         self.over = False
-        self.gate = threading.Lock()  # opened to cut a pause short
-        self.gate.acquire()
+        self.gate = closed_gate()  # opened to cut a pause short
         self._channel: Channel | None = None
         self._lock = threading.RLock()  # a signal handler may close the mailbox
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pillarbox.core import errors
 from pillarbox.core.errors import InvalidParameterError, MailboxError
 from pillarbox.mailbox.broker.wire import Failed
 
 
 class QueueNotFoundError(MailboxError):
-    """The broker has no queue of this name: it was deleted. Open the mailbox again to make it."""
+    """The broker has no queue of this name: it was deleted. Open the mailbox again to create it."""
 
-    sqs_code: ClassVar[str] = "QueueDoesNotExist"
-    http_status: ClassVar[int] = 400
     instance = ""  # of the broker that said so
 
 
 class AccessDeniedError(MailboxError):
-    """The broker does not take these credentials, or they don't allow this."""
-
-    sqs_code: ClassVar[str] = "AccessDenied"
-    http_status: ClassVar[int] = 403
+    """The broker refused the credentials, or they do not permit this call."""
 
 
 _TYPES: dict[str, type[MailboxError]] = {

@@ -1,7 +1,8 @@
 """How a client with a key shows who it is: one request is signed, the rest carry its token.
 
 The signature is AWS's version 4, so the secret never travels. The token is good for this
-broker process only; whoever can read the traffic can use it, so give strangers TLS.
+broker process, and for those that share its store; whoever can read the traffic can use it, so
+give strangers TLS.
 """
 
 from __future__ import annotations

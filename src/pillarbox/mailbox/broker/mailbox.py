@@ -12,8 +12,8 @@ from pillarbox.mailbox.broker.address import PATIENCE_SECONDS, Address, address_
 from pillarbox.mailbox.broker.connection import AsyncBrokerConnection, BrokerConnection
 from pillarbox.mailbox.broker.verbs import BrokerVerbs
 from pillarbox.mailbox.broker.wire import Declare, Policy
-from pillarbox.mailbox.local_options import check_options
-from pillarbox.mailbox.protocol import QueueOptions, SpecialForm
+from pillarbox.mailbox.options import check_options, default_redelivery
+from pillarbox.mailbox.protocol import FairOptions, SpecialForm
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ DEFAULT_URL = "http://127.0.0.1:9324"
 _PATIENCE_SECONDS_MAX = 3_600
 
 
-class BrokerOptions(QueueOptions, total=False):
-    """How a mailbox behind a broker may be opened.
+class BrokerOptions(FairOptions, total=False):
+    """Options to open a mailbox on a broker.
 
-    Without `dead_letters` a new queue has the broker's own policy; with None it has none.
+    Without `dead_letters` a new queue gets the policy of the broker, with None it gets none.
     """
 
     url: str
@@ -36,11 +36,11 @@ _OPTIONS = tuple(BrokerOptions.__annotations__)
 
 
 class BrokerMailbox(AbstractMailbox[T], Generic[T]):
-    """A mailbox in the broker at `url`.
+    """A mailbox on the broker at `url`. Thread-safe; threads share a few connections.
 
-    It is safe from any thread; threads share a few connections. A broken connection is made
-    again, and what was asked is asked again, once only: `UnknownOutcomeError` if neither side
-    can know whether it was done. `patience_seconds` says how long to try.
+    After a lost connection it reconnects for up to `patience_seconds` and repeats the request. The
+    broker does nothing twice; if it can't know whether it has processed the request already, the
+    call raises `UnknownOutcomeError`.
     """
 
     _verbs: BrokerVerbs[T]
@@ -53,16 +53,16 @@ class BrokerMailbox(AbstractMailbox[T], Generic[T]):
         **options: Unpack[BrokerOptions],
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[BrokerOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
         verbs = _verbs(name, body_type, options)
         self._start(verbs, BrokerConnection(verbs.address))
 
 
 class AsyncBrokerMailbox(AbstractAsyncMailbox[T], Generic[T]):
-    """`BrokerMailbox` for asyncio: what is gathered goes in one request.
+    """`BrokerMailbox` for asyncio. Concurrent calls are combined into one request.
 
     Close it before its event loop ends.
     """
@@ -75,9 +75,9 @@ class AsyncBrokerMailbox(AbstractAsyncMailbox[T], Generic[T]):
         **options: Unpack[BrokerOptions],
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[BrokerOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[BrokerOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[BrokerOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
         verbs = _verbs(name, body_type, options)
         self._connect(verbs, AsyncBrokerConnection(verbs.address))
@@ -95,14 +95,14 @@ def _declaration(name: str, options: BrokerOptions) -> Declare:
     policy = options.get("dead_letters")
     buried = None
     if policy is not None:
-        dead = limits.queue_name(policy.name or f"{name}_dlq")
-        buried = Policy(policy.max_deliveries, dead)
+        buried = Policy(policy.max_deliveries, policy.queue_of(name))
     return Declare(
-        redelivery=options.get("redelivery", "tail"),
+        redelivery=default_redelivery(options),
         capacity=options.get("capacity"),
         policy=buried,
         immortal="dead_letters" in options and policy is None,
         create=options.get("create", True),
+        fair=options.get("fair", False),
     )
 
 

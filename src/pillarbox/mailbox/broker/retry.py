@@ -99,7 +99,7 @@ class Attempts:
         if began and not all(map(repeatable, self._commands)):
             return UnknownOutcomeError(
                 f"{where}, and may or may not have done what it was asked for queue "
-                f"{self._queue!r}: look before you ask again, or send with a deduplication_id"
+                f"{self._queue!r}: check it before you retry, or send with a deduplication_id"
             )
         there = f" in queue {self._queue!r}" if self._queue else ""
         return MailboxConnectionError(

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.answers import (
-    IN_REPLY_TO,
-    REPLY_TO,
-    answer,
-    dropped,
-    is_reply_queue,
-    quoted,
-)
+from pillarbox.mailbox.answers import answer, dropped, is_reply_queue, quoted
 from pillarbox.mailbox.broker import wire
 from pillarbox.mailbox.broker.address import Address, address_of
 from pillarbox.mailbox.broker.connection import Call
 from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.mailbox.broker.wire import BATCH_MAX, Command, Declare, Delivery, microseconds
-from pillarbox.mailbox.message import (
-    DeadLetter,
-    Details,
-    FailedDelivery,
-    as_datetime,
-)
+from pillarbox.mailbox.message import DeadLetter, Details
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Interrupted, Verb
 from pillarbox.mailbox.store import no_queue
-from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, user_attributes
+from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, details_of, in_pages
 
 T = TypeVar("T")
 
@@ -94,21 +82,12 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
                 deliveries = yield from self._ask(command)
             except Interrupted:
                 return []
-            messages = yield from self._messages(deliveries, mailbox)
+            bodies = [self._body(delivery) for delivery in deliveries]
+            numbers = [delivery.number for delivery in deliveries]
+            messages = yield from self.received(mailbox, deliveries, numbers, bodies)
             if messages or not deliveries:
                 return messages
             wait = max(0, until - time.monotonic_ns()) if wait else 0
-
-    def _messages(self, deliveries: list[Delivery], mailbox: Any) -> Verb[list[Any]]:
-        """Those that decode. The others are reported, and dead-lettered if there is a policy."""
-        bodies = [self._body(delivery) for delivery in deliveries]
-        numbers = [delivery.number for delivery in deliveries]
-        messages, failed = self.decoded(mailbox, deliveries, numbers, bodies)
-        for delivery, error in failed:
-            self.log_undecodable(delivery.id, error, dead_lettered=self._dead is not None)
-            if self._dead is not None:
-                yield from self._ask(wire.Reject([delivery.handle], f"undecodable: {error}"))
-        return messages
 
     def _body(self, delivery: Delivery) -> bytes | None:
         body = delivery.body
@@ -154,8 +133,8 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
 
     def _delete(self, ids: list[str]) -> Verb[int]:
         total = 0
-        for some in _parts(ids):
-            total += yield from self._ask(wire.Delete(some))
+        for some in in_pages(ids, PART):
+            total += yield from self._ask(wire.Delete(list(some)))
         return total
 
     def _redrive(
@@ -166,8 +145,8 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         if ids is None:
             return (yield from self._redrive_all(to))
         total = 0
-        for some in _parts(ids):
-            total += yield from self._ask(wire.Redrive(some, to))
+        for some in in_pages(ids, PART):
+            total += yield from self._ask(wire.Redrive(list(some), to))
         return total
 
     def _redrive_all(self, to: str | None) -> Verb[int]:
@@ -241,24 +220,11 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         return delivery.handle
 
     def details(self, delivery: Delivery) -> Details:
-        noted = delivery.attributes or {}
-        return Details(
-            enqueued_at=as_datetime(delivery.enqueued_ns),
-            attributes=user_attributes(noted),
-            priority=delivery.priority,
-            group=delivery.group,
-            reply_to=noted.get(REPLY_TO),
-            in_reply_to=noted.get(IN_REPLY_TO),
-            dead_letter=None if delivery.died is None else _dead_letter(delivery.died),
-        )
-
-
-def _dead_letter(died: wire.Died) -> DeadLetter:
-    history = (
-        FailedDelivery(as_datetime(leased), as_datetime(ended), outcome)
-        for leased, ended, outcome in died.attempts
-    )
-    return DeadLetter(died.source, died.reason, as_datetime(died.died_ns), tuple(history))
+        died, letter = delivery.died, None
+        if died is not None:
+            letter = DeadLetter.of(died.source, died.reason, died.died_ns, died.attempts)
+        about = delivery.priority, delivery.group
+        return details_of(delivery.enqueued_ns, delivery.attributes, *about, letter)
 
 
 def _handles(deliveries: Sequence[Delivery]) -> list[str]:
@@ -270,8 +236,3 @@ def _handles(deliveries: Sequence[Delivery]) -> list[str]:
 def _too_many(parameter: str, items: Sequence[Any]) -> InvalidParameterError:
     allowed = f"at most {BATCH_MAX:,} in one batch"
     return InvalidParameterError(parameter, f"{len(items):,}", allowed)
-
-
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    for first in range(0, len(ids), PART):
-        yield ids[first : first + PART]

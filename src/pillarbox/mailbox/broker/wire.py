@@ -133,6 +133,7 @@ class Declare(Struct, array_like=True, tag="declare", frozen=True):
     policy: Policy | None = None
     immortal: bool = False
     create: bool = True  # else nothing is changed, and a queue that is missing is an error
+    fair: bool = False
 
 
 class Pause(Struct, array_like=True, tag="pause", frozen=True):
@@ -153,7 +154,7 @@ class Describe(Struct, array_like=True, tag="describe", frozen=True):
     """Ask what this broker is, and what the key may do with the queue in the path."""
 
 
-class Survey(Struct, array_like=True, tag="survey", frozen=True):
+class ListQueues(Struct, array_like=True, tag="list_queues", frozen=True):
     """Tell of every queue that the client may see; asked without a queue in the path."""
 
 
@@ -183,7 +184,7 @@ class ReadFile(Struct, array_like=True, tag="file", frozen=True):
     size: Annotated[int, Meta(ge=1, le=4 << 20)]
 
 
-_Looks = Tally | Peek | Survey | Describe | Hello | Outline | Recall | ListFiles | ReadFile
+_Looks = Tally | Peek | ListQueues | Describe | Hello | Outline | Recall | ListFiles | ReadFile
 _Settles = Acknowledge | Nack | Extend | Release | Reject
 _Changes = Purge | Delete | Redrive | Declare | Pause | Drop
 Command = Send | Receive | _Settles | _Changes | _Looks
@@ -308,18 +309,20 @@ class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
 
 
 class Described(_Whole, tag="described", frozen=True):
-    """`durability` is none for a broker in memory; `free_bytes` is for keys with every right."""
+    """What a broker is. Its disk, its store and other brokers are for keys with every right."""
 
     version: str
     time_ns: int
-    durability: str
+    durability: str  # none in memory; shared if the queues are in a shared store
     has_keys: bool
     may: list[str]  # actions of SQS
     problem: str | None
     free_bytes: int | None
+    store: str | None = None  # URL of the shared store
+    brokers: dict[str, str] = {}  # that share the store: URL -> version
 
 
-class Surveyed(Struct, array_like=True, tag="surveyed", frozen=True):
+class ListedQueues(Struct, array_like=True, tag="listed_queues", frozen=True):
     value: list[QueueLine]
 
 
@@ -373,7 +376,7 @@ class Failed(Struct, array_like=True, tag="failed", frozen=True):
     allowed: str = ""
 
 
-_OfQueues = Declared | Tallied | Surveyed | Outlined | Recalled
+_OfQueues = Declared | Tallied | ListedQueues | Outlined | Recalled
 _OfBroker = Described | Welcome | StoreListing | Piece
 Result = Sent | Delivered | Settled | Done | Moved | _OfQueues | _OfBroker | Failed
 

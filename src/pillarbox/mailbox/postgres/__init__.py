@@ -1,7 +1,7 @@
-"""Mailboxes in a PostgreSQL database: the whole contract, in the database that you have already.
+"""Mailboxes in a PostgreSQL database.
 
 Every verb is one function of the schema `pillarbox` (`sql`), in one round trip; time is the
-server's. `open_url` is what `open_mailbox("postgresql://...")` calls. Needs PostgreSQL 13 or newer.
+server's. `open_mailbox("postgresql://...")` calls `open_url`. Needs PostgreSQL 13 or newer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 from pillarbox.mailbox.postgres.mailbox import AsyncPostgresMailbox, PostgresMailbox
 from pillarbox.mailbox.postgres.options import PostgresOptions, named_in
 from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
-from pillarbox.mailbox.postgres.queues import delete_queue, list_queues, storage
+from pillarbox.mailbox.postgres.queues import (
+    delete_queue,
+    describe_queue,
+    list_queues,
+    pause_queue,
+    storage,
+)
 
 __all__ = [
     "AsyncOutbox",
@@ -28,9 +34,11 @@ __all__ = [
     "RefusedError",
     "SchemaMissingError",
     "delete_queue",
+    "describe_queue",
     "list_queues",
     "open_async_url",
     "open_url",
+    "pause_queue",
     "storage",
 ]
 

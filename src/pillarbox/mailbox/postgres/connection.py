@@ -19,15 +19,16 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from pillarbox.closing import Closing
 from pillarbox.mailbox.postgres.call import Call, Initialise, Wait
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Listener, Waiter, listener_for
-from pillarbox.mailbox.postgres.options import WHO_ANSWERS, Database
-from pillarbox.mailbox.postgres.retry import Attempts
+from pillarbox.mailbox.postgres.options import RETRY_SECONDS, WHO_ANSWERS, Database, parse_url
+from pillarbox.mailbox.postgres.retry import PostgresAttempts
 from pillarbox.mailbox.postgres.schema import initialise
 from pillarbox.mailbox.runner import (
     AsyncConnection,
     Connection,
-    ShelteredCalls,
+    ShieldedCalls,
     Verb,
     run_awaiting,
     run_blocking,
@@ -49,13 +50,13 @@ class _Pool:
         self._closed = False
 
     def _call(self, call: Call) -> Verb[Any]:
-        attempts: Attempts | None = None
+        attempts: PostgresAttempts | None = None
         while True:
             call.sent = False
             try:
                 return (yield from self._once(call))
             except psycopg.Error as error:
-                attempts = attempts or Attempts(call, self._database.retry_seconds)
+                attempts = attempts or PostgresAttempts(call, self._database.retry_seconds)
                 pause = attempts.after(error)
             yield self._sleep(pause)
 
@@ -173,7 +174,20 @@ class PostgresConnection(_Pool, Connection):
         run_blocking(self._close())
 
 
-class AsyncPostgresConnection(ShelteredCalls, _Pool, AsyncConnection):
+class PostgresClient(PostgresConnection, Closing):
+    """Statements to the database that a URL names, over a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        conninfo, self.queue, _ = parse_url(url)
+        super().__init__(Database(conninfo, RETRY_SECONDS, pooler=False))
+
+    def ask(self, statement: str, *parameters: Any) -> list[Any]:
+        """The rows that a statement answers with."""
+        rows: list[Any] = self.do(Call(self.queue or "-", statement, parameters))
+        return rows
+
+
+class AsyncPostgresConnection(ShieldedCalls, _Pool, AsyncConnection):
     """A pool of connections for one event loop."""
 
     _sleep = staticmethod(asyncio.sleep)
@@ -183,7 +197,7 @@ class AsyncPostgresConnection(ShelteredCalls, _Pool, AsyncConnection):
         if self._moved():
             self._idle = []
         if type(request) is Call:
-            return await (self._run(request) if request.undo is None else self._sheltered(request))
+            return await (self._run(request) if request.undo is None else self._shielded(request))
         if type(request) is Initialise:
             return await asyncio.to_thread(initialise, self._database.conninfo)
         event, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -198,9 +212,6 @@ class AsyncPostgresConnection(ShelteredCalls, _Pool, AsyncConnection):
 
         return await run_awaiting(self._wait(request, wake, sleep))
 
-    async def _run(self, call: Call) -> Any:
-        return await run_awaiting(self._call(call))
-
     async def _enter(self, queue_id: int) -> int | None:
         listener = self._listening()
         position = listener.position(queue_id)
@@ -210,11 +221,6 @@ class AsyncPostgresConnection(ShelteredCalls, _Pool, AsyncConnection):
 
     async def wake(self, verbs: Any) -> None:
         self._wake(verbs.queue_id)
-
-    async def close(self) -> None:
-        self._closed = True
-        await self._orphans_end()
-        await run_awaiting(self._close())
 
 
 def execute(connection: Any, call: Call) -> Verb[list[Any]]:

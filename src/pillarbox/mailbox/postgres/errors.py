@@ -29,7 +29,7 @@ _NO_SCHEMA = (e.InvalidSchemaName, e.UndefinedFunction, e.UndefinedTable)
 
 
 class RefusedError(MailboxError):
-    """PostgreSQL refused a statement, and would refuse it again."""
+    """PostgreSQL refused a statement; a retry can't fix it."""
 
 
 class QueueDeletedError(MailboxError):
@@ -79,6 +79,8 @@ def translated(call: Call, error: psycopg.Error) -> MailboxError:
         return InvalidParameterError("connection", text, "in a transaction that is READ COMMITTED")
     if error.sqlstate == "PB409":
         return InvalidParameterError("dead_letters", queue, text)
+    if error.sqlstate == "PB413":
+        return RefusedError(f"mailbox {queue!r}: {text}: commit more often")
     if error.sqlstate == "PB507":
         held, capacity = int(text), int(error.diag.message_detail or 0)
         return MailboxFullError(
@@ -97,7 +99,7 @@ def translated(call: Call, error: psycopg.Error) -> MailboxError:
         )
     if isinstance(error, (e.DiskFull, e.IoError)):
         return MailboxStorageError(
-            f"mailbox {queue!r}: PostgreSQL can't write to its disk ({text}): make room there; "
+            f"mailbox {queue!r}: PostgreSQL can't write to its disk ({text}): free some space; "
             "nothing was changed"
         )
     if isinstance(error, e.QueryCanceled):

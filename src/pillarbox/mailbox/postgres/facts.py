@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pillarbox.mailbox.postgres.call import Call
-from pillarbox.mailbox.postgres.connection import PostgresConnection
 from pillarbox.mailbox.postgres.errors import SchemaMissingError
-from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, parse_url
+from pillarbox.mailbox.postgres.queues import ask
 from pillarbox.mailbox.postgres.schema import VERSION
 
 _FIELDS = {
@@ -24,14 +22,9 @@ _FIELDS = {
 
 def server_facts(url: str) -> dict[str, Any]:
     """Settings of the server, and the versions of the schema: there, and known here."""
-    conninfo, name, _ = parse_url(url)
-    connection = PostgresConnection(Database(conninfo, RETRY_SECONDS, pooler=False))
+    (row,) = ask(url, f"SELECT {', '.join(_FIELDS.values())}")
     try:
-        (row,) = connection.do(Call(name or "-", f"SELECT {', '.join(_FIELDS.values())}"))
-        try:
-            rows = connection.do(Call(name or "-", "SELECT version FROM pillarbox.schema_version"))
-        except SchemaMissingError:
-            rows = [(0,)]
-    finally:
-        connection.close()
+        rows = ask(url, "SELECT version FROM pillarbox.schema_version")
+    except SchemaMissingError:
+        rows = [(0,)]
     return dict(zip(_FIELDS, row, strict=True)) | {"schema": rows[0][0], "known_schema": VERSION}

@@ -19,40 +19,40 @@ from operator import attrgetter
 from typing import Any
 
 import psycopg
+from msgspec import Struct
 
 from pillarbox.logger import logger
 
 POLL_SECONDS = 1.0  # where there is no LISTEN
 _LOOK_AGAIN_SECONDS = 10.0  # one receiver at each queue looks this often, whatever happens
-_LINGER_SECONDS = 1.0  # a queue is left when nobody has waited there for this long
+_LINGER_SECONDS = 1.0  # a queue is left when nobody has waited there for this long,
+_GLANCE_SECONDS = 0.05  # or when nobody had to wait: senders notify us until then
 _PARKED = 1885500417  # see line.sql
 
 _listeners: dict[tuple[int, str], Listener] = {}
 _registry = threading.RLock()
 
 
-class Waiter:
+class Waiter(Struct, eq=False):
     """A receiver that waits; `wake` may be called from any thread."""
 
-    __slots__ = ("stop", "ticket", "wake", "woken")
-
-    def __init__(self, wake: Callable[[], None], stop: Callable[[], bool], ticket: int = 0) -> None:
-        self.wake = wake
-        self.stop = stop
-        self.ticket = ticket  # who has the lowest is woken first
-        self.woken = False
+    wake: Callable[[], None]
+    stop: Callable[[], bool]
+    ticket: int = 0  # who has the lowest is woken first
+    woken: bool = False
 
 
 class _Place:
     """Those who wait at one queue."""
 
-    __slots__ = ("left_at", "look_at", "position", "waiters")
+    __slots__ = ("left_at", "linger_seconds", "look_at", "position", "waiters")
 
     def __init__(self) -> None:
         self.waiters: list[Waiter] = []  # by their tickets
         self.position = 0  # grows with every notification
         self.look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
         self.left_at = time.monotonic()
+        self.linger_seconds = _GLANCE_SECONDS
 
     def wake(self, count: int) -> None:
         self.position += 1
@@ -132,6 +132,7 @@ class Listener:
             if place is None or place.position != position:
                 return False
             insort(place.waiters, waiter, key=attrgetter("ticket"))
+            place.linger_seconds = _LINGER_SECONDS
             if due_seconds is not None:
                 look_at = time.monotonic() + due_seconds
                 if look_at < place.look_at:
@@ -238,7 +239,7 @@ class Listener:
         now = time.monotonic()
         following = now + _LOOK_AGAIN_SECONDS
         for queue, place in list(self._places.items()):
-            if not place.waiters and now - place.left_at > _LINGER_SECONDS:
+            if not place.waiters and now - place.left_at > place.linger_seconds:
                 self._connection.execute(
                     "SELECT pg_advisory_unlock_shared(%s::int, %s::int)",
                     (str(_PARKED), str(queue)),
@@ -250,5 +251,5 @@ class Listener:
                 place.wake(1)
             following = min(following, place.look_at)
             if not place.waiters:
-                following = min(following, place.left_at + _LINGER_SECONDS)
+                following = min(following, place.left_at + place.linger_seconds)
         return max(0.001, following - now)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import time
 
+from msgspec import Struct, field
+
 from pillarbox.mailbox.postgres import wire
 
 _PRIORITY_BITS = 55  # a rank is the priority (255 less it) and, below that, the place
@@ -18,17 +20,14 @@ _INTERVAL_SECONDS_MAX = 10.0
 _QUICK_SECONDS = 0.02
 
 
-class Start:
-    """Where one look begins."""
+class Start(Struct, gc=False):
+    """Where one look begins, and when."""
 
-    __slots__ = ("at", "marks", "rewinds", "since", "whole")
-
-    def __init__(self, whole: bool, marks: str, rewinds: int, since: int) -> None:
-        self.whole = whole
-        self.marks = marks
-        self.rewinds = rewinds
-        self.since = since
-        self.at = time.monotonic()
+    whole: bool
+    marks: str
+    rewinds: int
+    since: int
+    at: float = field(default_factory=time.monotonic)
 
 
 class LowWater:

@@ -42,7 +42,7 @@ class AsyncPostgresMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, g
 
 
 class PostgresMailbox(AbstractMailbox[T], Generic[T]):
-    """A mailbox in a PostgreSQL database, safe from any thread.
+    """A mailbox in a PostgreSQL database. Thread-safe.
 
         orders = PostgresMailbox("orders", Order, url="postgresql://localhost/shop")
 
@@ -62,10 +62,8 @@ class PostgresMailbox(AbstractMailbox[T], Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[PostgresOptions]
+        self, name: str, body_type: type[T] = ..., **options: Unpack[PostgresOptions]
     ) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[PostgresOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
         checked = CheckedOptions(options)
         self._start(_verbs(name, body_type, checked), PostgresConnection(checked.database))
@@ -73,20 +71,20 @@ class PostgresMailbox(AbstractMailbox[T], Generic[T]):
     def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
         """Send a message and return its unique id.
 
-        With `connection` (see `transaction`) it is sent if and when its transaction commits.
+        With `connection` (see `transaction`) it is sent when its transaction commits.
         """
         return self._run(self._in(connection).send((body,), **options))[0]
 
     def send_many(
         self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
-        """Send all of them, or none, in one step; with `connection` in its transaction."""
+        """Send all of them, or none, in one step; with `connection`, in its transaction."""
         return self._run(self._in(connection).send(list(bodies), **options))
 
     def acknowledge_many(
         self, messages: Iterable[Message[T]], *, connection: Any = None
     ) -> list[bool]:
-        """Delete these in one step; with `connection` if and when its transaction commits."""
+        """Delete these messages in one step; with `connection`, when its transaction commits."""
         return self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:
@@ -96,7 +94,7 @@ class PostgresMailbox(AbstractMailbox[T], Generic[T]):
 
 
 class AsyncPostgresMailbox(AbstractAsyncMailbox[T], Generic[T]):
-    """`PostgresMailbox` for asyncio: the same arguments, and verbs to await."""
+    """`PostgresMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
     _kind = AsyncPostgresMessage
     _verbs: PostgresVerbs[T]
@@ -110,28 +108,26 @@ class AsyncPostgresMailbox(AbstractAsyncMailbox[T], Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self, name: str, body_type: type[T], **options: Unpack[PostgresOptions]
+        self, name: str, body_type: type[T] = ..., **options: Unpack[PostgresOptions]
     ) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[PostgresOptions]) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
         checked = CheckedOptions(options)
         self._connect(_verbs(name, body_type, checked), AsyncPostgresConnection(checked.database))
 
     async def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
-        """Send a message and return its unique id; with `connection` in its transaction."""
+        """Send a message and return its unique id; with `connection`, in its transaction."""
         return (await self._run(self._in(connection).send((body,), **options)))[0]
 
     async def send_many(
         self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
-        """Send all of them, or none, in one step; with `connection` in its transaction."""
+        """Send all of them, or none, in one step; with `connection`, in its transaction."""
         return await self._run(self._in(connection).send(list(bodies), **options))
 
     async def acknowledge_many(
         self, messages: Iterable[AsyncMessage[T]], *, connection: Any = None
     ) -> list[bool]:
-        """Delete these in one step; with `connection` if and when its transaction commits."""
+        """Delete these messages in one step; with `connection`, when its transaction commits."""
         return await self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
     def _in(self, connection: Any) -> PostgresVerbs[T]:

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError, MailboxConnectionError
-from pillarbox.mailbox.local_options import check_options
+from pillarbox.mailbox.options import check_options, take_options
 from pillarbox.mailbox.postgres.errors import SERVER_VERSION_MIN
-from pillarbox.mailbox.protocol import QueueOptions
+from pillarbox.mailbox.protocol import FairOptions
 
 RETRY_SECONDS = 15.0
 _CONNECT_SECONDS = 5
@@ -23,11 +23,11 @@ WHO_ANSWERS = "SELECT pg_backend_pid()"  # behind a pooler, another than the one
 _FORM = "postgresql://user@host/database/name"
 
 
-class PostgresOptions(QueueOptions, total=False):
-    """How a mailbox on PostgreSQL may be opened.
+class PostgresOptions(FairOptions, total=False):
+    """Options to open a mailbox on PostgreSQL.
 
-    `url` names the database (the queue's name may follow it or not). `history=True` has the queue
-    record its events. A call is tried again for `retry_seconds` while the server can't be reached.
+    `url` is the database, with or without the name of the queue. `history=True` records the events
+    of the queue. While the server can't be reached, a call is retried for `retry_seconds`.
     `pooler=True` is for a transaction pooler in front of the server: no LISTEN, no prepared
     statements.
     """
@@ -79,7 +79,7 @@ class CheckedOptions:
     def __init__(self, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS)
         self.max_body_bytes: int = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-        names = ("dead_letters", "redelivery", "capacity", "history", "create")
+        names = ("dead_letters", "redelivery", "capacity", "fair", "history", "create")
         self.settings = {name: options[name] for name in names if name in options}
         if "url" not in options:
             raise InvalidParameterError("url", None, f"of the form {_FORM}")
@@ -99,7 +99,7 @@ def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
     if parts.scheme not in ("postgresql", "postgres") or not rooted or len(path) not in (1, 2):
         raise InvalidParameterError("url", url, f"of the form {_FORM}")
     query = dict(parse_qsl(parts.query))
-    options = {key: _value(key, query.pop(key)) for key in list(query) if key in _OPTIONS}
+    options = take_options(query, _OPTIONS)
     query.setdefault("connect_timeout", str(_CONNECT_SECONDS))
     query.setdefault("application_name", "pillarbox")
     query["client_encoding"] = "utf8"
@@ -114,13 +114,3 @@ def named_in(url: str) -> tuple[str, dict[str, Any]]:
     if not name:
         raise InvalidParameterError("url", url, f"of the form {_FORM}")
     return name, options
-
-
-def _value(option: str, text: str) -> Any:
-    if option in ("history", "create", "pooler"):
-        return text.lower() in ("1", "true", "yes")
-    if option in ("capacity", "max_body_bytes"):
-        return int(text)
-    if option == "retry_seconds":
-        return float(text)
-    return text

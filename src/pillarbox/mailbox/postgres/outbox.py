@@ -21,7 +21,7 @@ from pillarbox.core import limits
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call
 from pillarbox.mailbox.postgres.connection import execute
-from pillarbox.mailbox.postgres.retry import Attempts
+from pillarbox.mailbox.postgres.retry import PostgresAttempts
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
 from pillarbox.mailbox.protocol import BatchOptions, SendOptions
@@ -31,7 +31,7 @@ from pillarbox.mailbox.verbs import Outgoing
 
 T = TypeVar("T")
 
-_PUT = "SELECT * FROM pillarbox.put_outbox(%s, %s::bytea[], %s::bytea, %s::int, %s::bigint, %s, %s)"
+_PUT = "SELECT * FROM pillarbox.put_outbox(%s, %b::bytea[], %s::bytea, %s::int, %s::bigint, %s, %s)"
 
 
 class _OutboxVerbs(PostgresVerbs[T], Generic[T]):
@@ -56,17 +56,17 @@ def _verbs(connection: Any, url: str, body_type: Any, asynchronous: bool) -> _Ou
 
 
 class Outbox(Generic[T]):
-    """Sends to the mailbox at `url` if and when the transaction of `connection` commits."""
+    """Sends messages to the mailbox at `url` when the transaction of `connection` commits."""
 
     def __init__(self, connection: Any, url: str, body_type: type[T] | Any = Any) -> None:
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=False)
 
     def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Write a message into the outbox; the deduplication id that it is sent with."""
+        """Write a message to the outbox; returns the deduplication id that it will be sent with."""
         return run_sync(_do, self._verbs.send((body,), **options))[0]
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Write all of them into the outbox, in order; the deduplication id of each."""
+        """Write all of them to the outbox, in order; returns the deduplication id of each."""
         return run_sync(_do, self._verbs.send(list(bodies), **options))
 
 
@@ -77,11 +77,11 @@ class AsyncOutbox(Generic[T]):
         self._verbs: _OutboxVerbs[T] = _verbs(connection, url, body_type, asynchronous=True)
 
     async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
-        """Write a message into the outbox; the deduplication id that it is sent with."""
+        """Write a message to the outbox; returns the deduplication id that it will be sent with."""
         return (await run_async(_do_async, self._verbs.send((body,), **options)))[0]
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Write all of them into the outbox, in order; the deduplication id of each."""
+        """Write all of them to the outbox, in order; returns the deduplication id of each."""
         return await run_async(_do_async, self._verbs.send(list(bodies), **options))
 
 
@@ -89,7 +89,7 @@ def _put(call: Call) -> Verb[list[Any]]:
     try:
         return (yield from execute(call.connection, call))
     except psycopg.Error as error:
-        Attempts(call, 0).after(error)
+        PostgresAttempts(call, 0).after(error)
         raise
 
 

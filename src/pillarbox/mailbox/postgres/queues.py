@@ -1,16 +1,24 @@
-"""Which queues there are in a database, and the end of one."""
+"""The queues of a database: list, describe, pause and delete them."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlsplit
 
-from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.postgres.call import Call
-from pillarbox.mailbox.postgres.connection import PostgresConnection
-from pillarbox.mailbox.postgres.errors import SchemaMissingError
-from pillarbox.mailbox.postgres.options import RETRY_SECONDS, Database, named_in, parse_url
+import msgspec
 
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.mailbox.postgres.connection import PostgresClient
+from pillarbox.mailbox.postgres.errors import SchemaMissingError
+from pillarbox.mailbox.postgres.options import named_in, parse_url
+from pillarbox.mailbox.shared import QueueDescription
+
+DESCRIBE = (
+    "SELECT q.id, q.version, q.notes, d.name, q.max_deliveries, "
+    "array(SELECT s.name FROM pillarbox.queues s WHERE s.dead = q.id), q.paused, q.fair "
+    "FROM pillarbox.queues q LEFT JOIN pillarbox.queues d ON d.id = q.dead WHERE q.name = %s"
+)
+PAUSE = "SELECT pillarbox.pause_queue(%s, %s::boolean)"
 _STORAGE = """
 SELECT pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup
 FROM pg_stat_user_tables WHERE schemaname = 'pillarbox' AND relname = 'messages'
@@ -32,30 +40,47 @@ def list_queues(url: str) -> list[str]:
 
 
 def delete_queue(url: str) -> None:
-    """Delete a queue with all that it holds; its dead-letter queue stays.
+    """Delete a queue and its messages; its dead-letter queue stays.
 
     A mailbox that is open on it, or is opened later, creates it again, without its settings.
     """
     name, _ = named_in(url)
     if not ask(url, "SELECT pillarbox.drop_queue(%s)", name)[0][0]:
-        raise InvalidParameterError("url", url, "that of a queue which is there")
+        raise InvalidParameterError("url", url, "an existing queue")
+
+
+def describe_queue(url: str) -> QueueDescription | None:
+    """What is known of a queue; None if it does not exist."""
+    name, _ = named_in(url)
+    rows = ask(url, DESCRIBE, name)
+    return description(rows[0]) if rows else None
+
+
+def description(row: Any) -> QueueDescription:
+    """A row of `DESCRIBE`."""
+    _, version, notes, dead, most, sources, *flags = row
+    known = msgspec.msgpack.decode(notes) if notes else {}
+    return QueueDescription(version or "", known, dead, most, tuple(sources), *flags)
+
+
+def pause_queue(url: str, *, paused: bool) -> None:
+    """Stop delivering the messages of a queue, or deliver them again; sends are accepted."""
+    name, _ = named_in(url)
+    if not ask(url, DESCRIBE, name):
+        raise InvalidParameterError("url", url, "an existing queue")
+    ask(url, PAUSE, name, paused)
 
 
 def storage(url: str) -> dict[str, int]:
-    """What the messages of all queues of a database take, as PostgreSQL estimates it.
+    """The space that the messages of all queues of a database use, as PostgreSQL estimates it.
 
-    Dead rows are those of messages that are gone; a vacuum gives their space back.
+    Dead rows belong to deleted messages; a vacuum frees their space.
     """
     ((table, indexes, live, dead),) = ask(url, _STORAGE)
     return {"table_bytes": table, "index_bytes": indexes, "live_rows": live, "dead_rows": dead}
 
 
-def ask(url: str, statement: str, *parameters: str) -> list[Any]:
+def ask(url: str, statement: str, *parameters: str | bool) -> list[Any]:
     """The rows of one statement, over a connection of its own."""
-    conninfo, name, _ = parse_url(url)
-    connection = PostgresConnection(Database(conninfo, RETRY_SECONDS, pooler=False))
-    try:
-        rows: list[Any] = connection.do(Call(name or "-", statement, parameters))
-        return rows
-    finally:
-        connection.close()
+    with PostgresClient(url) as client:
+        return client.ask(statement, *parameters)

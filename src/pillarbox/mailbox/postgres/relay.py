@@ -12,14 +12,16 @@ from typing import Any
 
 import psycopg
 
-from pillarbox.core.errors import MailboxError, UnknownOutcomeError
+from pillarbox.core.errors import MailboxConnectionError, MailboxError, UnknownOutcomeError
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.postgres import wire
+from pillarbox.mailbox.postgres.call import Call
+from pillarbox.mailbox.postgres.errors import is_hopeless, refused_connection, translated
 from pillarbox.mailbox.postgres.listener import POLL_SECONDS, Waiter, listener_for
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.protocol import Mailbox
-from pillarbox.mailbox.url import open_mailbox
+from pillarbox.mailbox.url import open_mailbox, without_password
 from pillarbox.mailbox.verbs import user_attributes
 
 _BATCH = 100
@@ -34,23 +36,28 @@ _ROWS = (
 )
 
 
+class UnavailableError(MailboxConnectionError):
+    """The database can't be used now, and may be later."""
+
+
 class Relay:
     """Moves what is in the outbox of one database."""
 
     def __init__(self, url: str) -> None:
         self._conninfo = parse_url(url)[0]
         self._boxes: dict[str, Mailbox[Any]] = {}
+        self.problems: dict[str, str] = {}  # why messages were left in the last pass, by mailbox
         self._ended = threading.Event()
         self._woken = threading.Event()
 
     def run(self) -> None:
-        """Move messages until `end` is called."""
+        """Move messages until `end` is called. Raises if the database refuses this for good."""
         listener = listener_for(self._conninfo)
         try:
             while not self._ended.is_set():
                 self._woken.clear()
                 position = self._position(listener)
-                if not self.run_once():
+                if not self._run_once():
                     self._wait(listener, position)
         finally:
             listener.release()
@@ -63,13 +70,29 @@ class Relay:
 
     def run_once(self) -> int:
         """Move what is there now; how many messages were sent."""
-        count = 0
+        self.problems.clear()
         try:
             with psycopg.connect(self._conninfo, autocommit=True) as connection:
-                for (url,) in connection.execute(_TARGETS).fetchall():
-                    count += self._move_all(connection, url)
-        except psycopg.OperationalError as error:
-            logger.warning("the outbox can't be reached", error=str(error).strip())
+                targets = connection.execute(_TARGETS).fetchall()
+                return sum(self._move_all(connection, url) for (url,) in targets)
+        except psycopg.Error as error:
+            if is_hopeless(error):
+                raise refused_connection("outbox", error) from error
+            if isinstance(error, psycopg.OperationalError):
+                raise UnavailableError(
+                    f"PostgreSQL is not available ({str(error).strip()}): check that it is running"
+                ) from error
+            raise translated(Call("outbox", ""), error) from error
+
+    def _run_once(self) -> int:
+        """The same; while the database is not available, nothing is moved."""
+        try:
+            count = self.run_once()
+        except UnavailableError as error:
+            logger.warning("the outbox waits for PostgreSQL", error=str(error))
+            self._ended.wait(POLL_SECONDS)
+            return 0
+        if self.problems:
             self._ended.wait(POLL_SECONDS)
         return count
 
@@ -122,8 +145,11 @@ class Relay:
                     self.send(url, row)
                 except MailboxError as error:
                     if error.retryable or isinstance(error, UnknownOutcomeError):
-                        logger.warning("the outbox waits for a mailbox", url=url, error=str(error))
-                        self._ended.wait(POLL_SECONDS)
+                        shown = without_password(url)
+                        logger.warning(
+                            "the outbox waits for a mailbox", url=shown, error=str(error)
+                        )
+                        self.problems[shown] = str(error)
                         return len(sent), False
                     self.refuse(connection, row[0], error)
                 else:
@@ -154,6 +180,7 @@ class Relay:
     def refuse(self, connection: Any, number: int, error: MailboxError) -> None:
         """Leave a message that its mailbox will never take."""
         logger.error("the outbox can't send a message", number=number, error=str(error))
+        self.problems[f"message {number}"] = str(error)
         statement = "UPDATE pillarbox.outbox SET error = %s WHERE id = %s"
         connection.execute(statement, (str(error).replace("\0", ""), number))
 

@@ -16,10 +16,14 @@ from psycopg import sql
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 
-VERSION = 2
+VERSION = 4
 _LOCK = 1885500416
-_MIGRATIONS = {1: "tables", 2: "shared_tables"}  # what each version adds to the one before
-_FUNCTIONS = ("line", "fate", "send", "claim", "settle", "look", "queues", "outbox", "shared")
+# What each version adds to the one before.
+_MIGRATIONS = {1: "tables", 2: "shared_tables", 3: "event_tables", 4: "broker_tables"}
+_FUNCTIONS = (
+    "line", "fate", "fair", "send", "claim", "settle", "look", "queues", "history", "outbox",
+    "shared",
+)  # fmt: skip
 # Functions may call one another before they are created: their bodies are checked when they run.
 _BEGIN = "SET LOCAL check_function_bodies = off"
 
@@ -68,10 +72,9 @@ def _migrate(connection: Any) -> None:
         connection.execute("CREATE SCHEMA IF NOT EXISTS pillarbox")
     for version in range(now + 1, VERSION + 1):
         connection.execute(text(_MIGRATIONS[version]))
-    if now < VERSION:
-        for name in _FUNCTIONS:
-            connection.execute(text(name))
-        connection.execute("UPDATE pillarbox.schema_version SET version = %s", (VERSION,))
+    for name in _FUNCTIONS:  # they may have changed without a change of the tables
+        connection.execute(text(name))
+    connection.execute("UPDATE pillarbox.schema_version SET version = %s", (VERSION,))
 
 
 def _grant(connection: Any, role: str) -> None:

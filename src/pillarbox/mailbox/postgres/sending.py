@@ -10,10 +10,12 @@ from pillarbox.codec import Codec
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, answer, dropped, is_reply_queue
+from pillarbox.mailbox.options import default_redelivery
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call, Initialise
 from pillarbox.mailbox.postgres.errors import QueueDeletedError, SchemaMissingError
 from pillarbox.mailbox.postgres.low_water import LowWater
+from pillarbox.mailbox.postgres.schema import VERSION
 from pillarbox.mailbox.protocol import DeadLetterPolicy
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
@@ -21,13 +23,12 @@ from pillarbox.mailbox.verbs import Outgoing, Verbs
 
 T = TypeVar("T")
 
-DEAD = "_dlq"
 _DECLARE = (
-    "SELECT * FROM pillarbox.declare_queue(%s, %s::boolean, %s, %s::bigint, %s::boolean, "
-    "%s::integer, %s)"
+    "SELECT s.version, q.* FROM pillarbox.schema_version s LEFT JOIN pillarbox.declare_queue("
+    "%s, %s::boolean, %s, %s::bigint, %s::boolean, %s::integer, %s, %s::boolean) q ON true"
 )
 _SEND = (
-    "SELECT ids_, until_ FROM pillarbox.send(%s::integer, %s::bytea[], %s::bytea, %s::integer, "
+    "SELECT ids_, until_ FROM pillarbox.send(%s::integer, %b::bytea[], %s::bytea, %s::integer, "
     "%s::bigint, %s, %s, %s::bigint, %s::bigint, %s::boolean)"
 )
 _DEDUPLICATION_US = str(limits.DEDUPLICATION_SECONDS * 1_000_000)
@@ -79,22 +80,28 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         policy: DeadLetterPolicy | None = wanted.get("dead_letters")
         capacity = wanted.get("capacity")
         create = wanted.get("create", True)
-        rows = yield Call(
+        ((version, *found),) = yield Call(
             self.name,
             _DECLARE,
             (
                 self.name,
                 create,
-                wanted.get("redelivery", "tail"),
+                default_redelivery(wanted),
                 None if capacity is None else str(capacity),
                 wanted.get("history", False),
                 "0" if policy is None else str(policy.max_deliveries),
-                None if policy is None else limits.queue_name(policy.name or self.name + DEAD),
+                None if policy is None else policy.queue_of(self.name),
+                wanted.get("fair", False),
             ),
         )
-        if not rows:
+        if version < VERSION:
+            raise SchemaMissingError(
+                f"mailbox {self.name!r}: the schema in this database has version {version}, this "
+                f"Pillarbox needs {VERSION}: run `pillarbox postgres init URL`"
+            )
+        if found[0] is None:
             raise no_queue(self.name)
-        self.settings = Settings(*rows[0])
+        self.settings = Settings(*found)
         self.queue_id = self.settings.queue_id
         return self.settings
 

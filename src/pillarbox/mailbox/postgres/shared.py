@@ -11,43 +11,49 @@ import msgspec
 
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
+from pillarbox.core.errors import MailboxFullError
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call, Initialise
 from pillarbox.mailbox.postgres.connection import AsyncPostgresConnection
 from pillarbox.mailbox.postgres.errors import QueueDeletedError, SchemaMissingError
 from pillarbox.mailbox.postgres.options import CheckedOptions, parse_url
+from pillarbox.mailbox.postgres.queues import DESCRIBE, PAUSE, description
 from pillarbox.mailbox.postgres.receiving import FINISH, Found
-from pillarbox.mailbox.postgres.verbs import PostgresVerbs
+from pillarbox.mailbox.postgres.schema import VERSION
+from pillarbox.mailbox.postgres.verbs import TIMED, PostgresVerbs
+from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.shared import (
+    CrowdedQueueError,
+    LiveBroker,
     QueueDescription,
     QueueSettings,
     SharedDelivery,
     SharedDraft,
     SharedId,
     StaleQueueError,
-    in_rows,
 )
 from pillarbox.mailbox.verbs import Outgoing
 
 _US = 1_000
 _LEASED_AT = wire.DIED_AT + 1  # behind what the database tells
 _BYTES: Codec[bytes] = codec_for(bytes)
-_ALIKE = attrgetter(
-    "delay", "priority", "group", "attributes"
-)  # what messages of one call have in common
 _QUEUE = "%s::integer"
 _QUEUE_AT_VERSION = "pillarbox.at_version(%s::integer, %s)"
 _CHANGE = (
     "SELECT pillarbox.change_visibility(%s::integer, %s::bigint, %s::bytea, %s::bigint, "
     "%s::bigint, %s::boolean)"
 )
-_DESCRIBE = (
-    "SELECT q.id, q.version, q.notes, d.name, q.max_deliveries, "
-    "array(SELECT s.name FROM pillarbox.queues s WHERE s.dead = q.id) "
-    "FROM pillarbox.queues q LEFT JOIN pillarbox.queues d ON d.id = q.dead WHERE q.name = %s"
+_SEND_EACH = (
+    "SELECT ids_, until_ FROM pillarbox.send_each(%s::integer, %s::bytea[], %s::bytea[], "
+    "%s::integer, %s::bigint, %s::text[], %s::text[], %s::bigint, %s::bigint)"
 )
-_CONFIGURE = "SELECT pillarbox.configure_queue(%s, %s, %s, %s::bytea, %s::bigint, %s, %s::integer)"
+_WAITING = "SELECT id, source FROM pillarbox.page(%s::integer, -1, 0, %s::integer)"
+_TIMES = "SELECT id, due FROM pillarbox.peek_timed(%s::integer, %s::smallint[], %s::integer)"
+_CONFIGURE = (
+    "SELECT pillarbox.configure_queue(%s, %s, %s, %s::bytea, %s::bigint, %s, %s::integer, "
+    "%s::boolean)"
+)
 _FACT = "SELECT value FROM pillarbox.broker_facts WHERE name = %s AND expires_at IS NULL"
 _NEW_FACT = (
     "INSERT INTO pillarbox.broker_facts VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING 1"
@@ -67,9 +73,12 @@ class _Received:
 class PostgresSharedQueue(PostgresVerbs[bytes]):
     """The verbs of one queue."""
 
-    def __init__(self, name: str, queue_id: int, version: str) -> None:
+    alike = attrgetter("delay", "priority", "group", "attributes")
+
+    def __init__(self, name: str, queue_id: int, version: str, in_flight_max: int) -> None:
         super().__init__(name, "", _BYTES, limits.BODY_BYTES_MAX)
         self.queue_id, self._version = queue_id, version
+        self.in_flight_max = in_flight_max
 
     def call(self, statement: str, *parameters: Any) -> Call:
         statement = statement.replace(_QUEUE, _QUEUE_AT_VERSION, 1)
@@ -87,27 +96,44 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         found.rows = [(*row, found.now) for row in found.rows]
         return found
 
-    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        ids: list[SharedId] = []
-        for row in in_rows(drafts, _ALIKE):
-            ids += yield from self._send_row(row)
-        return ids
-
-    def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
+    def send_shared(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
         first = row[0]
+        if first.deduplication is not None:
+            return (yield from self._send_each(row))
         sent = Outgoing(
             [each.body for each in row],
             first.delay,
             first.priority,
             first.attributes,
             first.group,
-            first.deduplication,
         )
         ids = yield from self._send(sent)
         return [SharedId(each, int(each, 16)) for each in ids]
 
-    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]:
-        found = yield from self._receive(_Received, count, timeout, wait)
+    def _send_each(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
+        """Each with its own group and deduplication id."""
+        first = row[0]
+        call = self.call(
+            _SEND_EACH,
+            [each.body for each in row],
+            [wire.packed(each.attributes) if each.attributes else None for each in row],
+            str(first.priority),
+            wire.microseconds(first.delay),
+            [each.group for each in row],
+            [each.deduplication for each in row],
+            str(limits.DEDUPLICATION_SECONDS * 1_000_000),
+            str(self.low_water.since),
+        )
+        ids, self.low_water.since = (yield from self.ask(call))[0]
+        return [SharedId(wire.public_id(number), number) for number in ids]
+
+    def receive_shared(
+        self, count: int, timeout: int, wait: int, attempt: str | None
+    ) -> Verb[list[SharedDelivery]]:
+        try:
+            found = yield from self._receive(_Received, count, timeout, wait, attempt)
+        except MailboxFullError as error:
+            raise CrowdedQueueError(str(error)) from error
         return [_delivery(*each) for each in found]
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
@@ -119,8 +145,8 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         held = [wire.Delivery(int(id_, 16), token, ()) for id_, token in deliveries]
         return (yield from self.acknowledge(held))
 
-    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
-        yield from self._delete(list(ids))
+    def delete_any(self, ids: Sequence[str]) -> Verb[int]:
+        return (yield from self._delete(list(ids)))
 
     def exist(self, ids: Sequence[str]) -> Verb[list[bool]]:
         found = "SELECT id FROM pillarbox.messages WHERE queue = %s::integer"
@@ -139,6 +165,24 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         answer = (yield from self.ask(call))[0][0]
         return None if answer == 2 else answer == 1
 
+    def times(self, state: State, count: int) -> Verb[dict[str, int]]:
+        """For messages that are scheduled or in flight, the time when that ends."""
+        rows = yield from self.ask(self.call(_TIMES, TIMED[state], str(count)))
+        return {wire.public_id(number): due * _US for number, due in rows}
+
+    def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
+        yield from self.ask(self.call("SELECT pillarbox.tick(%s::integer)"))
+        rows = yield from self.ask(self.call(_WAITING, str(count)))
+        return [(wire.public_id(number), source) for number, source in rows]
+
+    def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:
+        return (yield from self._redrive(None, list(ids), None, to))
+
+    def sweep(self, count: int) -> Verb[int]:
+        statement = "SELECT pillarbox.sweep(%s::integer, %s::integer)"
+        rows = yield from self.ask(self.call(statement, str(count)))
+        return int(rows[0][0])
+
     def purge_shared(self) -> Verb[None]:
         yield from self._purge()
 
@@ -155,25 +199,26 @@ class PostgresSharedStore:
         self.close = self._connection.close
 
     def queue(self, name: str, version: str, in_flight_max: int) -> PostgresSharedQueue:
-        return PostgresSharedQueue(name, self._ids[name], version)
+        return PostgresSharedQueue(name, self._ids[name], version, in_flight_max)
 
     def open(self) -> Verb[bytes]:
         try:
-            yield Call("-", _NEW_FACT, ("secret", secrets.token_hex(32)))
+            ((version,),) = yield Call("-", "SELECT version FROM pillarbox.schema_version")
         except SchemaMissingError:
+            version = 0
+        if version < VERSION:
             yield Initialise("-")
-            yield Call("-", _NEW_FACT, ("secret", secrets.token_hex(32)))
+        yield Call("-", _NEW_FACT, ("secret", secrets.token_hex(32)))
         rows = yield Call("-", _FACT, ("secret",))
         secret: bytes = rows[0][0].encode()
         return secret
 
     def describe(self, name: str) -> Verb[QueueDescription | None]:
-        rows = yield Call(name, _DESCRIBE, (name,))
+        rows = yield Call(name, DESCRIBE, (name,))
         if not rows:
             return None
-        self._ids[name], version, notes, dead, most, sources = rows[0]
-        known = msgspec.msgpack.decode(notes) if notes else {}
-        return QueueDescription(version or "", known, dead, most, tuple(sources))
+        self._ids[name] = rows[0][0]
+        return description(rows[0])
 
     def names(self) -> Verb[Iterable[str]]:
         rows = yield Call("-", "SELECT name FROM pillarbox.queues")
@@ -191,9 +236,11 @@ class PostgresSharedStore:
         self, name: str, known: str | None, notes: dict[str, Any], settings: QueueSettings
     ) -> Verb[bool]:
         retention = None if settings.retention is None else str(settings.retention // _US)
+        # What the notes name may be away, and come back.
+        dead, most = notes.get("dead") or (settings.dead, settings.max_deliveries)
         values = (
             *(name, known, secrets.token_hex(8), msgspec.msgpack.encode(notes), retention),
-            *(settings.dead, str(settings.max_deliveries)),
+            *(dead, str(most), settings.fair),
         )
         try:
             rows = yield Call(name, _CONFIGURE, values)
@@ -210,16 +257,34 @@ class PostgresSharedStore:
     def dropped_recently(self, name: str) -> Verb[bool]:
         return bool((yield Call(name, _NOTED, (f"dropped {name}",))))
 
+    def pause(self, name: str, *, paused: bool) -> Verb[None]:
+        yield Call(name, PAUSE, (name, paused))
+
+    def beat(self, broker_id: str, seconds: int, said: str) -> Verb[list[LiveBroker]]:
+        statement = "SELECT * FROM pillarbox.beat(%s, %s::integer, %s)"
+        rows = yield Call("-", statement, (broker_id, str(seconds), said))
+        return [LiveBroker(name, seen * _US, text) for name, seen, text in rows]
+
+    def keep_if(self, name: str, before: str | None, after: str) -> Verb[bool]:
+        rows = yield Call("-", "SELECT pillarbox.keep_if(%s, %s, %s)", (name, before, after))
+        kept: bool = rows[0][0]
+        return kept
+
+    def kept(self, name: str) -> Verb[str | None]:
+        rows = yield Call("-", _FACT, (name,))
+        return rows[0][0] if rows else None
+
     def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
         if not seconds:
             return True
-        rows = yield Call(name, _NOTE, (f"purged {name}", "", str(seconds)))
+        rows = yield Call(name, _NOTE, (f"purged {name}", secrets.token_hex(8), str(seconds)))
         first: bool = rows[0][0]
         return first
 
 
-def _apart(deliveries: Sequence[tuple[str, bytes]]) -> tuple[str, list[bytes]]:
-    return wire.array(int(id_, 16) for id_, _ in deliveries), [token for _, token in deliveries]
+def _apart(deliveries: Sequence[tuple[str, bytes]]) -> tuple[str, str]:
+    ids = wire.array([int(id_, 16) for id_, _ in deliveries])
+    return ids, wire.byte_array([token for _, token in deliveries])
 
 
 def _delivery(body: bytes, number: int, delivery: wire.Delivery) -> SharedDelivery:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from pillarbox.core import limits
-from pillarbox.core.errors import UnknownOutcomeError
 from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call
 from pillarbox.mailbox.postgres.receiving import FINISH, Receiver
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.verbs import Where, no_target
+from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settled
 
 T = TypeVar("T")
 
@@ -26,7 +25,7 @@ _PEEK_READY = wire.rows_of("peek_ready(%s::integer, %s::integer)")
 _PEEK_TIMED = wire.rows_of("peek_timed(%s::integer, %s::smallint[], %s::integer)")
 _NEXT_PAGE = wire.rows_of("page(%s::integer, %s::bigint, %s::bigint, %s::integer)")
 _EXISTS = "SELECT 1 FROM pillarbox.queues WHERE name = %s"
-_TIMED: dict[State, str] = {"scheduled": "{2,3}", "in_flight": "{1}"}
+TIMED: dict[State, str] = {"scheduled": "{2,3}", "in_flight": "{1}"}
 
 
 class PostgresVerbs(Receiver[T], Generic[T]):
@@ -82,7 +81,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         if not deliveries:
             return []
         ids = wire.array([each.id for each in deliveries])
-        tokens = [each.token for each in deliveries]
+        tokens = wire.byte_array([each.token for each in deliveries])
         call = self.call(statement, *before, ids, tokens, *after)
         live = set((yield from self.ask(call))[0][0] or ())
         result, seen = [], set()
@@ -90,13 +89,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
             result.append(position in live and each.id not in seen)  # named twice, settled once
             if result[-1]:
                 seen.add(each.id)
-        if call.doubtful and not all(result):
-            raise UnknownOutcomeError(
-                f"mailbox {self.name!r}: the connection was lost while {len(result):,} deliveries "
-                f"were settled, and {result.count(False):,} of them are over now: by this very "
-                "call, or because their leases ran out; if it matters, look"
-            )
-        return result
+        return settled(self.name, result, call.doubtful)
 
     def _purge(self) -> Verb[int]:
         rows = yield from self.ask(self.call("SELECT pillarbox.purge(%s::integer)"))
@@ -114,7 +107,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         if state == "ready":
             call = self.call(_PEEK_READY, str(count))
         else:
-            call = self.call(_PEEK_TIMED, _TIMED[state], str(count))
+            call = self.call(_PEEK_TIMED, TIMED[state], str(count))
         rows = yield from self.ask(call)
         extra = int(state == "in_flight")
         return [self._seen(row, extra, mailbox) for row in rows]
@@ -123,9 +116,8 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         numbers = [number for each in ids if (number := wire.number_of(each)) is not None]
         count = 0
         statement = "SELECT pillarbox.delete_messages(%s::integer, %s::bigint[])"
-        for first in range(0, len(numbers), _PAGE):
-            call = self.call(statement, wire.array(numbers[first : first + _PAGE]))
-            count += (yield from self.ask(call))[0][0]
+        for page in in_pages(numbers, _PAGE):
+            count += (yield from self.ask(self.call(statement, wire.array(page))))[0][0]
         return count
 
     def _redrive(
@@ -141,9 +133,8 @@ class PostgresVerbs(Receiver[T], Generic[T]):
             wanted = yield from self._choose(wanted, where, mailbox)
         count = 0
         statement = "SELECT pillarbox.redrive(%s::integer, %s, %s::bigint[])"
-        for first in range(0, len(wanted), _PAGE):
-            call = self.call(statement, to, wire.array(wanted[first : first + _PAGE]))
-            count += (yield from self.ask(call))[0][0]
+        for page in in_pages(wanted, _PAGE):
+            count += (yield from self.ask(self.call(statement, to, wire.array(page))))[0][0]
         return count
 
     def _choose(
@@ -168,7 +159,7 @@ class PostgresVerbs(Receiver[T], Generic[T]):
         return wire.public_id(delivery.id)
 
     def receipt_handle(self, delivery: wire.Delivery) -> str:
-        return wire.handle(delivery)
+        return handle_of(wire.public_id(delivery.id).encode(), delivery.token)
 
     def details(self, delivery: wire.Delivery) -> Details:
         return wire.details(delivery)

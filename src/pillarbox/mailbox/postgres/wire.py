@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,17 +9,17 @@ import msgspec
 from msgspec import Struct
 
 from pillarbox.core.errors import SerializationError
-from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO
-from pillarbox.mailbox.message import DeadLetter, Details, FailedDelivery, as_datetime
-from pillarbox.mailbox.verbs import user_attributes
+from pillarbox.mailbox.message import DeadLetter, Details
+from pillarbox.mailbox.verbs import details_of
 
 _COLUMNS = (
-    "id, rank, place, enqueued_at, deliveries, priority, group_name, head, body, attempts, source,"
-    " reason, died_at"
+    "id, rank, place, enqueued_at, deliveries, priority, coalesce(group_name, tenant), head, body,"
+    " attempts, source, reason, died_at"
 )
 ID, RANK, PLACE, ENQUEUED_AT, DELIVERIES, PRIORITY, GROUP, HEAD, BODY = range(9)
 ATTEMPTS, SOURCE, REASON, DIED_AT = range(9, 13)
 _US = 1_000
+_QUOTED = r'"\\x%s"'
 
 packed = msgspec.msgpack.encode  # of attributes
 _unpack_attributes = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -51,6 +50,11 @@ def array(numbers: Iterable[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
+def byte_array(values: Iterable[bytes]) -> str:
+    """An array of short byte strings, likewise; psycopg takes longer for a list."""
+    return f"{{{','.join([_QUOTED % each.hex() for each in values])}}}"
+
+
 def public_id(number: int) -> str:
     """The id that users see."""
     return f"{number:016x}"
@@ -74,35 +78,11 @@ def attributes_in(head: bytes | None) -> dict[str, str]:
         raise SerializationError(f"its attributes can't be read: {error}") from error
 
 
-def handle(delivery: Delivery) -> str:
-    """Names a delivery to people; its token can't be told from it."""
-    if not delivery.token:
-        return ""
-    identity = public_id(delivery.id).encode()
-    return hashlib.blake2b(identity, key=delivery.token, digest_size=16).hexdigest()
-
-
 def details(delivery: Delivery) -> Details:
     """What only some callers ask of a message."""
-    row = delivery.row
+    row, letter = delivery.row, None
+    if row[SOURCE] is not None:
+        ended = ((a * _US, b * _US, how) for a, b, how in row[ATTEMPTS] or ())
+        letter = DeadLetter.of(row[SOURCE], row[REASON].decode(), row[DIED_AT] * _US, ended)
     noted = attributes_in(row[HEAD])
-    return Details(
-        enqueued_at=as_datetime(row[ENQUEUED_AT] * _US),
-        attributes=user_attributes(noted),
-        priority=row[PRIORITY],
-        group=row[GROUP],
-        reply_to=noted.get(REPLY_TO),
-        in_reply_to=noted.get(IN_REPLY_TO),
-        dead_letter=_dead_letter(row),
-    )
-
-
-def _dead_letter(row: Row) -> DeadLetter | None:
-    if row[SOURCE] is None:
-        return None
-    history = tuple(FailedDelivery(_time(a), _time(b), how) for a, b, how in row[ATTEMPTS] or ())
-    return DeadLetter(row[SOURCE], row[REASON].decode(), _time(row[DIED_AT]), history)
-
-
-def _time(microseconds_: int) -> Any:
-    return as_datetime(microseconds_ * _US)
+    return details_of(row[ENQUEUED_AT] * _US, noted, row[PRIORITY], row[GROUP], letter)

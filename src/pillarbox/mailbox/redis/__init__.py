@@ -1,7 +1,7 @@
-"""Mailboxes on Redis: one server, a cluster, or a master that sentinels watch.
+"""Mailboxes on Redis: one server, a cluster, or a master watched by Sentinel.
 
-One state machine, in Lua (`scripts`), does every verb in one atomic round trip; time is the
-server's. `open_url` is what `open_mailbox("redis://...")` calls. Needs Redis 7 or newer.
+Every verb is one atomic script in Lua (`scripts`) and one round trip; time is the server's.
+`open_mailbox("redis://...")` calls `open_url`. Needs Redis 7 or newer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ with extra("redis", "a mailbox on Redis"):
 from pillarbox.mailbox.redis.errors import NotReplicatedError, RefusedError
 from pillarbox.mailbox.redis.mailbox import AsyncRedisMailbox, RedisMailbox
 from pillarbox.mailbox.redis.options import RedisOptions, servers_of_url
-from pillarbox.mailbox.redis.queues import delete_queue, list_queues
+from pillarbox.mailbox.redis.queues import delete_queue, describe_queue, list_queues, pause_queue
 
 __all__ = [
     "AsyncRedisMailbox",
@@ -25,9 +25,11 @@ __all__ = [
     "RedisOptions",
     "RefusedError",
     "delete_queue",
+    "describe_queue",
     "list_queues",
     "open_async_url",
     "open_url",
+    "pause_queue",
 ]
 
 del _redis

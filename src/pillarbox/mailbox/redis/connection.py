@@ -11,14 +11,18 @@ import threading
 import time
 from threading import get_ident
 from typing import Any
+from urllib.parse import urlsplit
 
+from pillarbox.closing import Closing
 from pillarbox.mailbox.redis.call import Call
+from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
 from pillarbox.mailbox.redis.pool import Pool
 from pillarbox.mailbox.redis.servers import Address, Servers
 from pillarbox.mailbox.runner import (
     AsyncConnection,
     Connection,
-    ShelteredCalls,
+    ShieldedCalls,
     run_awaiting,
     run_blocking,
 )
@@ -51,7 +55,27 @@ class RedisConnection(Pool, Connection):
         run_blocking(self._close())
 
 
-class AsyncRedisConnection(ShelteredCalls, Pool, AsyncConnection):
+class RedisClient(RedisConnection, Closing):
+    """Commands to the servers that a URL names, over connections of their own.
+
+    Without a queue in the URL it ends with a slash, or with the host.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        path, _, name = parts.path.rpartition("/")
+        url = url if name else parts._replace(path=f"{path}/-").geturl()
+        self.servers, self.queue, _ = servers_of_url(url, asynchronous=False)
+        self.keys = keys_of(self.queue)
+        super().__init__(self.servers, RETRY_SECONDS)
+
+    def ask(self, *command: Any, slot: int | None = None) -> Any:
+        """The answer to a command; `slot` names a server, by default that of the queue."""
+        where = self.keys.slot if slot is None else slot
+        return self.do(Call(self.queue, where, None, list(command)))
+
+
+class AsyncRedisConnection(ShieldedCalls, Pool, AsyncConnection):
     """A pool of connections to some servers, for one event loop."""
 
     _sleep = staticmethod(asyncio.sleep)
@@ -65,10 +89,7 @@ class AsyncRedisConnection(ShelteredCalls, Pool, AsyncConnection):
             self._idle = {}
         if request.undo is None:
             return await self._run(request)
-        return await self._sheltered(request, cancel=request.block_seconds > 0)
-
-    async def _run(self, call: Call) -> Any:
-        return await run_awaiting(self._call(call))
+        return await self._shielded(request, cancel=request.block_seconds > 0)
 
     async def _find(self, slot: int) -> Address:
         async with self._asking:
@@ -77,8 +98,3 @@ class AsyncRedisConnection(ShelteredCalls, Pool, AsyncConnection):
 
     async def wake(self, verbs: Any) -> None:
         await run_awaiting(self._wake(verbs.name))
-
-    async def close(self) -> None:
-        self._closed = True
-        await self._orphans_end()
-        await run_awaiting(self._close())

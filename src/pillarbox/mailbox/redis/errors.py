@@ -10,11 +10,11 @@ from pillarbox.core.errors import MailboxError, UnknownOutcomeError
 
 
 class NotReplicatedError(UnknownOutcomeError):
-    """It was done on the master, but too few replicas confirmed it in time."""
+    """The master stored the message, but too few replicas confirmed it in time."""
 
 
 class RefusedError(MailboxError):
-    """Redis answered with an error that trying again won't mend; `code` is its first word."""
+    """Redis returned an error that a retry can't fix; `code` is its first word."""
 
     def __init__(self, queue: str, text: str) -> None:
         super().__init__(

@@ -5,7 +5,7 @@
     events = history.read("redis://localhost/orders")
     more = history.read("redis://localhost/orders", after=events[-1].offset)
 
-The scripts that do things write it, in the same step: `scripts/journal.lua` documents the entries
+The script that changes a queue also writes the event: `scripts/journal.lua` documents the entries
 of the stream. Kinds are those of every other history (`core/journal.py`).
 """
 
@@ -20,10 +20,7 @@ from msgspec import Struct
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.message import as_datetime
-from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.connection import RedisConnection
-from pillarbox.mailbox.redis.keys import keys_of
-from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
+from pillarbox.mailbox.redis.connection import RedisClient
 
 START = "0-0"
 _NAMED = frozenset(("kind", "id", "time", "body", "attributes", "priority"))
@@ -44,27 +41,21 @@ class Event(Struct, frozen=True):
 
 
 def read(url: str, after: str = START, count: int = 1_000) -> list[Event]:
-    """Up to `count` events of a queue in order, from the first one behind an offset on."""
+    """Up to `count` events of a queue, in order, that follow the offset `after`."""
     limits.whole("count", count, 1, limits.MESSAGES_MAX)
     entries = _ask(url, "XRANGE", f"({_offset('after', after)}", "+", "COUNT", count)
     return [_event(offset, fields) for offset, fields in entries]
 
 
 def trim(url: str, before: str) -> int:
-    """Forget what happened before an offset; how many events that were."""
+    """Delete the events before an offset; returns their number."""
     count: int = _ask(url, "XTRIM", "MINID", _offset("before", before))
     return count
 
 
 def _ask(url: str, command: str, *arguments: Any) -> Any:
-    servers, name, _ = servers_of_url(url, asynchronous=False)
-    keys = keys_of(name)
-    connection = RedisConnection(servers, RETRY_SECONDS)
-    try:
-        command_and_key = [command, keys.key("journal")]
-        return connection.do(Call(name, keys.slot, None, [*command_and_key, *arguments]))
-    finally:
-        connection.close()
+    with RedisClient(url) as client:
+        return client.ask(command, client.keys.key("journal"), *arguments)
 
 
 def _offset(parameter: str, text: str) -> str:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RedisMailbox(AbstractMailbox[T], Generic[T]):
-    """A mailbox on Redis, safe from any thread.
+    """A mailbox on Redis. Thread-safe.
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
 
@@ -32,9 +32,9 @@ class RedisMailbox(AbstractMailbox[T], Generic[T]):
         self: RedisMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[RedisOptions]
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[RedisOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[RedisOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
         checked = CheckedOptions(options, asynchronous=False)
         connection = RedisConnection(checked.servers, checked.retry_seconds)
@@ -42,7 +42,7 @@ class RedisMailbox(AbstractMailbox[T], Generic[T]):
 
 
 class AsyncRedisMailbox(AbstractAsyncMailbox[T], Generic[T]):
-    """`RedisMailbox` for asyncio: the same arguments, and verbs to await."""
+    """`RedisMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
     @overload
     def __init__(
@@ -52,9 +52,9 @@ class AsyncRedisMailbox(AbstractAsyncMailbox[T], Generic[T]):
         **options: Unpack[RedisOptions],
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[RedisOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[RedisOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[RedisOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
         checked = CheckedOptions(options, asynchronous=True)
         connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)

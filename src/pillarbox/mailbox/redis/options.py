@@ -23,8 +23,8 @@ from redis.retry import Retry
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.local_options import check_options
-from pillarbox.mailbox.protocol import QueueOptions
+from pillarbox.mailbox.options import check_options, take_options
+from pillarbox.mailbox.protocol import FairOptions
 from pillarbox.mailbox.redis.scripts import SCRIPTS, Scripts
 from pillarbox.mailbox.redis.servers import Address, ClusterServers, SentinelServers, Servers
 
@@ -40,13 +40,13 @@ _FORM = (
 )
 
 
-class RedisOptions(QueueOptions, total=False):
-    """How a mailbox on Redis may be opened.
+class RedisOptions(FairOptions, total=False):
+    """Options to open a mailbox on Redis.
 
-    `client` is a client of redis-py (`Redis` or `RedisCluster`) whose servers are used, `url` names
-    them instead. `durability="replicated"` lets a send return when `replicas` have it, or raise
-    `NotReplicatedError` after `replica_seconds`. `journal=True` has the queue keep its history in a
-    stream. A call is tried again for `retry_seconds` while the servers can't be reached.
+    Pass the servers as `url`, or as a client of redis-py (`client`: `Redis` or `RedisCluster`).
+    With `durability="replicated"` a send returns when `replicas` have the message, or raises
+    `NotReplicatedError` after `replica_seconds`. `journal=True` keeps the history of the queue in a
+    stream. While the servers can't be reached, a call is retried for `retry_seconds`.
     """
 
     client: Any
@@ -76,7 +76,7 @@ class CheckedOptions:
         self.replicas = replicas if durability == "replicated" else 0
         self.replica_seconds = float(options.get("replica_seconds", REPLICA_SECONDS))
         self.scripts: Scripts = options.get("scripts", SCRIPTS)
-        names = ("dead_letters", "redelivery", "capacity", "journal", "create")
+        names = ("dead_letters", "redelivery", "capacity", "fair", "journal", "create")
         self.settings = {name: options[name] for name in names if name in options}
         client, url = options.get("client"), options.get("url")
         if (client is None) == (url is None):
@@ -113,7 +113,7 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
         raise InvalidParameterError("url", url, f"of the form {_FORM}")
     name = path.pop()
     query = dict(parse_qsl(parts.query))
-    options = {key: _value(key, query.pop(key)) for key in list(query) if key in _OPTIONS}
+    options = take_options(query, _OPTIONS)
     user, at, hosts = parts.netloc.rpartition("@")
     rest = "&".join(f"{key}={value}" for key, value in query.items())
     first = hosts.split(",")[0]
@@ -142,16 +142,6 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
 def _address(text: str, port: int) -> Address:
     host, colon, number = text.rpartition(":")
     return (host, int(number)) if colon else (text or "localhost", port)
-
-
-def _value(option: str, text: str) -> Any:
-    if option in ("journal", "create"):
-        return text.lower() in ("1", "true", "yes")
-    if option in ("capacity", "replicas", "max_body_bytes"):
-        return int(text)
-    if option in ("retry_seconds", "replica_seconds"):
-        return float(text)
-    return text
 
 
 def _tuned(options: Mapping[str, Any], asynchronous: bool) -> dict[str, Any]:

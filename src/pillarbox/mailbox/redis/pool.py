@@ -11,10 +11,11 @@ import os
 from threading import get_ident
 from typing import Any
 
+from msgspec import Struct
 from redis import exceptions as e
 
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.retry import Attempts
+from pillarbox.mailbox.redis.retry import RedisAttempts
 from pillarbox.mailbox.redis.servers import Address, Servers
 from pillarbox.mailbox.runner import Verb
 
@@ -22,15 +23,12 @@ _WAKE_AGAIN_SECONDS = 0.001
 _PATIENCE_SECONDS = 5  # for an answer that the server may keep back for a while
 
 
-class PooledConnection:
+class PooledConnection(Struct, eq=False):
     """A connection, and where it leads."""
 
-    __slots__ = ("address", "client_id", "connection")
-
-    def __init__(self, connection: Any, address: Address) -> None:
-        self.connection = connection
-        self.address = address
-        self.client_id: int | None = None
+    connection: Any
+    address: Address
+    client_id: int | None = None
 
     def ask(self, *command: Any) -> Verb[Any]:
         yield self.connection.send_command(*command, check_health=False)
@@ -52,14 +50,14 @@ class Pool:
         self._closed = False
 
     def _call(self, call: Call) -> Verb[Any]:
-        attempts: Attempts | None = None
+        attempts: RedisAttempts | None = None
         while True:
             call.sent = False
             try:
                 return (yield from self._once(call))
             except (e.RedisError, OSError) as failed:
                 error = failed
-            attempts = attempts or Attempts(call, self._retry_seconds)
+            attempts = attempts or RedisAttempts(call, self._retry_seconds)
             pause = attempts.after(error, call.sent)
             call.asking = None
             if isinstance(error, e.MovedError):
@@ -142,7 +140,11 @@ class Pool:
 
     def _connect(self, options: dict[str, Any], address: Address) -> Verb[PooledConnection]:
         connection = self._servers.connection_class(**options)
-        yield connection.connect()
+        try:
+            yield connection.connect()
+        except BaseException:  # cancelled: a half-open connection would keep uvloop from closing
+            yield connection.disconnect(True)  # asyncio: without waiting
+            raise
         return PooledConnection(connection, address)
 
     def _ask_seeds(self, slot: int) -> Verb[Address]:

@@ -98,6 +98,8 @@ class RedisQueue:
         max_deliveries: int = 0,
         dead: str = "",
         source: str = "",
+        fair: bool = False,
+        chain: bool = False,
     ) -> Verb[Settings]:
         """Write down what is new, and read what holds; without anything new, just read."""
         reply = yield from self.ask(
@@ -109,6 +111,8 @@ class RedisQueue:
                 max_deliveries or "",
                 dead,
                 source,
+                "1" if fair else "",
+                "1" if chain else "",
             )
         )
         texts = [None if value is None else value.decode() for value in reply]
@@ -129,7 +133,7 @@ class RedisQueue:
         settings = yield from self.declare()
         if dead == self.name or settings.sources:
             raise InvalidParameterError(
-                "dead_letters", dead, "another queue, for a queue that is no dead-letter queue"
+                "dead_letters", dead, "another queue, for a queue that is not a dead-letter queue"
             )
         try:
             yield from self.beside(dead).declare(redelivery="tail", source=self.name)
@@ -168,8 +172,13 @@ class RedisQueue:
     def other_sources(self, sources: bytes | None) -> list[RedisQueue]:
         """The queues under other tags whose dead letters come here."""
         names = sources.decode().split(",") if sources else []
-        partner = partner_of(self.name) if self.paired else ""  # its letters come by themselves
-        return [self.beside(name) for name in names if name != partner]
+        found = map(self.beside, names)
+        # The letters of a partner come by themselves, unless the keys beside its own are others.
+        return [each for each in found if not self.sees(each) or each.name.endswith(DEAD)]
+
+    def sees(self, source: RedisQueue) -> bool:
+        """Whether scripts of this queue look at the leases of that one, too."""
+        return self.paired and source.name == partner_of(self.name)
 
     def on_the_way_from(self, source: RedisQueue) -> Verb[list[tuple[bytes, bytes, bytes, bytes]]]:
         """Id, score (none), packed message and state of what is in the outbox and not here yet."""

@@ -1,4 +1,4 @@
-"""Which queues there are on a Redis server or cluster, and the end of one.
+"""The queues on a Redis server or cluster: list, describe, pause and delete them.
 
 A queue is there if its settings are: they are written when it is first opened. All keys are
 looked through for them, a page at a time, so other clients hardly notice.
@@ -7,21 +7,22 @@ looked through for them, a page at a time, so other clients hardly notice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.connection import RedisConnection
-from pillarbox.mailbox.redis.keys import keys_of
-from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
+from pillarbox.mailbox.redis.connection import RedisClient
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.scripts import SCRIPTS
 from pillarbox.mailbox.redis.servers import Servers
 from pillarbox.mailbox.runner import Verb, run_sync
+from pillarbox.mailbox.shared import QueueDescription
 
 _PAGE = 1_000
+_DESCRIBED: Final = ("version", "sqs", "redelivery", "dead", "max", "sources", "paused", "fair")
 _QUEUE = re.compile(rb"\{queue:([\w.:-]+)\}((?:_dlq)*):queue")
 
 
@@ -33,37 +34,56 @@ def list_queues(url: str) -> list[str]:
     """
     parts = urlsplit(url)
     path, _, name = parts.path.rpartition("/")
-    with _connected(url if name else parts._replace(path=f"{path}/-").geturl()) as (
-        connection,
-        servers,
-        _,
-    ):
+    with RedisClient(url) as client:
         if name:
-            keys = keys_of(name)
-            there = connection.do(Call(name, keys.slot, None, ["EXISTS", keys.key("queue")]))
-            return [url] if there else []
-        names = sorted(run_sync(connection.do, names_on(servers)))
+            return [url] if client.ask("EXISTS", client.keys.key("queue")) else []
+        names = sorted(run_sync(client.do, names_on(client.servers)))
     return [parts._replace(path=f"{path}/{each}").geturl() for each in names]
 
 
 def delete_queue(url: str) -> None:
-    """Delete a queue with all that it holds; its dead-letter queue stays.
+    """Delete a queue and its messages; its dead-letter queue stays.
 
-    A mailbox that is open on it, or is opened later, makes it anew, without its settings.
+    A mailbox that is open on it, or is opened later, creates it again, without its settings.
     """
-    with _connected(url) as (connection, _, name):
-        if not run_sync(connection.do, delete(RedisQueue(name, SCRIPTS, 0, 0))):
-            raise InvalidParameterError("url", url, "that of a queue which is there")
+    with RedisClient(url) as client:
+        if not run_sync(client.do, delete(RedisQueue(client.queue, SCRIPTS, 0, 0))):
+            raise InvalidParameterError("url", url, "an existing queue")
 
 
-@contextmanager
-def _connected(url: str) -> Iterator[tuple[RedisConnection, Servers, str]]:
-    servers, name, _ = servers_of_url(url, asynchronous=False)
-    connection = RedisConnection(servers, RETRY_SECONDS)
-    try:
-        yield connection, servers, name
-    finally:
-        connection.close()
+def describe_queue(url: str) -> QueueDescription | None:
+    """What is known of a queue; None if it does not exist."""
+    with RedisClient(url) as client:
+        return run_sync(client.do, describe(RedisQueue(client.queue, SCRIPTS, 0, 0)))
+
+
+def pause_queue(url: str, *, paused: bool) -> None:
+    """Stop delivering the messages of a queue, or deliver them again; sends are accepted."""
+    with RedisClient(url) as client:
+        if not run_sync(client.do, pause(RedisQueue(client.queue, SCRIPTS, 0, 0), paused=paused)):
+            raise InvalidParameterError("url", url, "an existing queue")
+
+
+def describe(queue: RedisQueue) -> Verb[QueueDescription | None]:
+    found = yield queue.command("HMGET", queue.keys.key("queue"), *_DESCRIBED)
+    version, notes, redelivery, dead, most, sources, paused, fair = found
+    known = version or redelivery
+    if known is None and not (yield queue.command("EXISTS", queue.keys.key("queue"))):
+        return None
+    return QueueDescription(
+        version.decode() if version else "",
+        msgspec.msgpack.decode(notes) if notes else {},
+        dead.decode() if dead else None,
+        int(most or 0),
+        tuple(sources.decode().split(",")) if sources else (),
+        paused is not None,
+        fair is not None,
+    )
+
+
+def pause(queue: RedisQueue, *, paused: bool) -> Verb[bool]:
+    """False if there is no such queue."""
+    return bool((yield from queue.ask(queue.call("pause", "1" if paused else "0"))))
 
 
 def names_on(servers: Servers) -> Verb[set[str]]:

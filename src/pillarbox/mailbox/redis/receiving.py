@@ -5,16 +5,20 @@ A body that does not decode is never lost: it is logged, and dead-lettered by po
 
 from __future__ import annotations
 
+import asyncio
 import os
+from functools import partial
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pillarbox.codec import QUICK_ERRORS
-from pillarbox.core.errors import MailboxFullError, SerializationError
+from pillarbox.core.errors import MailboxError, MailboxFullError, SerializationError
+from pillarbox.logger import logger
 from pillarbox.mailbox.answers import quoted
 from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.sending import Sender
 from pillarbox.mailbox.runner import Verb
+from pillarbox.mailbox.verbs import Body
 
 T = TypeVar("T")
 
@@ -49,22 +53,29 @@ class Receiver(Sender[T], Generic[T]):
                 return messages
             till = claim.till
 
-    def _claim(self, count: int, lease: int, till: int) -> Verb[Claim | None]:
-        """Lease what is ready, or becomes so until `till` (less than zero: for how long)."""
+    def _claim(
+        self, count: int, lease: int, till: int, attempt: str | None = None
+    ) -> Verb[Claim | None]:
+        """Lease what is ready, or becomes so until `till` (less than zero: for how long).
+
+        The same `attempt` gets the same messages again while it holds them.
+        """
         watch = b""
         queue = self.queue
         limit = () if self.in_flight_max is None else (self.in_flight_max,)
+        keys = () if attempt is None else (queue.keys.key(f"attempt:{attempt}"),)
         while True:
             token = os.urandom(16)
-            call = queue.call("claim", count, lease, token, till, watch, *limit)
-            call.undo = self._give_back
+            call = queue.call("claim", count, lease, token, till, watch, *limit, keys=keys)
+            call.undo = partial(self._give_back, token)
             now, *found = yield from queue.ask(call)
             if till < 0:
                 till = now - till
             if isinstance(found[0], list):
                 if found[3]:
-                    yield from queue.carry()
-                return Claim(now, token, found[0], found[1], found[2], till)
+                    yield from self._carry_while_held(token, [now, *found])
+                theirs = found[4] if len(found) > 4 else token
+                return Claim(now, theirs, found[0], found[1], found[2], till)
             sleep = found[0]
             if sleep == _TOO_MANY:
                 raise MailboxFullError(f"too many messages of {queue.name!r} are in flight")
@@ -72,7 +83,7 @@ class Receiver(Sender[T], Generic[T]):
                 continue
             watch, sources, on_the_way = found[1:]
             if on_the_way:
-                yield from queue.carry()
+                yield from self._carry()
             if sources:
                 arrived, following = yield from queue.collect(sources)
                 if arrived:
@@ -87,67 +98,61 @@ class Receiver(Sender[T], Generic[T]):
         seconds = max(microseconds / 1_000_000, 0.001)
         call = self.queue.command("BLPOP", self.queue.keys.key("wake"), f"{seconds:.6f}")
         call.block_seconds = seconds
-        call.undo = self._give_back
+        call.undo = partial(self._give_back, b"")
         call.stop = lambda: self.closed
         yield call
         if self.closed:
             yield from self.queue.ask(self.queue.call("tick", 0))  # who was to be woken for us
         return self.closed
 
-    def _give_back(self, reply: Any) -> Verb[None]:
+    def _carry(self) -> Verb[None]:
+        """Dead letters whose queue can't take them now wait; they hold up no receive."""
+        try:
+            yield from self.queue.carry()
+        except MailboxError as error:
+            logger.warning("dead letters wait", mailbox=self.name, error=str(error))
+
+    def _carry_while_held(self, token: bytes, reply: list[Any]) -> Verb[None]:
+        try:
+            yield from self._carry()
+        except asyncio.CancelledError:
+            yield from self._give_back(token, reply)
+            raise
+
+    def _give_back(self, token: bytes, reply: Any) -> Verb[None]:
         """Undo a claim that nobody saw, and pass on a wake-up that nobody heard."""
         if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], list):
-            ids = reply[1][::2]
-            raw = yield self.queue.command("HMGET", self.queue.keys.key("states"), *ids)
-            pairs = [(i, s[29:45]) for i, s in zip(ids, raw, strict=True) if s is not None]
-            arguments = [part for pair in pairs for part in pair]
-            yield from self.queue.ask(self.queue.call("release", "1", *_reversed_pairs(arguments)))
+            theirs = reply[5] if len(reply) > 5 else token
+            last_first = reversed(reply[1][::2])  # each is put before the one before it
+            pairs = [part for each in last_first for part in (each, theirs)]
+            yield from self.queue.ask(self.queue.call("release", "1", *pairs))
         yield from self.queue.ask(self.queue.call("tick", 0))
 
     def _messages(self, claim: Claim, mailbox: Any) -> Verb[list[Any]]:
-        """The messages of these leases; those that don't decode are seen to and left out."""
         _, token, taken, values, states, _ = claim
-        unpack, kind = self.codec.quick_decode, mailbox._kind
-        messages = []
-        for i, value in enumerate(values):
-            state = states[i]
-            number = 1 if state is None else wire.deliveries_in(state) + 1
-            message_id = taken[2 * i]
-            try:
-                if value[:1] == wire.PLAIN:
-                    head, body = wire.PLAIN, value[1:]
-                else:
-                    head, body = self._split(value)
-                delivery = wire.Delivery(message_id, token, number, head, taken[2 * i + 1], state)
-                messages.append(kind(unpack(body), number, delivery, mailbox))
-            except (*QUICK_ERRORS, TypeError):
-                yield from self._bury(message_id, token, value)
-        return messages
+        numbers = [1 if raw is None else wire.deliveries_in(raw) + 1 for raw in states]
+        heads, bodies = [], []
+        for value in values:
+            head, body = self._split(value)
+            heads.append(head)
+            bodies.append(body)
+        tokens = repeat(token)
+        delivered = map(wire.Delivery, taken[::2], tokens, numbers, heads, taken[1::2], states)
+        return self.received(mailbox, list(delivered), numbers, bodies)
 
-    def _split(self, value: bytes) -> tuple[bytes, bytes]:
+    def _split(self, value: bytes | None) -> tuple[bytes, Body]:
         """The head of a packed message, and its body as this mailbox reads it."""
-        head, body = wire.split(value)
+        try:
+            head, body = wire.split(value)
+        except SerializationError as error:
+            return wire.PLAIN, error
         if self.reads_json and len(head) > 1:
             body = quoted(body, wire.attributes_in(head))
         return head, body
 
-    def _bury(self, message_id: bytes, token: bytes, value: bytes | None) -> Verb[None]:
-        error: Exception = SerializationError("the body is gone: another has deleted it in Redis")
-        try:
-            if value is not None:
-                self.codec.decode(self._split(value)[1])
-        except SerializationError as failed:
-            error = failed
-        dead = self.settings is not None and self.settings.dead is not None
-        shown_id = message_id.decode(errors="replace")
-        self.log_undecodable(shown_id, error, dead_lettered=dead and value is not None)
-        if value is not None:
-            self.settings = yield from self.queue.declare()
-            if self.settings.dead is not None:
-                call = self.queue.call("reject", f"undecodable: {error}", message_id, token)
-                _, on_the_way = yield from self.queue.ask(call)
-                if on_the_way:
-                    yield from self.queue.carry()
+    def has_dead_letters(self) -> Verb[bool]:
+        self.settings = yield from self.queue.declare()
+        return self.settings.dead is not None
 
     def _seen(
         self,
@@ -160,18 +165,11 @@ class Receiver(Sender[T], Generic[T]):
     ) -> Any:
         """A message that is looked at, not held."""
         number = wire.deliveries_in(state) + extra
-        head = wire.PLAIN
+        head, data = self._split(value)
         body: T | Undecodable
-        try:
-            head, data = self._split(value)
+        if isinstance(data, SerializationError):
+            body = Undecodable(value, str(data))
+        else:
             body = self.body_or_undecodable(data)
-        except SerializationError as error:
-            body = Undecodable(value, str(error))
         delivery = wire.Delivery(message_id, b"", number, head, score, state)
         return mailbox._kind(body, number, delivery, mailbox)
-
-
-def _reversed_pairs(arguments: list[Any]) -> list[Any]:
-    """The last pair first: each is put before the one that was put before it."""
-    pairs = list(zip(arguments[::2], arguments[1::2], strict=True))
-    return [part for pair in reversed(pairs) for part in pair]

@@ -7,7 +7,6 @@ answers False raises `UnknownOutcomeError`.
 
 from __future__ import annotations
 
-import random
 import time
 
 from redis import exceptions as e
@@ -17,13 +16,10 @@ from pillarbox.core.errors import (
     MailboxError,
     MailboxFullError,
     MailboxStorageError,
-    UnknownOutcomeError,
 )
-from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.errors import RefusedError
+from pillarbox.mailbox.retry import Attempts
 
-_PAUSE_SECONDS = 0.01  # before the second try; then doubled, and less by chance
-_PAUSE_SECONDS_MAX = 0.5
 # The server did not do it and will, or another server will, once it has got over something.
 _NOT_YET = (
     e.BusyLoadingError,
@@ -38,21 +34,17 @@ _DISTRUST = "CERTIFICATE_VERIFY_FAILED"  # in the words of OpenSSL
 _LOST = (e.ConnectionError, e.TimeoutError, OSError)
 
 
-class Attempts:
+class RedisAttempts(Attempts):
     """The tries of one call."""
 
-    def __init__(self, call: Call, seconds: float) -> None:
-        self._call = call
-        self._seconds = seconds
-        self._until = time.monotonic() + seconds
-        self._pause = _PAUSE_SECONDS
-        self.lost = False  # the last error says that the server may not be where it was
+    server = "Redis"
+    lost = False  # the last error says that the server may not be where it was
 
     def after(self, error: Exception, sent: bool) -> float:
         """How long to wait before the next try; raises if there is none."""
         self.lost = False
         if isinstance(error, e.AskError):  # also MOVED: it says where to go
-            return 0 if time.monotonic() < self._until else self._give_up(error)
+            return 0 if time.monotonic() < self._until else self.give_up(error)
         code = str(error).partition(" ")[0]
         if not isinstance(error, _NOT_YET) and code not in _NOT_YET_CODES:
             hopeless = isinstance(error, _HOPELESS) or _DISTRUST in str(error)
@@ -60,23 +52,7 @@ class Attempts:
                 raise self._refusal(error) from error
             self._call.doubtful |= sent
         self.lost = not isinstance(error, e.TryAgainError)
-        if time.monotonic() >= self._until:
-            self._give_up(error)
-        pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_SECONDS_MAX)
-        return pause * random.uniform(0.5, 1)
-
-    def _give_up(self, error: Exception) -> float:
-        queue = self._call.queue
-        if self._call.doubtful:
-            raise UnknownOutcomeError(
-                f"mailbox {queue!r}: the connection to Redis was lost and could not be made again "
-                f"within {self._seconds:g} seconds ({error}); what was asked may have been done "
-                "or not: look before you repeat it, or send with a deduplication_id"
-            ) from error
-        raise MailboxConnectionError(
-            f"mailbox {queue!r}: Redis can't be reached, for {self._seconds:g} seconds now "
-            f"({error}); nothing was changed: check that the server is running, then try again"
-        ) from error
+        return self.pause(error)
 
     def _refusal(self, error: Exception) -> MailboxError:
         queue = self._call.queue
@@ -88,8 +64,8 @@ class Attempts:
             )
         if text.startswith("MISCONF"):
             return MailboxStorageError(
-                f"mailbox {queue!r}: Redis takes no writes because it can't save to its disk "
-                f"({error}): make room there, or see its log"
+                f"mailbox {queue!r}: Redis refuses writes because it can't save to its disk "
+                f"({error}): free some disk space, or see its log"
             )
         if isinstance(error, _HOPELESS):
             return MailboxConnectionError(
@@ -98,7 +74,7 @@ class Attempts:
             )
         if _DISTRUST in text:
             return MailboxConnectionError(
-                f"mailbox {queue!r}: the server's certificate is not trusted ({error}): name who "
-                "vouches for it, with ssl_ca_certs=FILE behind the ? of the URL"
+                f"mailbox {queue!r}: the server's certificate is not trusted ({error}): give "
+                "its certificate authority in the URL, with ?ssl_ca_certs=FILE"
             )
         return RefusedError(queue, text)

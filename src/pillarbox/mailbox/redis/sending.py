@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from pillarbox.codec import Codec
@@ -19,7 +20,7 @@ T = TypeVar("T")
 _DEDUPLICATION_US = limits.DEDUPLICATION_SECONDS * 1_000_000
 
 
-class _Session:
+class Session:
     """Who sends, so that a send that is tried again is known; one send at a time."""
 
     __slots__ = ("count", "key")
@@ -36,7 +37,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         super().__init__(queue.name, codec, max_body_bytes)
         self.queue = queue
         self.settings: Settings | None = None
-        self._sessions: list[_Session] = []
+        self._sessions: list[Session] = []
         self._ending = "-" + os.urandom(5).hex()
 
     def _send(self, sent: Outgoing) -> Verb[list[str]]:
@@ -51,11 +52,7 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         self, values: list[bytes], priority: int, delay: int, group: str | None, twin: str | None
     ) -> Verb[list[str]]:
         """Send packed messages that go the same way; `twin` is what a duplicate is known by."""
-        try:
-            session = self._sessions.pop()
-        except IndexError:  # every other is in use by another thread
-            session = _Session(self.queue)
-        session.count += 1
+        session = self._session()
         keys = [session.key]
         if twin is not None:
             keys.append(self.queue.keys.key(f"twin:{twin}"))
@@ -69,6 +66,35 @@ class Sender(Verbs[T, wire.Delivery], Generic[T]):
         answer = yield from self.queue.ask(call)
         self._sessions.append(session)  # not after an error: its call may still be on its way
         return self._ids(answer, len(values))
+
+    def send_each(
+        self, messages: Sequence[tuple[bytes, str, str]], priority: int, delay: int
+    ) -> Verb[list[str]]:
+        """Send packed messages, each with its own group and deduplication id."""
+        session = self._session()
+        twins = (self.queue.keys.key(f"twin:{twin}") for _, _, twin in messages)
+        call = self.queue.call(
+            "send_each",
+            *(session.count, self._ending, priority, wire.microseconds(delay), _DEDUPLICATION_US),
+            *(part for value, group, _ in messages for part in (group, value)),
+            keys=(session.key, *twins),
+            confirm=True,
+        )
+        answer = yield from self.queue.ask(call)
+        self._sessions.append(session)
+        if isinstance(answer, int):
+            return self._ids(answer, len(messages))
+        ids: list[str] = answer.decode().split(" ")
+        return ids
+
+    def _session(self) -> Session:
+        """For the next send, which no other uses meanwhile."""
+        try:
+            session = self._sessions.pop()
+        except IndexError:  # every other is in use by another thread
+            session = Session(self.queue)
+        session.count += 1
+        return session
 
     def _ids(self, answer: bytes | int, count: int) -> list[str]:
         if isinstance(answer, int):

@@ -12,64 +12,67 @@ import msgspec
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import MailboxFullError
+from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.redis import wire
-from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.connection import AsyncRedisConnection
 from pillarbox.mailbox.redis.errors import RefusedError
 from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.options import CheckedOptions, servers_of_url
 from pillarbox.mailbox.redis.queue import RedisQueue
-from pillarbox.mailbox.redis.queues import names_on
+from pillarbox.mailbox.redis.queues import describe, names_on, pause
 from pillarbox.mailbox.redis.receiving import Claim
+from pillarbox.mailbox.redis.sending import Session
 from pillarbox.mailbox.redis.verbs import RedisVerbs
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.shared import (
     CrowdedQueueError,
+    LiveBroker,
     QueueDescription,
     QueueSettings,
     SharedDelivery,
     SharedDraft,
     SharedId,
     StaleQueueError,
-    in_rows,
 )
 
 _US = 1_000
-_SECRET = keys_of("pillarbox.brokers")  # where what all brokers share is kept
-_DESCRIBED = ("version", "sqs", "redelivery", "dead", "max", "sources")
+_COMMON = keys_of("pillarbox.brokers")  # where what all brokers share is kept
 _BYTES: Codec[bytes] = codec_for(bytes)
-_ALIKE = attrgetter("delay", "priority", "group")  # for messages of one call
 
 
 class RedisSharedQueue(RedisVerbs[bytes]):
     """The verbs of one queue."""
 
-    def __init__(self, queue: RedisQueue, in_flight_max: int) -> None:
+    alike = attrgetter("delay", "priority", "group")
+
+    def __init__(self, queue: RedisQueue, in_flight_max: int, sessions: list[Session]) -> None:
         super().__init__(queue, _BYTES, limits.BODY_BYTES_MAX)
         self.in_flight_max = in_flight_max
+        self._sessions = sessions
 
-    def send_shared(self, drafts: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        ids: list[SharedId] = []
-        for row in in_rows(drafts, _ALIKE):
-            ids += yield from self._send_row(row)
-        return ids
-
-    def _send_row(self, row: list[SharedDraft]) -> Verb[list[SharedId]]:
+    def send_shared(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
         first = row[0]
         values = [
             (wire.head_of(each.attributes) if each.attributes else wire.PLAIN) + each.body
             for each in row
         ]
-        ids = yield from _current(
-            self.send_packed(values, first.priority, first.delay, first.group, first.deduplication)
-        )
-        return [_shared_id(each) for each in ids]
+        priority, delay = first.priority, first.delay
+        if first.deduplication is None:
+            sent = self.send_packed(values, priority, delay, first.group, None)
+        else:
+            twins = [(each.group or "", each.deduplication or "") for each in row]
+            each_ = [(value, *twin) for value, twin in zip(values, twins, strict=True)]
+            sent = self.send_each(each_, priority, delay)
+        return [_shared_id(each) for each in (yield from _current(sent))]
 
-    def receive_shared(self, count: int, timeout: int, wait: int) -> Verb[list[SharedDelivery]]:
+    def receive_shared(
+        self, count: int, timeout: int, wait: int, attempt: str | None
+    ) -> Verb[list[SharedDelivery]]:
         till = -wire.microseconds(wait)
         while True:
             try:
-                claim = yield from _current(self._claim(count, wire.microseconds(timeout), till))
+                lease = wire.microseconds(timeout)
+                claim = yield from _current(self._claim(count, lease, till, attempt))
             except MailboxFullError as error:
                 raise CrowdedQueueError(str(error)) from error
             if claim is None:
@@ -88,8 +91,9 @@ class RedisSharedQueue(RedisVerbs[bytes]):
         answer = yield from _current(self.queue.ask(self.queue.call("acknowledge", *pairs)))
         return [each == ord("1") for each in answer]
 
-    def delete_any(self, ids: Sequence[str]) -> Verb[None]:
-        yield from _current(self.queue.ask(self.queue.call("delete", *ids)))
+    def delete_any(self, ids: Sequence[str]) -> Verb[int]:
+        count: int = yield from _current(self.queue.ask(self.queue.call("delete", *ids)))
+        return count
 
     def exist(self, ids: Sequence[str]) -> Verb[list[bool]]:
         key = self.queue.keys.key("bodies")
@@ -113,6 +117,37 @@ class RedisSharedQueue(RedisVerbs[bytes]):
             yield from self.queue.carry()
         return None if answer == 2 else answer == 1
 
+    def times(self, state: State, count: int) -> Verb[dict[str, int]]:
+        """For messages that are scheduled or in flight, the time when that ends."""
+        key = self.queue.keys.key("later" if state == "scheduled" else "leases")
+        ids = yield self.queue.command("ZRANGE", key, 0, count - 1)
+        times = (yield self.queue.command("ZMSCORE", key, *ids)) if ids else ()
+        return {
+            each.decode(): int(float(at)) * _US
+            for each, at in zip(ids, times, strict=True)
+            if at is not None
+        }
+
+    def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
+        yield from _current(self._let_all_happen())
+        found: list[tuple[str, str | None]] = []
+        for part in ("line", "grouped"):
+            call = self.queue.call("page", part, 0, count - len(found), "1")
+            _, taken, _, states = yield from _current(self.queue.ask(call))
+            for message_id, state in zip(taken[::2], map(wire.state_of, states), strict=True):
+                letter = wire.dead_letter(state) if state is not None else None
+                found.append((message_id.decode(), letter.source if letter else None))
+            if len(found) >= count:
+                break
+        return found
+
+    def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:
+        count: int = yield from _current(self._redrive(None, list(ids), None, to))
+        return count
+
+    def sweep(self, count: int) -> Verb[int]:
+        return int((yield from _current(self.queue.ask(self.queue.call("sweep", count)))))
+
     def purge_shared(self) -> Verb[None]:
         yield from _current(self.queue.ask(self.queue.call("purge")))
 
@@ -126,6 +161,7 @@ class RedisSharedStore:
         checked = CheckedOptions({**found, "url": named, **(options or {})}, asynchronous=True)
         self._options, self._servers = checked, checked.servers
         self._connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)
+        self._sessions: dict[str, list[Session]] = {}  # of senders, by queue
         self.do = self._connection.do
         self.wake = self._connection.wake
         self.close = self._connection.close
@@ -137,27 +173,17 @@ class RedisSharedStore:
         return queue
 
     def queue(self, name: str, version: str, in_flight_max: int) -> RedisSharedQueue:
-        return RedisSharedQueue(self._queue(name, version), in_flight_max)
+        sessions = self._sessions.setdefault(name, [])
+        return RedisSharedQueue(self._queue(name, version), in_flight_max, sessions)
 
     def open(self) -> Verb[bytes]:
-        key = _SECRET.key("secret")
-        yield Call(_SECRET.name, _SECRET.slot, None, ["SET", key, secrets.token_hex(32), "NX"])
-        secret: bytes = yield Call(_SECRET.name, _SECRET.slot, None, ["GET", key])
+        queue, key = self._queue(_COMMON.name), _COMMON.key("secret")
+        yield queue.command("SET", key, secrets.token_hex(32), "NX")
+        secret: bytes = yield queue.command("GET", key)
         return secret
 
     def describe(self, name: str) -> Verb[QueueDescription | None]:
-        queue = self._queue(name)
-        found = yield queue.command("HMGET", queue.keys.key("queue"), *_DESCRIBED)
-        version, notes, redelivery, dead, most, sources = found
-        if version is None and redelivery is None:
-            return None
-        return QueueDescription(
-            version.decode() if version else "",
-            msgspec.msgpack.decode(notes) if notes else {},
-            dead.decode() if dead else None,
-            int(most or 0),
-            tuple(sources.decode().split(",")) if sources else (),
-        )
+        return (yield from describe(self._queue(name)))
 
     def names(self) -> Verb[Iterable[str]]:
         found: set[str] = yield from names_on(self._servers)
@@ -166,15 +192,15 @@ class RedisSharedStore:
     def create(self, name: str, notes: dict[str, Any], settings: QueueSettings) -> Verb[bool]:
         queue = self._queue(name)
         fields = {
+            **_fields(notes, settings),
             "redelivery": "original",
             "on_receive": "1",
+            "fair": "1" if settings.fair else "",
             # Deduplication ids of a queue of this name that was deleted count no more.
             "purges": str(secrets.randbits(52)),
-            **_fields(notes, settings),
         }
+        yield from self._note_source(queue, settings.dead)
         made = yield from self._write(queue, fields)
-        if made and settings.dead is not None:
-            yield from queue.beside(settings.dead).declare(source=name)
         if made:
             yield from self._adopt(queue)
         return made
@@ -184,24 +210,27 @@ class RedisSharedStore:
     ) -> Verb[None]:
         queue = self._queue(name, version)
         before = yield queue.command("HGET", queue.keys.key("queue"), "dead")
-        if settings.dead is not None:
-            yield from queue.beside(settings.dead).declare(source=name)
+        yield from self._note_source(queue, settings.dead)
         if not version:  # no broker made it: it is theirs from now on
             key = queue.keys.key("queue")
             yield queue.command("HSETNX", key, "version", secrets.token_hex(8))
             queue.expect((yield queue.command("HGET", key, "version")).decode())
         yield from self._write(queue, _fields(notes, settings))
         if before is not None and before.decode() != settings.dead:
-            yield from self._carry_and_disown(queue, before.decode())
+            yield from self._queue(name).carry()
+            yield from self._disown(queue, before.decode())
+
+    def _note_source(self, queue: RedisQueue, dead: str | None) -> Verb[None]:
+        """Before the queue has this policy: whoever dies in between leaves a name too many."""
+        if dead is not None:
+            yield from _current(queue.beside(dead).declare(source=queue.name, chain=True))
 
     def _write(self, queue: RedisQueue, fields: dict[str, Any]) -> Verb[bool]:
         pairs = [part for pair in fields.items() for part in pair]
         return bool((yield from _current(queue.ask(queue.call("configure", *pairs)))))
 
-    def _carry_and_disown(self, queue: RedisQueue, dead: str) -> Verb[None]:
-        plain = self._queue(queue.name)
-        yield from plain.carry()
-        other = plain.beside(dead)
+    def _disown(self, queue: RedisQueue, dead: str) -> Verb[None]:
+        other = queue.beside(dead)
         yield from other.ask(other.call("disown", queue.name))
 
     def _adopt(self, queue: RedisQueue) -> Verb[None]:
@@ -211,10 +240,25 @@ class RedisSharedStore:
             other = queue.beside(source.decode())
             described = yield from self.describe(other.name)
             wanted = described and described.notes.get("dead")
-            if described is not None and wanted and wanted[0] == queue.name and not described.dead:
+            if described is None or described.dead or not wanted or wanted[0] != queue.name:
+                continue
+            if not (yield from self._leads_to(queue.name, other.name)):
                 settings = _settings_of(described.notes, queue.name, wanted[1])
                 yield from self.configure(other.name, described.version, described.notes, settings)
         yield queue.command("DEL", key)
+
+    def _leads_to(self, name: str, end: str) -> Verb[bool]:
+        """Whether dead letters of a queue come to another, through those between them."""
+        passed: set[str] = set()
+        while name not in passed:
+            passed.add(name)
+            described = yield from self.describe(name)
+            if described is None or described.dead is None:
+                return False
+            name = described.dead
+            if name == end:
+                return True
+        return False
 
     def drop(self, name: str, recent_seconds: int) -> Verb[None]:
         queue = self._queue(name)
@@ -224,12 +268,14 @@ class RedisSharedStore:
         for source in described.sources:  # what dies there stays there
             theirs = yield from self.describe(source)
             if theirs is not None and theirs.dead == name:
+                yield queue.command("SADD", queue.keys.key("orphans"), source)
                 settings = _settings_of(theirs.notes, None, 0)
                 yield from self.configure(source, theirs.version, theirs.notes, settings)
-                yield queue.command("SADD", queue.keys.key("orphans"), source)
+        yield from queue.carry()
         if described.dead is not None:
-            yield from self._carry_and_disown(queue, described.dead)
+            yield from self._disown(queue, described.dead)
         yield from queue.ask(queue.call("drop"))
+        self._sessions.pop(name, None)
         if recent_seconds:
             key = queue.keys.key("dropped")
             yield queue.command("SET", key, "1", "EX", recent_seconds)
@@ -238,12 +284,35 @@ class RedisSharedStore:
         queue = self._queue(name)
         return bool((yield queue.command("EXISTS", queue.keys.key("dropped"))))
 
+    def pause(self, name: str, *, paused: bool) -> Verb[None]:
+        yield from pause(self._queue(name), paused=paused)
+
+    def beat(self, broker_id: str, seconds: int, said: str) -> Verb[list[LiveBroker]]:
+        queue = self._queue(_COMMON.name)
+        call = queue.call("beat", broker_id, seconds, said, keys=(_COMMON.key("live"),))
+        found = iter((yield call))
+        return [
+            LiveBroker(name.decode(), int(seen) * _US, text.decode())
+            for name, seen, text in zip(found, found, found, strict=True)
+        ]
+
+    def keep_if(self, name: str, before: str | None, after: str) -> Verb[bool]:
+        call = self._queue(_COMMON.name).call(
+            "keep_if", before or "", after, keys=(_COMMON.key(name),)
+        )
+        return bool((yield call))
+
+    def kept(self, name: str) -> Verb[str | None]:
+        found = yield self._queue(_COMMON.name).command("GET", _COMMON.key(name))
+        return None if found is None else found.decode()
+
     def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
         queue = self._queue(name)
         if not seconds:
             return True
-        command = queue.command("SET", queue.keys.key("purged"), "1", "NX", "EX", seconds)
-        return (yield command) is not None
+        key, ours = queue.keys.key("purged"), secrets.token_hex(8).encode()
+        known = yield queue.command("SET", key, ours, "NX", "GET", "EX", seconds)
+        return known in (None, ours)  # ours: an answer was lost
 
 
 def _current(verb: Verb[Any]) -> Verb[Any]:

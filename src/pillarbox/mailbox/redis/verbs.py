@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pillarbox.core import limits
-from pillarbox.core.errors import UnknownOutcomeError
 from pillarbox.mailbox.message import Details
+from pillarbox.mailbox.options import default_redelivery
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.redis import wire
-from pillarbox.mailbox.redis.keys import DEAD
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.queues import delete
 from pillarbox.mailbox.redis.receiving import Receiver
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
-from pillarbox.mailbox.verbs import Where, no_target
+from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settled
 
 T = TypeVar("T")
 
@@ -83,12 +82,15 @@ class RedisVerbs(Receiver[T], Generic[T]):
                 raise no_queue(queue.name)
             self.settings = yield from queue.declare()
             return
-        own = {"redelivery": wanted.get("redelivery", "tail"), "capacity": wanted.get("capacity")}
+        own = {
+            "redelivery": default_redelivery(wanted),
+            "capacity": wanted.get("capacity"),
+            "fair": wanted.get("fair", False),
+        }
         policy: DeadLetterPolicy | None = wanted.get("dead_letters")
         if policy is not None:
-            dead = limits.queue_name(policy.name or queue.name + DEAD)
             yield from queue.declare(**own)
-            yield from queue.set_dead_letters(dead, policy.max_deliveries)
+            yield from queue.set_dead_letters(policy.queue_of(queue.name), policy.max_deliveries)
         self.settings = yield from queue.declare(**own, journal=wanted.get("journal", False))
 
     def keep_for_answers(self) -> Verb[None]:
@@ -127,13 +129,7 @@ class RedisVerbs(Receiver[T], Generic[T]):
         call = self.queue.call(script, *(() if argument is None else (argument,)), *pairs)
         reply = yield from self.queue.ask(call)
         answers, on_the_way = (reply, 0) if argument is None else reply
-        result = [answer == _YES for answer in answers]
-        if call.doubtful and not all(result):
-            raise UnknownOutcomeError(
-                f"mailbox {self.queue.name!r}: the connection was lost while {len(result):,} "
-                f"deliveries were settled ({script}), and {result.count(False):,} of them are over "
-                "now: by this very call, or because their leases ran out; if it matters, look"
-            )
+        result = settled(self.name, [answer == _YES for answer in answers], call.doubtful)
         if on_the_way:
             yield from self.queue.carry()
         return result
@@ -148,8 +144,9 @@ class RedisVerbs(Receiver[T], Generic[T]):
         found = yield from _tally(queue)
         ready, dead = found.ready + found.came, found.dead
         for source in queue.other_sources(found.sources):
-            theirs = yield from _tally(source)
-            ready += theirs.died + len((yield from queue.on_the_way_from(source)))
+            if not queue.sees(source):
+                ready += (yield from _tally(source)).died
+            ready += len((yield from queue.on_the_way_from(source)))
         if isinstance(dead, bytes):
             other = queue.beside(dead.decode())
             dead = yield other.command("HLEN", other.keys.key("bodies"))
@@ -163,8 +160,9 @@ class RedisVerbs(Receiver[T], Generic[T]):
         if state == "ready":
             for source in self.queue.other_sources(sources):
                 if len(found) < count:
-                    theirs = yield from source.ask(source.call("peek", "leaving", count))
-                    found += _found(theirs)
+                    if not self.queue.sees(source):
+                        theirs = yield from source.ask(source.call("peek", "leaving", count))
+                        found += _found(theirs)
                     found += yield from self.queue.on_the_way_from(source)
         extra = int(state == "in_flight")
         return [
@@ -183,9 +181,8 @@ class RedisVerbs(Receiver[T], Generic[T]):
     def _delete(self, ids: list[str]) -> Verb[int]:
         wanted = [each.encode() for each in ids]
         count = 0
-        for first in range(0, len(wanted), _PAGE):
-            call = self.queue.call("delete", *wanted[first : first + _PAGE])
-            count += yield from self.queue.ask(call)
+        for page in in_pages(wanted, _PAGE):
+            count += yield from self.queue.ask(self.queue.call("delete", *page))
         return count
 
     def _redrive(
@@ -200,8 +197,8 @@ class RedisVerbs(Receiver[T], Generic[T]):
         if to is None:
             wanted = yield from self._with_source(wanted)
         count = 0
-        for first in range(0, len(wanted), _PAGE):
-            call = self.queue.call("redrive", to or "", *wanted[first : first + _PAGE])
+        for page in in_pages(wanted, _PAGE):
+            call = self.queue.call("redrive", to or "", *page)
             moved, on_the_way = yield from self.queue.ask(call)
             count += moved
             if on_the_way:
@@ -212,8 +209,7 @@ class RedisVerbs(Receiver[T], Generic[T]):
         """Those of these messages whose source still exists: a redrive creates no queue."""
         exists: dict[str, bool] = {}
         kept = []
-        for first in range(0, len(ids), _PAGE):
-            page = ids[first : first + _PAGE]
+        for page in in_pages(ids, _PAGE):
             raw = yield self.queue.command("HMGET", self.queue.keys.key("states"), *page)
             for message_id, state in zip(page, map(wire.state_of, raw), strict=True):
                 letter = wire.dead_letter(state) if state is not None else None
@@ -252,7 +248,7 @@ class RedisVerbs(Receiver[T], Generic[T]):
         return delivery.id.decode()
 
     def receipt_handle(self, delivery: wire.Delivery) -> str:
-        return wire.handle(delivery)
+        return handle_of(delivery.id, delivery.token)
 
     def details(self, delivery: wire.Delivery) -> Details:
         return wire.details(delivery)

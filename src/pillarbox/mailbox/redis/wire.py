@@ -6,19 +6,16 @@ attributes (MessagePack), and the body. Scripts never look inside, save to write
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from struct import Struct as Layout
 from struct import error as LayoutError
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from pillarbox.core.errors import SerializationError
-from pillarbox.mailbox.answers import IN_REPLY_TO, REPLY_TO
-from pillarbox.mailbox.message import DeadLetter, Details, FailedDelivery, as_datetime
-from pillarbox.mailbox.verbs import user_attributes
+from pillarbox.mailbox.message import DeadLetter, Details
+from pillarbox.mailbox.verbs import details_of
 
 _STATE = Layout(">BIddd16s")
 _LENGTH = Layout(">I")
@@ -63,8 +60,10 @@ def head_of(attributes: Mapping[str, str]) -> bytes:
     return b"\1" + _LENGTH.pack(len(packed)) + packed
 
 
-def split(value: bytes) -> tuple[bytes, bytes]:
+def split(value: bytes | None) -> tuple[bytes, bytes]:
     """The head and the body of a packed message; SerializationError if it is none."""
+    if value is None:
+        raise SerializationError("the body is gone: another client deleted it in Redis")
     if value[:1] == PLAIN:
         return PLAIN, value[1:]
     if value[:1] == b"\1" and len(value) >= _HEAD_BYTES:
@@ -75,7 +74,7 @@ def split(value: bytes) -> tuple[bytes, bytes]:
             raise SerializationError(f"its attributes can't be read: {error}") from error
         return value[:end], value[end:]
     raise SerializationError(
-        f"it is no packed message; its {len(value)} bytes begin {value[:20]!r}"
+        f"it is not a packed message; its {len(value)} bytes begin {value[:20]!r}"
     )
 
 
@@ -105,27 +104,15 @@ def deliveries_in(raw: bytes | None) -> int:
     return deliveries
 
 
-def handle(delivery: Delivery) -> str:
-    """Names a delivery to people; its token can't be told from it."""
-    if not delivery.token:
-        return ""
-    return hashlib.blake2b(delivery.id, key=delivery.token, digest_size=16).hexdigest()
-
-
 def details(delivery: Delivery) -> Details:
     """What only some callers ask of a message."""
     state = state_of(delivery.state)
+    sent_ns = int(delivery.id[:14], 16) * _US
     noted = attributes_in(delivery.head)
-    lane = 255 - int(float(delivery.score)) // _SPAN
-    return Details(
-        enqueued_at=as_datetime(int(delivery.id[:14], 16) * _US),
-        attributes=user_attributes(noted),
-        priority=lane if state is None else state.priority,
-        group=state.group if state is not None else None,
-        reply_to=noted.get(REPLY_TO),
-        in_reply_to=noted.get(IN_REPLY_TO),
-        dead_letter=dead_letter(state) if state is not None else None,
-    )
+    if state is None:
+        lane = 255 - int(float(delivery.score)) // _SPAN
+        return details_of(sent_ns, noted, lane, None, None)
+    return details_of(sent_ns, noted, state.priority, state.group, dead_letter(state))
 
 
 def first_leased_at(state: State) -> int | None:
@@ -140,9 +127,5 @@ def dead_letter(state: State) -> DeadLetter | None:
     if not death:
         return None
     source, reason, died_at = death
-    history = tuple(FailedDelivery(_time(a), _time(b), how) for a, b, how in attempts or ())
-    return DeadLetter(source, reason, _time(died_at), history)
-
-
-def _time(microseconds: float) -> Any:
-    return as_datetime(int(microseconds) * _US)
+    ended = ((int(a) * _US, int(b) * _US, how) for a, b, how in attempts or ())
+    return DeadLetter.of(source, reason, int(died_at) * _US, ended)

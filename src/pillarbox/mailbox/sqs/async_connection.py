@@ -17,7 +17,7 @@ from aiobotocore.session import AioSession, get_session
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.runner import AsyncConnection, Interrupted
 from pillarbox.mailbox.sqs.call import Call, Step
-from pillarbox.mailbox.sqs.connection import REGION_OF_OTHERS, config, leave_out_the_machine_s_own
+from pillarbox.mailbox.sqs.connection import DEFAULT_REGION, config, skip_instance_credentials
 from pillarbox.mailbox.sqs.errors import from_botocore
 
 CONNECTIONS_MAX = 10_000  # aiohttp opens no more: parked receives must leave some for others
@@ -157,12 +157,12 @@ async def _create(target: _Target) -> tuple[Any, Any]:
     session = target.session
     if session is None:
         session = get_session()
-        leave_out_the_machine_s_own(session, target.endpoint)
+        skip_instance_credentials(session, target.endpoint)
     signed = target.endpoint is None or await session.get_credentials() is not None
     region = target.region or session.get_config_variable("region")
     context = session.create_client(
         "sqs",
-        region_name=region or (REGION_OF_OTHERS if target.endpoint else None),
+        region_name=region or (DEFAULT_REGION if target.endpoint else None),
         endpoint_url=target.endpoint,
         config=AioConfig(**config(signed=signed, connections_max=CONNECTIONS_MAX)),
     )

@@ -60,8 +60,8 @@ def ask(operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
                 pass
             elif doubtful and not operation.startswith(_READS):
                 raise UnknownOutcomeError(
-                    f"{error}; queue {call.queue!r} may have been changed or not: look before "
-                    "you ask again"
+                    f"{error}; queue {call.queue!r} may or may not have been changed: check "
+                    "it before you retry"
                 ) from error
             else:
                 raise

@@ -40,7 +40,7 @@ CONNECTIONS_MAX = 64  # kept open; more are opened when needed
 CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 45  # more than twice the longest poll
 _DEPTH_MAX = 2
-REGION_OF_OTHERS = "us-east-1"  # what servers other than Amazon's are signed for
+DEFAULT_REGION = "us-east-1"  # what servers other than Amazon's are signed for
 
 _current: ContextVar[Poll | None] = ContextVar("poll", default=None)
 _making = Mutex()
@@ -55,7 +55,7 @@ class _Depth(threading.local):
 _depth = _Depth()
 
 
-def one_deeper(call: Callable[[X], R], of: X) -> R:
+def nested_call(call: Callable[[X], R], of: X) -> R:
     """Make a call. One that interrupts another has a client of its own: they share no lock."""
     depth = _depth.now
     if depth >= _DEPTH_MAX:
@@ -148,7 +148,7 @@ class SQSConnection(Connection):
         self._polls: set[Poll] = set()
 
     def do(self, request: Step) -> Any:
-        return one_deeper(self._do if request.owner is None else self._wait, request)
+        return nested_call(self._do if request.owner is None else self._wait, request)
 
     def _do(self, step: Step) -> Any:
         if not isinstance(step, Call):
@@ -222,12 +222,12 @@ def client_of(
     with _making:  # boto3 sessions are not to be used by two threads at once
         if session is None:
             core = get_session()
-            leave_out_the_machine_s_own(core, endpoint)
+            skip_instance_credentials(core, endpoint)
             session = boto3.Session(botocore_session=core)
         signed = endpoint is None or session.get_credentials() is not None
         client = session.client(
             "sqs",
-            region_name=region or session.region_name or (REGION_OF_OTHERS if endpoint else None),
+            region_name=region or session.region_name or (DEFAULT_REGION if endpoint else None),
             endpoint_url=endpoint,
             config=Config(**config(signed=signed, connections_max=CONNECTIONS_MAX)),
         )
@@ -235,7 +235,7 @@ def client_of(
     return client
 
 
-def leave_out_the_machine_s_own(session: Any, endpoint: str | None) -> None:
+def skip_instance_credentials(session: Any, endpoint: str | None) -> None:
     """A server that speaks plain HTTP is not Amazon's: don't wait for an EC2 machine's own keys."""
     if endpoint is not None and endpoint.startswith("http:"):
         session.get_component("credential_provider").remove("iam-role")

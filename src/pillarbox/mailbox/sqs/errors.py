@@ -38,18 +38,13 @@ _DENIED = frozenset(("AccessDenied", "InvalidClientTokenId", "SignatureDoesNotMa
 
 
 class PurgeInProgressError(MailboxError):
-    """SQS purges a queue at most once in 60 seconds; try again later."""
+    """SQS purges a queue at most once in 60 seconds; retry later."""
 
-    sqs_code = "AWS.SimpleQueueService.PurgeQueueInProgress"
-    http_status = 403
     retryable = True
 
 
 class UnsupportedOperationError(MailboxError):
-    """SQS has nothing like this."""
-
-    sqs_code = "AWS.SimpleQueueService.UnsupportedOperation"
-    http_status = 400
+    """SQS does not support this operation."""
 
 
 class LostAnswerError(MailboxConnectionError):
@@ -57,11 +52,11 @@ class LostAnswerError(MailboxConnectionError):
 
 
 class BatchError(MailboxError):
-    """Some messages of a batch were taken and some were not.
+    """SQS accepted only some messages of a batch.
 
-    `sent` has the ids of those that were, `failed` the errors of those that were not, both by
-    the position in the batch. Send the failed ones again; one that failed by
-    `UnknownOutcomeError` may have been sent.
+    `sent` has the ids of the accepted messages, `failed` the errors of the others, both by position
+    in the batch. Send the failed ones again; a message that failed with `UnknownOutcomeError` may
+    have been sent.
     """
 
     def __init__(
@@ -104,7 +99,7 @@ def from_botocore(error: Exception, operation: str, queue: str) -> MailboxError:
             "AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or pass session="
         )
     if isinstance(error, BotoCoreError):
-        return MailboxError(f"{verb} on queue {queue!r} can't be asked for: {error}")
+        return MailboxError(f"{verb} on queue {queue!r} can't be called: {error}")
     raise error
 
 

@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class SQSMailbox(AbstractMailbox[T], Generic[T]):
-    """A mailbox on a queue of Amazon SQS, or of a server that speaks its protocol.
+    """A mailbox on Amazon SQS, or on another server with the SQS protocol. Thread-safe.
 
-    `name` is the queue's name, ARN or URL. Options: `region`, `endpoint` (of a server that is not
-    Amazon's), `session` (a `boto3.Session`), `create=True` to make a queue that is missing,
-    `dead_letters` to set its redrive policy. Safe from any thread.
+    `name` is the name, ARN or URL of the queue. Options: `region`, `endpoint` (of another server
+    than Amazon's), `session` (a `boto3.Session`), `create=True` to create the queue if it does not
+    exist, `dead_letters` to set its redrive policy.
 
-    SQS can't `peek`, and can't `delete` by id: `UnsupportedOperationError`. Its counts are
-    approximate, and it purges a queue at most once a minute. `send_many` checks all bodies before
-    the first is sent; if SQS refuses some, `BatchError` says which.
+    `peek` and `delete` raise `UnsupportedOperationError`: SQS has neither. Counts are approximate,
+    and a queue can be purged once a minute. `send_many` checks all bodies before it sends the
+    first; if SQS refuses some of them, it raises `BatchError`.
     """
 
     _verbs: SQSVerbs[T]
@@ -33,16 +33,16 @@ class SQSMailbox(AbstractMailbox[T], Generic[T]):
         self: SQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[SQSOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[SQSOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[SQSOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
         verbs = verbs_for(name, body_type, options)
         self._start(verbs, SQSConnection(*_target(verbs, options)))
 
 
 class AsyncSQSMailbox(AbstractAsyncMailbox[T], Generic[T]):
-    """`SQSMailbox` for asyncio: the same arguments, and verbs to await.
+    """`SQSMailbox` for asyncio: the same arguments and methods, as coroutines.
 
     `session` is an `aiobotocore.session.AioSession` here.
     """
@@ -52,9 +52,9 @@ class AsyncSQSMailbox(AbstractAsyncMailbox[T], Generic[T]):
         self: AsyncSQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
     ) -> None: ...
     @overload
-    def __init__(self, name: str, body_type: type[T], **options: Unpack[SQSOptions]) -> None: ...
-    @overload
-    def __init__(self, name: str, **options: Unpack[SQSOptions]) -> None: ...
+    def __init__(
+        self, name: str, body_type: type[T] = ..., **options: Unpack[SQSOptions]
+    ) -> None: ...
     def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
         verbs = verbs_for(name, body_type, options)
         self._connect(verbs, AsyncSQSConnection(*_target(verbs, options)))

@@ -10,7 +10,7 @@ from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.runner import Verb
-from pillarbox.mailbox.sqs.address import FIFO, QueueAddress, dead_letter_name, from_arn
+from pillarbox.mailbox.sqs.address import QueueAddress, dead_letter_name, from_arn
 from pillarbox.mailbox.sqs.call import ATTEMPTS_MAX, ask, pause
 from pillarbox.mailbox.sqs.errors import says_stale
 from pillarbox.mailbox.sqs.wire import Entry
@@ -30,7 +30,7 @@ class SqsQueue:
     ) -> None:
         self.address = address
         self.name = address.name
-        self.fifo = address.name.endswith(FIFO)
+        self.fifo = address.fifo
         self.url = address.queue_url or ""
         self.dead: SqsQueue | None = None
         self.opened = False
@@ -42,11 +42,14 @@ class SqsQueue:
     def open(self) -> Verb[None]:
         """Find the queue, or make it; set its redrive policy, or read the one it has."""
         yield from self.find()
-        if self.dead is None:
-            yield from self._read_policy()
-        else:
+        found = (yield from self.attributes("RedrivePolicy")).get("RedrivePolicy")
+        known = json.loads(found) if found else None
+        if self.dead is None and known is not None:
+            self.dead = SqsQueue(from_arn(known["deadLetterTargetArn"]))
+        if self.dead is not None:
             yield from self.dead.find()
-            yield from self._set_policy(self.dead)
+            if self._policy is not None and not self._is_set(known):
+                yield from self._set_policy(self.dead, self._policy.max_deliveries)
             self.dead.opened = True
         self.opened = True
 
@@ -108,29 +111,14 @@ class SqsQueue:
             raise InvalidParameterError("dead_letters", name, "the name of another queue")
         return QueueAddress(name, self.address.region, self.address.account, self.address.endpoint)
 
-    def _read_policy(self) -> Verb[None]:
-        found = yield from self.attributes("RedrivePolicy")
-        if found.get("RedrivePolicy"):
-            target = from_arn(json.loads(found["RedrivePolicy"])["deadLetterTargetArn"])
-            dead = SqsQueue(target)
-            yield from dead.find()
-            dead.opened = True
-            self.dead = dead
-
-    def _has_policy(self, dead: SqsQueue) -> Verb[bool]:
-        """True if nothing is to be written, which not every user may."""
-        assert self._policy is not None
-        found = yield from self.attributes("RedrivePolicy")
-        if not found.get("RedrivePolicy"):
+    def _is_set(self, known: dict[str, Any] | None) -> bool:
+        """Whether this is the policy: then nothing is to be written, which not every user may."""
+        if known is None or self.dead is None or self._policy is None:
             return False
-        policy = json.loads(found["RedrivePolicy"])
-        same_address = from_arn(policy["deadLetterTargetArn"]).name == dead.name
-        return same_address and int(policy["maxReceiveCount"]) == self._policy.max_deliveries
+        same_queue = from_arn(known["deadLetterTargetArn"]).name == self.dead.name
+        return same_queue and int(known["maxReceiveCount"]) == self._policy.max_deliveries
 
-    def _set_policy(self, dead: SqsQueue) -> Verb[None]:
-        assert self._policy is not None
-        if (yield from self._has_policy(dead)):
-            return
+    def _set_policy(self, dead: SqsQueue, max_deliveries: int) -> Verb[None]:
         theirs = yield from dead.attributes("QueueArn", "RedrivePolicy")
         if theirs.get("RedrivePolicy"):
             raise InvalidParameterError(
@@ -139,15 +127,11 @@ class SqsQueue:
         sources = yield from self.ask("list_dead_letter_source_queues")
         if sources.get("queueUrls"):
             raise InvalidParameterError(
-                "dead_letters", dead.name, f"None: {self.name!r} has the dead letters of others"
+                "dead_letters", dead.name, f"None: {self.name!r} is a dead-letter queue"
             )
-        policy = {
-            "deadLetterTargetArn": theirs["QueueArn"],
-            "maxReceiveCount": self._policy.max_deliveries,
-        }
-        yield from self.ask(
-            "set_queue_attributes", Attributes={"RedrivePolicy": json.dumps(policy)}
-        )
+        policy = {"deadLetterTargetArn": theirs["QueueArn"], "maxReceiveCount": max_deliveries}
+        written = {"RedrivePolicy": json.dumps(policy)}
+        yield from self.ask("set_queue_attributes", Attributes=written)
 
 
 def url_of(address: QueueAddress) -> Verb[str]:

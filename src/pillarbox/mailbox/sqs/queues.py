@@ -37,7 +37,7 @@ def list_queues(url: str) -> list[str]:
 
 
 def delete_queue(url: str) -> None:
-    """Delete a queue with all that it holds; its dead-letter queue stays."""
+    """Delete a queue and its messages; its dead-letter queue stays."""
     address = address_of(url, "url")
     _run(address, _delete(address))
 

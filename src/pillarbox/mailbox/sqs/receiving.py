@@ -7,9 +7,11 @@ lease has run out by this process's clock, or when it was settled; SQS is not as
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct
 
 from pillarbox.clock import Clock
 from pillarbox.core.errors import ReceiptHandleExpiredError
@@ -19,20 +21,18 @@ from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.errors import from_code, says_stale
 from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.wire import Entry
+from pillarbox.mailbox.verbs import in_pages
 
 _settling = threading.RLock()  # held for a few instructions, none of which is a call
 
 
-class Delivery:
+class Delivery(Struct, eq=False):
     """One receipt. It can be settled once, while its lease lasts."""
 
-    __slots__ = ("_over", "deadline", "message", "received_at")
-
-    def __init__(self, message: Entry, received_at: int, lease_ns: int) -> None:
-        self.message = message
-        self.received_at = received_at
-        self.deadline = received_at + lease_ns
-        self._over = False
+    message: Entry
+    received_at: int
+    deadline: int
+    _over: bool = False
 
     @property
     def id(self) -> str:
@@ -92,20 +92,8 @@ def take(
     # A lease begins while the call lasts. Without a wait the beginning of the call is the safe
     # side; a long poll is served when it ends, but for the way back.
     began_at = clock.now() if wait_seconds else asked_at
-    lease_ns = lease_seconds * SECOND_NS
-    return [Delivery(message, began_at, lease_ns) for message in answer.get("Messages", [])]
-
-
-def acknowledge(queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
-    """Delete these; False for each that is over."""
-    return (yield from _end(queue, clock, deliveries, "delete_message"))
-
-
-def give_back(
-    queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int
-) -> Verb[list[bool]]:
-    """Let these be received again after some seconds; False for each that is over."""
-    return (yield from _end(queue, clock, deliveries, "change_message_visibility", seconds))
+    deadline = began_at + lease_seconds * SECOND_NS
+    return [Delivery(message, began_at, deadline) for message in answer.get("Messages", [])]
 
 
 def extend(
@@ -130,19 +118,17 @@ def extend(
     return [asked and each in done for asked, each in zip(answers, deliveries, strict=True)]
 
 
-def _end(
-    queue: SqsQueue,
-    clock: Clock,
-    deliveries: Sequence[Delivery],
-    operation: str,
-    seconds: int | None = None,
+def settle(
+    queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int | None = None
 ) -> Verb[list[bool]]:
+    """Delete these, or let them be received again in some seconds; False for each that is over."""
+    operation = "delete_message" if seconds is None else "change_message_visibility"
     now = clock.now()
     claims = [delivery.claim(now) for delivery in deliveries]
     claimed = [each for each, mine in zip(deliveries, claims, strict=True) if mine]
     done: set[Delivery] = set()
     try:
-        for part in _parts(claimed):
+        for part in in_pages(claimed, BATCH_ENTRIES_MAX):
             options: list[Entry] = [{} for _ in part]
             if seconds is not None:
                 options = [{"VisibilityTimeout": min(seconds, d.longest(now))} for d in part]
@@ -153,11 +139,6 @@ def _end(
             delivery.reopen()
         raise
     return [mine and each in done for each, mine in zip(deliveries, claims, strict=True)]
-
-
-def _parts(deliveries: Sequence[Delivery]) -> Iterator[Sequence[Delivery]]:
-    for start in range(0, len(deliveries), BATCH_ENTRIES_MAX):
-        yield deliveries[start : start + BATCH_ENTRIES_MAX]
 
 
 def _ask(

@@ -18,7 +18,7 @@ from pillarbox.mailbox.sqs.address import QueueAddress, from_arn
 from pillarbox.mailbox.sqs.call import Pause, ask
 from pillarbox.mailbox.sqs.errors import UnsupportedOperationError
 from pillarbox.mailbox.sqs.queue import SqsQueue, url_of
-from pillarbox.mailbox.sqs.receiving import Delivery, acknowledge, give_back, take
+from pillarbox.mailbox.sqs.receiving import Delivery, settle, take
 from pillarbox.mailbox.sqs.sending import send_one
 from pillarbox.mailbox.sqs.wire import attributes_again
 from pillarbox.mailbox.sqs_form import ALONE
@@ -82,14 +82,14 @@ def move_chosen(
                     targets[target] = SqsQueue(target)
                     targets[target].url = yield from url_of(target)
                 yield from send_one(targets[target], _again(delivery, targets[target]))
-                yield from acknowledge(queue, clock, [delivery])
+                yield from settle(queue, clock, [delivery])
                 moved += 1
             if not found:
                 empty_handed += 1
                 if not (yield from queue.stats()).ready:
                     break
     finally:
-        yield from give_back(queue, clock, kept, 0)
+        yield from settle(queue, clock, kept, 0)
     return moved
 
 

@@ -17,6 +17,7 @@ from pillarbox.logger import logger
 from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.answers import REPLY_TO, TEXT, dropped, encoded, is_reply_queue
 from pillarbox.mailbox.message import Details, Undecodable
+from pillarbox.mailbox.options import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.runner import Interrupted, Verb
 from pillarbox.mailbox.sqs import receiving, wire
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 
 class SQSOptions(TypedDict, total=False):
-    """How a mailbox on SQS may be opened."""
+    """Options to open a mailbox on SQS."""
 
     dead_letters: DeadLetterPolicy | None
     create: bool
@@ -134,10 +135,10 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         return messages
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
-        return receiving.acknowledge(self.queue, self.clock, deliveries)
+        return receiving.settle(self.queue, self.clock, deliveries)
 
     def _nack(self, deliveries: Sequence[Delivery], delay: int) -> Verb[list[bool]]:
-        return receiving.give_back(self.queue, self.clock, deliveries, _whole_seconds(delay))
+        return receiving.settle(self.queue, self.clock, deliveries, _whole_seconds(delay))
 
     def _extend(self, deliveries: Sequence[Delivery], timeout: int) -> Verb[list[bool]]:
         return receiving.extend(self.queue, self.clock, deliveries, _whole_seconds(timeout))
@@ -190,7 +191,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
     def _delete(self, ids: list[str]) -> Verb[int]:
         raise UnsupportedOperationError(
             f"SQS can't delete messages of queue {self.queue.name!r} by their ids: "
-            "receive them, and acknowledge those that shall go"
+            "receive them, and acknowledge those that you want to delete"
         )
 
     def keep_for_answers(self) -> Verb[None]:
@@ -258,9 +259,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
 
 def verbs_for(name: str, body_type: Any, options: SQSOptions) -> SQSVerbs[Any]:
     """The verbs of a queue that was named in any way; SQS was not asked yet."""
-    for option in options.keys() - SQSOptions.__annotations__.keys():
-        allowed = f"one of {', '.join(SQSOptions.__annotations__)}"
-        raise InvalidParameterError("option", option, allowed)
+    check_options(options, SQSOptions.__annotations__)
     limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail",))
     address = address_of(name)
     policy = options.get("dead_letters")

@@ -1,11 +1,11 @@
-"""What every mailbox must do, as tests that any backend runs.
+"""The contract suite: tests that every backend must pass.
 
     class TestMine(MailboxContract):
         def make_backend(self) -> Backend:
             return MyBackend()
 
-A backend says what it can't do (`Backend.cannot`), each with a reason; the cases about it are
-then reported as skipped with that reason. Everything else must hold. Needs pytest.
+A backend lists what it can't do (`Backend.cannot`), each with a reason. Tests that need it are
+skipped and show the reason; all others must pass. Needs pytest.
 """
 
 from pillarbox.testing.contract.backend import (

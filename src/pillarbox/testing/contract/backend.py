@@ -25,7 +25,7 @@ _numbers = count(1)
 
 
 class Capability(Enum):
-    """What some backends can't do. The value completes "this backend can't ..."."""
+    """A capability that some backends lack. The value completes "this backend can't ..."."""
 
     PRIORITY = "deliver higher priorities first"
     FIFO_ORDER = "deliver in the order of sending"
@@ -52,7 +52,7 @@ class Capability(Enum):
     REDRIVE_BY_CHOICE = "redrive only some of the dead letters, or to another mailbox"
     REDRIVE_KEEPS_ID = "keep the id of a redriven message"
     GROUPS = "keep order within message groups"
-    GROUP_WAITS_FOR_BATCH = "block a group until its whole batch is settled"
+    FAIR = "let a tenant that holds too much wait behind the others (fair=True)"
     DEDUPLICATION = "deduplicate messages"
     FIRST_COME_FIRST_SERVED = "serve waiting receives in order of arrival"
     HANG_UP = "notice immediately that a waiting receive was cancelled"
@@ -61,7 +61,7 @@ class Capability(Enum):
 
 
 class Bounds(Struct, frozen=True):
-    """The limits that a backend checks its callers against."""
+    """The limits of a backend."""
 
     body_bytes_max: int = limits.BODY_BYTES_MAX
     messages_max: int = limits.MESSAGES_MAX
@@ -73,7 +73,7 @@ class Bounds(Struct, frozen=True):
 
 
 class Backend(ABC):
-    """One place that holds queues, made for a single case and closed after it."""
+    """Opens mailboxes for one test of the contract, and is closed after it."""
 
     name: ClassVar[str]
     cannot: Mapping[Capability, str] = {}  # each with the reason
@@ -86,42 +86,42 @@ class Backend(ABC):
     def open(
         self, body_type: Any = Any, *, name: str | None = None, **options: Any
     ) -> Mailbox[Any]:
-        """A mailbox on a queue of this name; without a name, on a new and empty queue.
+        """Open a mailbox; without a name, on a new and empty queue.
 
-        The options are `dead_letters`, `redelivery` and `capacity`, as of every mailbox.
+        The options are `dead_letters`, `redelivery`, `capacity` and `fair`, as for every mailbox.
         """
 
     @abstractmethod
     def again(self, mailbox: Mailbox[Any], body_type: Any = Any) -> Mailbox[Any]:
-        """Another mailbox object on the same queue, as another process would open it."""
+        """Open a second mailbox object on the same queue, as another process would."""
 
     def put_raw(self, mailbox: Mailbox[Any], data: bytes) -> str:
-        """Put a body in that the mailbox's type may not be able to read."""
+        """Send a body that may not decode as the body type of the mailbox."""
         return self.again(mailbox, bytes).send(data)
 
     @abstractmethod
     def pass_time(self, seconds: float) -> None:
-        """At least this much time passes for the queues: moved on, or really waited for."""
+        """Advance the clock of the queues by at least this much, or wait."""
 
     @abstractmethod
     def wait_until_parked(self, mailbox: Mailbox[Any], count: int = 1) -> None:
-        """Return once this many receives are parked on the queue, as far as can be known."""
+        """Return when this many receives are waiting on the queue, as far as can be known."""
 
     @abstractmethod
     def close(self) -> None:
-        """The case is over: free what it took."""
+        """Release all resources after a test."""
 
     def can(self, capability: Capability) -> bool:
-        """False for what was declared impossible."""
+        """False for a capability in `cannot`."""
         return capability not in self.cannot
 
     def refusal(self, capability: Capability) -> str:
-        """What to report for a case about something that was declared impossible."""
+        """The reason for skipping a test that needs a capability in `cannot`."""
         return f"declared: {self.name} can't {capability.value}: {self.cannot[capability]}"
 
 
 class MailboxClassBackend(Backend):
-    """A backend that opens mailboxes of one class: `Mailbox`es, or `AsyncMailbox`es on a loop."""
+    """A backend that opens mailboxes of one class, for threads or for asyncio."""
 
     mailbox_class: Any
     suffix = ""  # of the names of new queues
@@ -161,7 +161,7 @@ class MailboxClassBackend(Backend):
 
 
 def needs(*capabilities: Capability) -> Callable[[F], F]:
-    """Mark a case as being about something that a backend may declare it can't do."""
+    """Mark a test as needing capabilities; it is skipped on backends that lack one."""
 
     def mark(function: F) -> F:
         function.__dict__["needs"] = capabilities

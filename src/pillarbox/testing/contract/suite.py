@@ -8,6 +8,7 @@ from pillarbox.testing.contract.cases.crowds import Crowds
 from pillarbox.testing.contract.cases.dead_letters import DeadLetters
 from pillarbox.testing.contract.cases.declaring import Declaring
 from pillarbox.testing.contract.cases.deduplication import Deduplication
+from pillarbox.testing.contract.cases.fairness import Fairness
 from pillarbox.testing.contract.cases.groups import Groups
 from pillarbox.testing.contract.cases.handles import Handles
 from pillarbox.testing.contract.cases.iterating import Iterating
@@ -44,10 +45,11 @@ class MailboxContract(
     UndecodableBodies,
     Bodies,
     Groups,
+    Fairness,
     Deduplication,
     Crowds,
     Replies,
     Refusals,
     Closing,
 ):
-    """Rows R1-R24 and R38-R40, as tests: subclass it and write `make_backend`."""
+    """Rows R1-R24, R38-R40 and R151, as tests: subclass it and write `make_backend`."""

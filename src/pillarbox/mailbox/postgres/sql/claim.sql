@@ -1,98 +1,137 @@
 -- What a receiver is told of a message.
 CREATE OR REPLACE FUNCTION pillarbox.claim(
   queue_ integer, count_ integer, timeout_ bigint, token_ bytea,
-  marks_ bigint[], rewinds_ bigint, since_ bigint, parked_ boolean, waits_ boolean
+  marks_ bigint[], rewinds_ bigint, since_ bigint, parked_ boolean, waits_ boolean,
+  in_flight_max_ integer DEFAULT NULL, attempt_ text DEFAULT NULL
 ) RETURNS TABLE (
   id bigint, rank bigint, place bigint, enqueued_at bigint, deliveries integer, priority smallint,
   group_name text, head bytea, body bytea, attempts jsonb, source text, reason bytea, died_at bigint
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 -- Lease messages. The last row tells: minus one; the rewinds; until when all that was due has
--- happened; the time; 1 if no sender can have missed that the caller is parked; when something
--- will be due (in head's place as text), if nothing was found and the caller waits.
+-- happened; the time; 1 if no sender can have missed that the caller is parked; 1 if as many messages
+-- are in flight as may be; when something will be due (in the group's place), if nothing was found
+-- and the caller waits; the token (in reason's place), if this attempt was made before and gets the
+-- same messages again.
 --
 -- marks_: for each priority the rank below which, as far as the caller knows, nothing is ready: the
 -- index entries of what was there are dead, and are not looked at until a vacuum removes them. A
 -- message may still turn up below (a late commit, a claim that was rolled back), so the caller comes
--- without marks now and then. since_ is the same for deadlines.
+-- without marks now and then. since_ is the same for deadlines. In a queue with tenants the rank of a
+-- message is its position in the answer.
 #variable_conflict use_column
 DECLARE
+  found_ record;
   q pillarbox.queues;
   now_ bigint;
-  ids_ bigint[];
-  picked bigint[] := '{}';
+  picked bigint[];
   grouped boolean;
-  low bigint := 0;
-  mark bigint;
-  last bigint := 9223372036854775807;
   quiet integer := 0;
-  due_ bigint;
   sifts boolean;
-  found integer;
+  crowded boolean := false;
   tries integer := 0;
+  seen integer;
+  again bytea;
 BEGIN
-  q := pillarbox.find_queue(queue_);
-  sifts := q.on_receive OR q.retention IS NOT NULL;
-  IF parked_ AND pg_try_advisory_lock(1885500418, queue_) THEN
-    PERFORM pg_advisory_unlock(1885500418, queue_);
+  IF parked_ AND pg_try_advisory_lock(1885500418, queue_)
+    AND pg_advisory_unlock(1885500418, queue_)
+  THEN
     quiet := 1;
   END IF;
   now_ := pillarbox.clock();
-  since_ := pillarbox.settle_all(q, since_, now_);
-  IF q.redelivery = 'original' THEN  -- what was due may have gone to an earlier place
-    q := pillarbox.find_queue(queue_);
+  SELECT * INTO found_ FROM pillarbox.look_up(queue_, since_, now_);
+  IF NOT FOUND THEN
+    PERFORM pillarbox.no_queue();
   END IF;
-  IF q.rewinds <> rewinds_ THEN
+  q := found_.q;
+  IF NOT found_.is_due THEN
+    since_ := now_;
+  ELSE
+    since_ := pillarbox.settle_all(q, since_, now_);
+    q := pillarbox.find_queue(queue_);  -- what was due may have gone to an earlier place
+  END IF;
+  sifts := q.on_receive OR q.retention IS NOT NULL;
+  IF q.rewinds <> rewinds_ OR q.has_tenants THEN
     marks_ := '{}';
   END IF;
-  LOOP
-    found := 0;
-    low := 0;
-    FOREACH mark IN ARRAY marks_ || last LOOP
-      SELECT array_agg(x.id), bool_or(x.group_name IS NOT NULL) INTO ids_, grouped FROM (
-        SELECT m.id, m.group_name FROM pillarbox.messages m
-        WHERE m.queue = queue_ AND m.state = 0 AND m.rank >= low
-          AND m.rank < CASE WHEN mark = last THEN last ELSE mark >> 55 << 55 END
-        ORDER BY m.rank LIMIT count_ - cardinality(picked) FOR UPDATE SKIP LOCKED
+  IF attempt_ IS NOT NULL THEN
+    SELECT ids, token INTO picked, again FROM pillarbox.attempted(queue_, attempt_, now_);
+  END IF;
+  IF again IS NULL AND in_flight_max_ IS NOT NULL THEN
+    crowded := pillarbox.is_crowded(queue_, in_flight_max_, now_);
+  END IF;
+  WHILE again IS NULL AND NOT crowded AND NOT q.paused LOOP
+    IF q.has_tenants THEN
+      picked := pillarbox.in_turn(q, count_, true);
+    ELSE
+      -- From each mark to the next priority that has one.
+      SELECT array_agg(x.id), bool_or(x.group_name IS NOT NULL) INTO picked, grouped FROM (
+        SELECT m.id, m.group_name
+        FROM generate_series(0, cardinality(marks_)) AS n CROSS JOIN LATERAL (
+          SELECT r.id, r.group_name FROM pillarbox.messages r
+          WHERE r.queue = queue_ AND r.state = 0 AND r.rank >= coalesce(marks_[n], 0)
+            AND r.rank < coalesce(marks_[n + 1] >> 55 << 55, 9223372036854775807)
+          ORDER BY r.rank LIMIT count_ FOR UPDATE SKIP LOCKED
+        ) AS m LIMIT count_
       ) AS x;
-      IF grouped THEN
-        ids_ := pillarbox.with_groups(queue_, ids_, count_ - cardinality(picked));
+    END IF;
+    IF grouped THEN
+      seen := cardinality(picked);
+      picked := pillarbox.with_groups(q, picked, count_);
+      IF cardinality(picked) < seen THEN
+        quiet := 0;  -- a group is locked: look there again, and soon
+        q.rewinds := -1;
       END IF;
-      IF sifts AND ids_ IS NOT NULL THEN
-        found := found + cardinality(ids_);
-        ids_ := pillarbox.deliverable(q, ids_, now_);
-      END IF;
-      picked := picked || ids_;
-      EXIT WHEN cardinality(picked) >= count_;
-      low := mark;
-    END LOOP;
+    END IF;
+    seen := coalesce(cardinality(picked), 0);
+    IF sifts AND seen > 0 THEN
+      picked := pillarbox.deliverable(q, picked, now_);
+    END IF;
     tries := tries + 1;
-    EXIT WHEN cardinality(picked) > 0 OR found = 0 OR tries = 50;
+    EXIT WHEN seen = 0 OR NOT sifts OR cardinality(picked) > 0 OR tries = 50;
   END LOOP;
   IF cardinality(picked) > 0 THEN
     RETURN QUERY
       UPDATE pillarbox.messages m
-      SET state = 1, due = now_ + timeout_, leased_at = now_, token = token_
+      SET state = 1, due = now_ + timeout_, token = coalesce(again, token_),
+        leased_at = CASE WHEN again IS NULL THEN now_ ELSE m.leased_at END
       WHERE m.id = ANY (picked)
-      RETURNING m.id, m.rank, m.place, m.enqueued_at, m.deliveries, m.priority, m.group_name,
-        m.head, m.body, m.attempts, m.source, m.reason, m.died_at;
-    PERFORM pillarbox.arm(q, now_ + timeout_, now_);
+      RETURNING m.id, CASE WHEN q.has_tenants THEN array_position(picked, m.id) ELSE m.rank END,
+        m.place, m.enqueued_at, m.deliveries, m.priority, coalesce(m.group_name, m.tenant), m.head,
+        m.body, m.attempts, m.source, m.reason, m.died_at;
+    IF timeout_ < 10000000 THEN
+      PERFORM pillarbox.arm(q, now_ + timeout_, now_);
+    END IF;
+    IF attempt_ IS NOT NULL AND again IS NULL THEN
+      PERFORM pillarbox.remember_attempt(queue_, attempt_, token_, picked, now_);
+    END IF;
     IF q.history THEN
       PERFORM pillarbox.record(q, 'leased', m.id, jsonb_build_object(
         'number', m.deliveries + 1, 'deadline', m.due))
         FROM pillarbox.messages m WHERE m.id = ANY (picked) ORDER BY m.rank, m.place;
     END IF;
   ELSIF waits_ THEN
-    due_ := pillarbox.next_due(q, since_);
+    group_name := pillarbox.next_due(q, since_);
   END IF;
-  RETURN QUERY SELECT -1::bigint, q.rewinds, since_, now_, quiet, 0::smallint,
-    due_::text, NULL::bytea, NULL::bytea, NULL::jsonb, NULL, NULL::bytea, NULL::bigint;
+  -- Who looked at nothing must not learn that messages went back to an earlier place. Where there are
+  -- tenants, nobody knows below which rank nothing is ready.
+  id := -1;
+  rank := CASE
+    WHEN q.has_tenants THEN -1
+    WHEN crowded OR q.paused OR again IS NOT NULL THEN rewinds_
+    ELSE q.rewinds
+  END;
+  place := since_;
+  enqueued_at := now_;
+  deliveries := quiet;
+  priority := crowded::integer;
+  reason := again;
+  RETURN NEXT;
 END $$;
 
 -- When a lease or delay of this queue ends, or a lease of one whose dead letters come here.
 CREATE OR REPLACE FUNCTION pillarbox.next_due(q pillarbox.queues, since_ bigint)
-RETURNS bigint LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS bigint LANGUAGE sql STABLE AS $$
   SELECT min(first.due) FROM (
     SELECT q.id AS id UNION ALL SELECT s.id FROM pillarbox.queues s WHERE s.dead = q.id
   ) AS watched, LATERAL (
@@ -103,13 +142,16 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 $$;
 
 -- Of what was picked from the line, as many as there is room for. The one message of a group that
--- stands in line brings the next ones of its group with it.
-CREATE OR REPLACE FUNCTION pillarbox.with_groups(queue_ integer, ids_ bigint[], room integer)
-RETURNS bigint[] LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+-- stands in line brings the next ones of its group with it: with redelivery 'original', only those
+-- that precede all of the group that are held. There, a group that another transaction has locked is
+-- left alone.
+CREATE OR REPLACE FUNCTION pillarbox.with_groups(q pillarbox.queues, ids_ bigint[], room integer)
+RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
+  original boolean := q.redelivery = 'original';
   taken bigint[] := '{}';
   more bigint[];
+  held bigint;
   first pillarbox.messages;
 BEGIN
   FOR first IN
@@ -117,11 +159,21 @@ BEGIN
     ORDER BY array_position(ids_, m.id)
   LOOP
     EXIT WHEN cardinality(taken) >= room;
+    IF first.group_name IS NULL THEN
+      taken := taken || first.id;
+      CONTINUE;
+    END IF;
+    IF original THEN
+      CONTINUE WHEN NOT pg_try_advisory_xact_lock(
+        1885500419, pillarbox.group_key(q.id, first.group_name));
+      held := pillarbox.first_held(q.id, first.group_name);
+    END IF;
     taken := taken || first.id;
-    IF first.group_name IS NOT NULL AND cardinality(taken) < room THEN
+    IF cardinality(taken) < room THEN
       WITH others AS (
         SELECT m.id FROM pillarbox.messages m
-        WHERE m.queue = queue_ AND m.group_name = first.group_name AND m.state = 4
+        WHERE m.queue = q.id AND m.group_name = first.group_name AND m.state = 4
+          AND (held IS NULL OR m.place < held)
         ORDER BY m.place LIMIT room - cardinality(taken) FOR UPDATE
       ), moved AS (
         UPDATE pillarbox.messages m SET rank = first.rank FROM others WHERE m.id = others.id

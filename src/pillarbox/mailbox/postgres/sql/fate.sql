@@ -1,9 +1,10 @@
 -- What becomes of a message whose delivery ended, or whose time came.
 
-CREATE OR REPLACE FUNCTION pillarbox.is_last(q pillarbox.queues, deliveries_ integer)
+-- Whether the delivery that fails is the last that a message has.
+CREATE OR REPLACE FUNCTION pillarbox.is_last(q pillarbox.queues, m pillarbox.messages)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT q.max_deliveries > 0 AND q.dead IS NOT NULL AND deliveries_ + 1 >= q.max_deliveries
-    AND NOT q.on_receive
+  SELECT q.max_deliveries > 0 AND q.dead IS NOT NULL AND NOT q.on_receive
+    AND m.deliveries - m.deliveries_before + 1 >= q.max_deliveries
 $$;
 
 -- The message after a failed delivery. With a reason it is dead.
@@ -23,6 +24,7 @@ BEGIN
     m.source := q.name;
     m.reason := reason_;
     m.died_at := at_;
+    m.deliveries_before := m.deliveries;
   END IF;
   RETURN m;
 END $$;
@@ -35,9 +37,15 @@ $$;
 -- Move a message to another queue, as the last one there. Answers how many became ready there.
 CREATE OR REPLACE FUNCTION pillarbox.move(m pillarbox.messages, to_ integer) RETURNS integer
 LANGUAGE plpgsql AS $$
+DECLARE group_ text := coalesce(m.group_name, m.tenant);
 BEGIN
-  IF m.group_name IS NOT NULL THEN
-    PERFORM pillarbox.lock_groups(to_, ARRAY[m.group_name]);
+  m.tenant := NULL;
+  m.group_name := NULL;
+  IF group_ IS NOT NULL AND pillarbox.admits_tenants(to_) THEN
+    m.tenant := group_;
+  ELSIF group_ IS NOT NULL THEN
+    m.group_name := group_;
+    PERFORM pillarbox.lock_groups(to_, ARRAY[group_]);
   END IF;
   UPDATE pillarbox.queues SET room = 0 WHERE id = to_ AND capacity IS NOT NULL AND room > 0;
   RETURN pillarbox.join_line(m, to_, pillarbox.next_place());
@@ -51,7 +59,9 @@ DECLARE place_ bigint := m.place;
 BEGIN
   IF m.group_name IS NULL THEN
     IF q.redelivery = 'original' THEN
-      PERFORM pillarbox.rewind(q.id);
+      IF NOT q.has_tenants THEN
+        PERFORM pillarbox.rewind(q.id);
+      END IF;
     ELSIF to_front_ THEN
       UPDATE pillarbox.queues SET front = front + 1, rewinds = rewinds + 1 WHERE id = q.id
         RETURNING (1::bigint << 54) - front INTO place_;
@@ -68,7 +78,7 @@ CREATE OR REPLACE FUNCTION pillarbox.fail(
 ) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE freed integer := 0;
 BEGIN
-  IF reason_ IS NULL AND pillarbox.is_last(q, m.deliveries) THEN
+  IF reason_ IS NULL AND pillarbox.is_last(q, m) THEN
     reason_ := pillarbox.reason_for(outcome_, m.deliveries + 1);
   END IF;
   m := pillarbox.failed(m, q, at_, outcome_, reason_);
@@ -97,8 +107,7 @@ END $$;
 -- Let happen what is due, oldest first, a bounded part of it. Answers until when all has happened.
 -- A group that another transaction has locked waits for the next one to come by.
 CREATE OR REPLACE FUNCTION pillarbox.settle(q pillarbox.queues, since_ bigint, now_ bigint)
-RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   m pillarbox.messages;
   ready_ integer := 0;
@@ -136,13 +145,12 @@ END $$;
 
 -- The same for a queue and those whose dead letters come here, if there is anything to do.
 CREATE OR REPLACE FUNCTION pillarbox.settle_all(q pillarbox.queues, since_ bigint, now_ bigint)
-RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   source_ pillarbox.queues;
   until_ bigint := now_;
 BEGIN
-  IF q.dead IS NULL THEN
+  IF q.dead IS NULL OR q.on_receive THEN
     FOR source_ IN SELECT * FROM pillarbox.queues WHERE dead = q.id LOOP
       until_ := least(until_, pillarbox.settle(source_, since_, now_));
     END LOOP;
@@ -153,15 +161,4 @@ BEGIN
     until_ := least(until_, pillarbox.settle(q, since_, now_));
   END IF;
   RETURN until_;
-END $$;
-
--- Append to the history of a queue that keeps one.
-CREATE OR REPLACE FUNCTION pillarbox.record(
-  q pillarbox.queues, kind_ text, message_id_ bigint, fields_ jsonb
-) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  IF q.history THEN
-    INSERT INTO pillarbox.events (at, queue, kind, message_id, fields)
-      VALUES (pillarbox.clock(), q.name, kind_, message_id_, fields_);
-  END IF;
 END $$;

@@ -3,7 +3,7 @@
 -- Open a queue. What it was created with stays; dead letters and history are set on any.
 CREATE OR REPLACE FUNCTION pillarbox.declare_queue(
   name_ text, create_ boolean, redelivery_ text, capacity_ bigint, history_ boolean,
-  max_deliveries_ integer, dead_ text
+  max_deliveries_ integer, dead_ text, fair_ boolean
 ) RETURNS TABLE (
   id integer, redelivery text, capacity bigint, history boolean, max_deliveries integer, dead text
 ) LANGUAGE plpgsql AS $$
@@ -17,14 +17,17 @@ BEGIN
     LIMIT 10 FOR UPDATE SKIP LOCKED) AS e;
   SELECT * INTO q FROM pillarbox.queues WHERE name = name_;
   IF NOT FOUND AND create_ THEN
-    INSERT INTO pillarbox.queues (name, redelivery, capacity) VALUES (name_, redelivery_, capacity_)
+    INSERT INTO pillarbox.queues (name, redelivery, capacity, fair, has_tenants)
+      VALUES (name_, redelivery_, capacity_, fair_, fair_)
       ON CONFLICT (name) DO NOTHING;
     SELECT * INTO q FROM pillarbox.queues WHERE name = name_;
   END IF;
   IF q.id IS NULL THEN
     RETURN;
   END IF;
-  IF create_ AND history_ AND NOT q.history THEN
+  IF q.history THEN
+    PERFORM pillarbox.renumber_history(q);
+  ELSIF create_ AND history_ THEN
     UPDATE pillarbox.queues SET history = true WHERE id = q.id;
   END IF;
   IF create_ AND dead_ IS NOT NULL THEN
@@ -54,7 +57,8 @@ LANGUAGE sql AS $$
 $$;
 
 -- Delete a queue with all that it holds; its dead-letter queue stays. Whether it was there.
-CREATE OR REPLACE FUNCTION pillarbox.drop_queue(name_ text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION pillarbox.drop_queue(name_ text) RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE q pillarbox.queues;
 BEGIN
   SELECT * INTO q FROM pillarbox.queues WHERE name = name_ FOR UPDATE;
@@ -64,6 +68,7 @@ BEGIN
   PERFORM pillarbox.settle_all(q, 0, pillarbox.clock());
   UPDATE pillarbox.queues SET dead = NULL, max_deliveries = 0 WHERE dead = q.id;
   DELETE FROM pillarbox.messages WHERE queue = q.id;
+  DELETE FROM pillarbox.events WHERE queue = q.id;
   DELETE FROM pillarbox.queues WHERE id = q.id;
   RETURN true;
 END $$;

@@ -7,22 +7,28 @@ CREATE OR REPLACE FUNCTION pillarbox.send(
   deduplication_id_ text, deduplication_ bigint, since_ bigint, settles_ boolean,
   OUT ids_ bigint[], OUT until_ bigint
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+  found_ record;
   q pillarbox.queues;
   now_ bigint := pillarbox.clock();
   count_ integer := cardinality(bodies_);
-  state_ smallint := CASE WHEN delay_ > 0 THEN 2 WHEN group_ IS NULL THEN 0 ELSE 4 END;
+  state_ smallint;
+  tenant_ text;
   known bigint;
 BEGIN
-  q := pillarbox.find_queue(queue_);
-  until_ := since_;
-  IF settles_ THEN
+  SELECT * INTO found_ FROM pillarbox.look_up(queue_, since_, now_);
+  IF NOT FOUND THEN
+    PERFORM pillarbox.no_queue();
+  END IF;
+  q := found_.q;
+  until_ := CASE WHEN settles_ THEN now_ ELSE since_ END;
+  IF settles_ AND found_.is_due THEN
     until_ := pillarbox.settle_all(q, since_, now_);
   END IF;
   IF deduplication_id_ IS NOT NULL THEN
     known := nextval('pillarbox.message_ids');
-    ids_ := ARRAY[pillarbox.first_with(q.id, deduplication_id_, known, now_, deduplication_)];
+    ids_[1] := pillarbox.first_with(q.id, deduplication_id_, known, now_, deduplication_);
     IF ids_[1] <> known THEN
       RETURN;
     END IF;
@@ -30,33 +36,38 @@ BEGIN
   IF q.capacity IS NOT NULL THEN
     PERFORM pillarbox.make_room(q.id, count_);
   END IF;
+  IF q.fair AND group_ IS NOT NULL THEN
+    PERFORM pillarbox.admits_tenants(q.id);
+    tenant_ := group_;
+    group_ := NULL;
+  END IF;
   IF group_ IS NOT NULL AND delay_ = 0 THEN
     PERFORM pillarbox.lock_groups(q.id, ARRAY[group_]);
   END IF;
-  WITH numbered AS (
-    SELECT body, coalesce(known, nextval('pillarbox.message_ids')) AS id
-    FROM unnest(bodies_) AS body
-  ), sent AS (
-    INSERT INTO pillarbox.messages (
-      id, rank, place, due, leased_at, enqueued_at, queue, deliveries, priority, state,
-      group_name, head, body
-    )
-    SELECT id, pillarbox.rank(priority_, (1::bigint << 54) + id), (1::bigint << 54) + id,
-      now_ + delay_, 0, now_, queue_, 0, priority_, state_, group_, head_, body
-    FROM numbered
-    RETURNING id
+  state_ := CASE
+    WHEN delay_ > 0 THEN 2 WHEN tenant_ IS NOT NULL THEN 5 WHEN group_ IS NULL THEN 0 ELSE 4 END;
+  FOR n IN coalesce(cardinality(ids_), 0) + 1..count_ LOOP  -- the group is locked by now
+    ids_[n] := nextval('pillarbox.message_ids');
+  END LOOP;
+  INSERT INTO pillarbox.messages (
+    id, rank, place, due, leased_at, enqueued_at, queue, deliveries, priority, state,
+    group_name, tenant, head, body
   )
-  SELECT array_agg(id) INTO ids_ FROM sent;
+  SELECT id, pillarbox.rank(priority_, (1::bigint << 54) + id), (1::bigint << 54) + id,
+    now_ + delay_, 0, now_, queue_, 0, priority_, state_, group_, tenant_, head_, body
+  FROM unnest(ids_, bodies_) AS sent (id, body);
   IF q.history THEN
     PERFORM pillarbox.record_sent(q, ids_, now_);
   END IF;
   IF delay_ > 0 THEN
     PERFORM pillarbox.arm(q, now_ + delay_, now_);
-  ELSE
-    IF group_ IS NOT NULL THEN
-      count_ := pillarbox.line_up(q.id, group_);
-    END IF;
-    PERFORM pillarbox.wake(q.id, count_);
+    RETURN;
+  END IF;
+  IF group_ IS NOT NULL THEN
+    count_ := pillarbox.line_up(q.id, group_);
+  END IF;
+  IF pillarbox.is_awaited(queue_) THEN
+    PERFORM pg_notify('pillarbox', queue_ || ' ' || count_);
   END IF;
 END $$;
 
@@ -105,13 +116,5 @@ LANGUAGE sql STABLE AS $$
   SELECT (SELECT count(*) FROM pillarbox.messages WHERE queue = queue_ AND state = 0)
     + (SELECT count(*) FROM pillarbox.messages WHERE queue = queue_ AND state IN (1, 2, 3))
     + (SELECT count(*) FROM pillarbox.messages WHERE queue = queue_ AND state = 4)
-$$;
-
-CREATE OR REPLACE FUNCTION pillarbox.record_sent(
-  q pillarbox.queues, ids_ bigint[], now_ bigint
-) RETURNS void LANGUAGE sql AS $$
-  INSERT INTO pillarbox.events (at, queue, kind, message_id, fields, head, body)
-  SELECT now_, q.name, CASE m.state WHEN 2 THEN 'scheduled' ELSE 'sent' END, m.id,
-    jsonb_build_object('priority', m.priority, 'due', m.due, 'group', m.group_name), m.head, m.body
-  FROM pillarbox.messages m WHERE m.id = ANY (ids_) ORDER BY m.id
+    + (SELECT count(*) FROM pillarbox.messages WHERE queue = queue_ AND state = 5)
 $$;

@@ -2,62 +2,55 @@
 -- the arrays that name them.
 
 -- Locks what these deliveries hold, group locks first, then rows in order of their ids.
+DROP FUNCTION IF EXISTS pillarbox.lock_held(integer, bigint[], bytea[], bigint);  -- it answered less
 CREATE OR REPLACE FUNCTION pillarbox.lock_held(
-  queue_ integer, ids_ bigint[], tokens_ bytea[], now_ bigint, OUT held bigint[], OUT live integer[]
-) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-  groups_ text[];
+  queue_ integer, ids_ bigint[], tokens_ bytea[], now_ bigint,
+  OUT held bigint[], OUT live integer[], OUT groups text[]
+) LANGUAGE plpgsql AS $$
 BEGIN
-  SELECT array_agg(DISTINCT m.group_name) INTO groups_
+  SELECT array_agg(DISTINCT m.group_name) INTO groups
     FROM pillarbox.messages m WHERE m.id = ANY (ids_) AND m.group_name IS NOT NULL;
-  IF groups_ IS NOT NULL THEN
-    PERFORM pillarbox.lock_groups(queue_, groups_);
+  IF groups IS NOT NULL THEN
+    PERFORM pillarbox.lock_groups(queue_, groups);
   END IF;
   -- One look by id for each delivery, whatever the planner thinks of a table that is all dead rows:
   -- `+ 0` keeps it from the index on `due`, LATERAL from beginning with the table.
-  SELECT array_agg(x.id), array_agg(x.n) INTO held, live FROM (
-    SELECT m.id, d.n
-    FROM (
-      SELECT * FROM unnest(ids_, tokens_) WITH ORDINALITY AS u (id, token, n) ORDER BY u.id
-    ) AS d CROSS JOIN LATERAL (
-      SELECT h.id FROM pillarbox.messages h
-      WHERE h.id = d.id AND h.queue = queue_ AND h.state + 0 = 1 AND h.token = d.token
-        AND h.due > now_
-      FOR UPDATE
-    ) AS m
-  ) AS x;
+  SELECT array_agg(m.id), array_agg(d.n::integer) INTO held, live
+  FROM (
+    SELECT * FROM unnest(ids_, tokens_) WITH ORDINALITY AS u (id, token, n) ORDER BY u.id
+  ) AS d CROSS JOIN LATERAL (
+    SELECT h.id FROM pillarbox.messages h
+    WHERE h.id = d.id AND h.queue = queue_ AND h.state + 0 = 1 AND h.token = d.token
+      AND h.due > now_
+    FOR UPDATE
+  ) AS m;
 END $$;
 
 CREATE OR REPLACE FUNCTION pillarbox.acknowledge(
   queue_ integer, ids_ bigint[], tokens_ bytea[], since_ bigint, OUT live_ integer[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   now_ bigint := pillarbox.clock();
-  held_ bigint[];
+  locked record;
   group_ text;
   ready_ integer := 0;
-  grouped text[];
 BEGIN
   q := pillarbox.find_queue(queue_);
-  SELECT held, live INTO held_, live_ FROM pillarbox.lock_held(queue_, ids_, tokens_, now_);
-  IF held_ IS NULL THEN
+  locked := pillarbox.lock_held(queue_, ids_, tokens_, now_);
+  live_ := locked.live;
+  IF live_ IS NULL THEN
     RETURN;
   END IF;
-  WITH gone AS (
-    DELETE FROM pillarbox.messages WHERE id = ANY (held_) RETURNING group_name
-  )
-  SELECT array_agg(DISTINCT group_name) FILTER (WHERE group_name IS NOT NULL)
-    INTO grouped FROM gone;
   IF q.history THEN
-    PERFORM pillarbox.record(q, 'acknowledged', id, NULL) FROM unnest(held_) AS id;
+    PERFORM pillarbox.record(q, 'acknowledged', id, NULL) FROM unnest(locked.held) AS id;
   END IF;
-  IF grouped IS NOT NULL THEN
+  DELETE FROM pillarbox.messages WHERE id = ANY (locked.held);
+  IF locked.groups IS NOT NULL THEN
     -- What is due comes before what this frees: another group may have been first.
     PERFORM pillarbox.settle_all(q, since_, now_);
-    FOREACH group_ IN ARRAY grouped LOOP
+    FOREACH group_ IN ARRAY locked.groups LOOP
       ready_ := ready_ + pillarbox.line_up(queue_, group_);
     END LOOP;
     IF ready_ > 0 THEN
@@ -71,7 +64,7 @@ CREATE OR REPLACE FUNCTION pillarbox.finish(
   queue_ integer, how_ text, delay_ bigint, reason_ bytea, ids_ bigint[], tokens_ bytea[],
   since_ bigint, OUT live_ integer[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   m pillarbox.messages;
@@ -110,7 +103,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION pillarbox.extend(
   queue_ integer, timeout_ bigint, ids_ bigint[], tokens_ bytea[], OUT live_ integer[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   held_ bigint[];
@@ -126,7 +120,8 @@ BEGIN
   PERFORM pillarbox.arm(q, now_ + timeout_, now_);
 END $$;
 
-CREATE OR REPLACE FUNCTION pillarbox.purge(queue_ integer) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION pillarbox.purge(queue_ integer) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   count_ bigint;
@@ -136,13 +131,15 @@ BEGIN
   WITH gone AS (DELETE FROM pillarbox.messages WHERE queue = queue_ RETURNING 1)
     SELECT count(*) INTO count_ FROM gone;
   DELETE FROM pillarbox.duplicates WHERE queue = queue_;
+  DELETE FROM pillarbox.tenant_counts WHERE queue = queue_;
   PERFORM pillarbox.record(q, 'purged', NULL, NULL);
   RETURN count_;
 END $$;
 
 -- Delete messages by id, whatever their state. Answers how many there were.
 CREATE OR REPLACE FUNCTION pillarbox.delete_messages(queue_ integer, ids_ bigint[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   m pillarbox.messages;
@@ -158,9 +155,10 @@ BEGIN
     PERFORM pillarbox.lock_groups(queue_, groups_);
   END IF;
   PERFORM FROM pillarbox.messages WHERE id = ANY (ids_) AND queue = queue_ ORDER BY id FOR UPDATE;
-  FOR m IN DELETE FROM pillarbox.messages WHERE id = ANY (ids_) AND queue = queue_ RETURNING * LOOP
+  FOR m IN SELECT * FROM pillarbox.messages WHERE id = ANY (ids_) AND queue = queue_ LOOP
     count_ := count_ + 1;
     PERFORM pillarbox.record(q, 'removed', m.id, NULL);
+    DELETE FROM pillarbox.messages WHERE id = m.id;
     IF m.group_name IS NOT NULL THEN
       ready_ := ready_ + pillarbox.take_over(m);
     END IF;
@@ -186,7 +184,8 @@ END $$;
 
 -- Move waiting messages to another queue, as new there: where they died, or as asked.
 CREATE OR REPLACE FUNCTION pillarbox.redrive(queue_ integer, to_ text, ids_ bigint[])
-RETURNS bigint LANGUAGE plpgsql AS $$
+RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   q pillarbox.queues;
   m pillarbox.messages;
@@ -198,10 +197,10 @@ BEGIN
     SELECT array_agg(DISTINCT group_name) FROM pillarbox.messages
     WHERE id = ANY (ids_) AND queue = queue_ AND group_name IS NOT NULL));
   PERFORM FROM pillarbox.messages
-    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4) ORDER BY id FOR UPDATE;
+    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4, 5) ORDER BY id FOR UPDATE;
   FOR m IN
     SELECT * FROM pillarbox.messages
-    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4)
+    WHERE id = ANY (ids_) AND queue = queue_ AND state IN (0, 4, 5)
     ORDER BY array_position(ids_, id)
   LOOP
     SELECT id INTO target FROM pillarbox.queues WHERE name = coalesce(to_, m.source);
@@ -209,6 +208,7 @@ BEGIN
     PERFORM pillarbox.record(
       q, 'redriven', m.id, jsonb_build_object('to', coalesce(to_, m.source)));
     m.deliveries := 0;
+    m.deliveries_before := 0;
     m.source := NULL;
     m.reason := NULL;
     m.died_at := NULL;

@@ -27,7 +27,7 @@ for i, id in ipairs(ids) do
   if live then
     seen[id] = true
     done[#done + 1] = id
-    grouped = grouped or string.byte(raw, STATE_BYTES + 1) ~= 0
+    grouped = grouped or (not own.fair and string.byte(raw, STATE_BYTES + 1) ~= 0)
   end
 end
 if #done > 0 then
@@ -38,7 +38,7 @@ if #done > 0 then
   for i, id in ipairs(ids) do
     if answers[i] == "1" then
       if string.byte(states[i], STATE_BYTES + 1) ~= 0 then
-        unhold(own, unpack_state(states[i]).group)
+        unhold(own, id, unpack_state(states[i]))
       end
       journal(own, "acknowledged", id)
     end

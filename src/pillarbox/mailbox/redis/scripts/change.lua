@@ -27,11 +27,15 @@ end
 local function hide(s)
   s.deliveries, s.leased_at, s.token = math.max(s.deliveries - 1, 0), now, NO_TOKEN
   hold(s)
+  if s.group ~= "" then
+    hold_group(own, group_of(own, s), {place_text(id, s)})
+    line_up(own, group_of(own, s))
+  end
 end
 
 local function change(s)
   local leased = call("ZSCORE", own.leases, id)
-  local holds = leased and s.token == token
+  local holds = leased and s.token == token and s.deadline > now
   if not holds and ARGV[4] == "1" then return 0 end
   if holds and timeout > 0 and due > s.leased_at + longest then return 2 end
   if leased and timeout > 0 then

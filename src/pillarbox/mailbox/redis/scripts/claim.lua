@@ -1,13 +1,16 @@
 #!lua flags=allow-oom
 -- Lease messages; or, if there is none, say until when the caller may sleep.
 --
+-- KEYS after the queues': what the receive with this attempt id was given, if it has one
+-- (MessagePack: until when that is known, token, ids). The same id gets the same messages again, for
+-- as long again, as long as it holds all of them.
 -- ARGV: names (2); how many; timeout; token of these leases; until when the caller waits (less
 -- than zero: for how long; 0: not at all); what it said it would watch for, if it was parked; how
--- many may be in flight, if there is a limit.
+-- many may be in flight, if there is a limit (else empty).
 -- Answer: the time, then ids (each with its score), packed messages and states before this
 -- delivery; or the time, how long to sleep (0: not, -1: ask again at once, -2: too many are in
 -- flight), what the caller watches for, and the queues under other tags whose dead letters come
--- here. Then, how many dead letters wait to be carried elsewhere.
+-- here. Then, how many dead letters wait to be carried elsewhere; and the token, if it is another.
 --@include queue
 --@include now
 --@include state
@@ -22,14 +25,41 @@ local function settle_first()
   settle_all()
 end
 
+-- The same in a fair queue, from whose line these were popped: the first tenant is at `from`.
+local function take_in_turn(popped, from)
+--@include noisy
+--@include fair
+  local taken, back, plain, entries, held = {}, {}, {}, {}, {}
+  for i = 1, from - 1 do taken[i] = popped[i] end
+  for i = from, #popped, 2 do back[#back + 1], back[#back + 2] = popped[i + 1], popped[i] end
+  for_many("ZADD", own.line, back)
+  for _, each in ipairs(in_turn(own, count - #taken / 2)) do
+    taken[#taken + 1], taken[#taken + 2] = each.id, string.format("%.0f", each.score)
+    if each.tenant then
+      entries[#entries + 1] = each.entry
+      held[each.tenant] = (held[each.tenant] or 0) + 1
+    else
+      plain[#plain + 1] = each.id
+    end
+  end
+  if #plain > 0 then for_many("ZREM", own.line, plain) end
+  if #entries > 0 then for_many("ZREM", own.grouped, entries) end
+  for tenant, more in pairs(held) do
+    call("HINCRBY", own.groups, tenant, more)
+    line_up(own, tenant)
+  end
+  return taken
+end
+
 -- Up to `count` messages from the head of the line; a group gives as many as there is room for.
 local function take()
   local popped = call("ZPOPMIN", own.line, count)
   local mixed = false
   for i = 1, #popped, 2 do
-    if string.byte(popped[i]) == 103 then mixed = true break end
+    if string.byte(popped[i]) == 103 then mixed = i break end
   end
   if not mixed then return popped end
+  if own.fair then return take_in_turn(popped, mixed) end
   local taken = {}
   for i = 1, #popped, 2 do
     local room = count - #taken / 2
@@ -39,13 +69,14 @@ local function take()
       taken[#taken + 1], taken[#taken + 2] = popped[i], popped[i + 1]
     else
       local group = string.sub(popped[i], 2)
-      local entries = of_group(own, group, room)
+      local entries, places = of_group(own, group, room, first_held(own, group)), {}
       for _, entry in ipairs(entries) do
         taken[#taken + 1], taken[#taken + 2] = id_in(entry), "0"
+        places[#places + 1] = place_in(entry)
       end
       if #entries > 0 then
         for_many("ZREM", own.grouped, entries)
-        call("HINCRBY", own.groups, group, #entries)
+        hold_group(own, group, places)
       end
     end
   end
@@ -66,9 +97,9 @@ local function deliverable(taken)
     if own.retention and sent_at + own.retention <= now then
       call("HDEL", own.bodies, id)
       call("HDEL", own.states, id)
-      if s then unhold(own, s.group) end
+      if s then unhold(own, id, s) end
       journal(own, "removed", id)
-    elseif s and own.on_receive and own.dead and own.max > 0 and s.deliveries >= own.max then
+    elseif s and own.on_receive and own.dead and own.max > 0 and failed_here(s) >= own.max then
       die_in_line(own, id, s)
     else
       kept[#kept + 1], kept[#kept + 2] = id, taken[2 * i]
@@ -110,7 +141,7 @@ local function lease(taken)
     else  -- its body is gone: the caller reports it
       local s = unpack_state(states[i])
       call("HDEL", own.states, id)
-      unhold(own, s.group)
+      unhold(own, id, s)
     end
   end
   if #held > 0 then
@@ -118,6 +149,41 @@ local function lease(taken)
     for_many("ZADD", own.leases, deadlines)
   end
   return {now, taken, bodies, states, own.on_receive and call("HLEN", own.outbox) or 0}
+end
+
+-- What this attempt was given before, if it still holds all of that.
+local ATTEMPT_US = 300000000
+local attempt = KEYS[extra_keys + 1]
+local function lease_again()
+  local raw = attempt and call("GET", attempt)
+  if not raw then return false end
+  local until_, theirs, ids = unpack(cmsgpack.unpack(raw))
+  local states = for_many("HMGET", own.states, ids)
+  local good = until_ > now
+  for i = 1, #ids do
+    good = good and states[i] and string.sub(states[i], TOKEN_AT, TOKEN_AT + 15) == theirs
+      and struct.unpack(">d", states[i], DEADLINE_AT) > now
+  end
+  if not good then
+    call("DEL", attempt)
+    return false
+  end
+  local taken = {}
+  for i, id in ipairs(ids) do
+    local s = unpack_state(states[i])
+    s.deadline = deadline
+    save(own, id, s)
+    call("ZADD", own.leases, deadline, id)
+    taken[#taken + 1], taken[#taken + 2] = id, "0"
+  end
+  return {now, taken, for_many("HMGET", own.bodies, ids), states, 0, theirs}
+end
+
+local function remember(taken)
+  local ids = {}
+  for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
+  local packed = cmsgpack.pack({now + ATTEMPT_US, token, ids})
+  call("SET", attempt, packed, "PX", ATTEMPT_US / 1000)
 end
 
 -- Who watches the clock for all that are parked goes: another must.
@@ -143,15 +209,20 @@ local function park(watched, till)
 end
 
 if any_due() then settle_first() end
-local crowded = ARGV[8] and call("ZCARD", own.leases) >= tonumber(ARGV[8])
+local answer = lease_again()
+local limit = tonumber(ARGV[8] or "")
+local crowded = limit and not answer and call("ZCARD", own.leases) >= limit
 local taken, tries = {}, 0
-local more = not crowded
+local more = not answer and not crowded and not own.paused
 while more do
   local found = take()
   taken, tries = deliverable(found), tries + 1
   more = #taken == 0 and #found > 0 and tries < TRIES_MAX
 end
-local answer = #taken > 0 and lease(taken)
+if #taken > 0 then
+  answer = lease(taken)
+  if attempt then remember(taken) end
+end
 local watched = hand_over(call("GET", own.parked))
 if own.ready > 0 then own.ready = math.min(own.ready, call("ZCARD", own.line)) end
 wake_all()
@@ -163,7 +234,7 @@ if not answer and till > now then return park(watched, till) end
 if watched and call("LLEN", own.wake) == 0 then
   local at = watched == "-" and next_at() or 0
   local unwatched = at > 0 and at < now + LOOK_AGAIN
-  if unwatched or call("ZCARD", own.line) > 0 then call("RPUSH", own.wake, "") end
+  if unwatched or (call("ZCARD", own.line) > 0 and not own.paused) then call("RPUSH", own.wake, "") end
 end
 if answer then
   arm_all(deadline)

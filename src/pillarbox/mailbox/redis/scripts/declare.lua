@@ -3,13 +3,17 @@
 -- write it only tells.
 --
 -- ARGV: names (2); redelivery; capacity; journal; most deliveries; queue of its dead letters; a
--- queue whose dead letters come here. Each may be empty.
+-- queue whose dead letters come here; fair; 1 if a dead-letter queue may have one of its own. Each
+-- may be empty.
 -- Answer: redelivery, capacity, journal, max, dead, sources.
 --@include queue
 local source, dead = ARGV[8], ARGV[7]
 local sources = own.sources
 if source ~= "" then
-  if own.dead then return redis.error_reply("MORTAL it has dead letters of its own") end
+  if ARGV[10] ~= "" and call("EXISTS", own.queue) == 0 then
+    return redis.error_reply("STALE the queue was deleted")
+  end
+  if own.dead and ARGV[10] == "" then return redis.error_reply("MORTAL it has dead letters of its own") end
   if not string.find("," .. (sources or "") .. ",", "," .. source .. ",", 1, true) then
     call("HSET", own.queue, "sources", sources and sources .. "," .. source or source)
   end
@@ -20,6 +24,7 @@ if dead ~= "" then
 end
 if ARGV[3] ~= "" and call("HSETNX", own.queue, "redelivery", ARGV[3]) == 1 then
   if ARGV[4] ~= "" then call("HSET", own.queue, "capacity", ARGV[4]) end
+  if ARGV[9] ~= "" then call("HSET", own.queue, "fair", ARGV[9]) end
 end
 if ARGV[5] ~= "" then call("HSET", own.queue, "journal", ARGV[5]) end
 return call("HMGET", own.queue, "redelivery", "capacity", "journal", "max", "dead", "sources")

@@ -17,9 +17,9 @@ for i = 3, #ARGV do
     call("HDEL", own.bodies, id)
     call("HDEL", own.states, id)
     if call("ZREM", own.leases, id) == 1 then
-      unhold(own, s.group)
+      unhold(own, id, s)
     elseif call("ZREM", own.later, id) == 1 then
-      if s.deliveries > 0 then unhold(own, s.group) end
+      if s.deliveries > 0 then unhold(own, id, s) end
     else
       leave(own, id, s)
     end

@@ -18,7 +18,9 @@ local function elapsed(q, first, count)
     if died or q.max > 0 or q.on_receive then note(s, at, "expired") end
     s.deliveries = s.deliveries + 1
     end_lease(s)
-    if died then s.death = {q.name, reason_for("expired", s.deliveries), at} end
+    if died then
+      s.death, s.before = {q.name, reason_for("expired", s.deliveries), at}, s.deliveries
+    end
     found[#found + 1] = {id = over[i], at = at, state = s, died = died, returned = not died}
   end
   table.sort(found, function(a, b) return a.at < b.at or (a.at == b.at and a.id < b.id) end)

@@ -27,7 +27,8 @@ local function move(q, id, s, to)
     join(target, id, s)
     return
   end
-  local ticket = q.name .. "/" .. call("HINCRBY", q.queue, "seq", 1)  -- of this journey
+  -- Of this journey: a queue that was deleted and created again counts from one.
+  local ticket = q.name .. "/" .. id .. "/" .. call("HINCRBY", q.queue, "seq", 1)
   local sizes = struct.pack(">I2I2I4", #to, #id, #value)
   call("HSET", q.outbox, ticket, sizes .. to .. id .. value .. pack(s))
 end
@@ -36,9 +37,9 @@ local function die(q, id, s, at, outcome, reason)
   note(s, at, outcome)
   s.deliveries = s.deliveries + 1
   end_lease(s)
-  s.death = {q.name, reason, at}
+  s.death, s.before = {q.name, reason, at}, s.deliveries
+  unhold(q, id, s)
   move(q, id, s, q.dead)
-  unhold(q, s.group)
   journal(q, "died", id, "outcome", outcome, "reason", reason, "to", q.dead)
 end
 
@@ -53,9 +54,9 @@ end
 
 -- At the head of the line, with no deliveries left.
 local function die_in_line(q, id, s)
-  s.death = {q.name, "delivered " .. s.deliveries .. " times", now}
+  s.death, s.before = {q.name, "delivered " .. s.deliveries .. " times", now}, s.deliveries
+  unhold(q, id, s)
   move(q, id, s, q.dead)
-  unhold(q, s.group)
   journal(q, "died", id, "outcome", "received", "reason", s.death[2], "to", q.dead)
 end
 
@@ -68,14 +69,14 @@ local function returned(q, id, s, at, outcome, due)
     call("ZADD", q.later, due, id)  -- it holds its group meanwhile
   else
     give_back(q, id, s)
-    unhold(q, s.group)
+    unhold(q, id, s)
   end
   journal(q, "returned", id, "outcome", outcome, "due", string.format("%.0f", due))
 end
 
 -- Whether the delivery that fails is the last that a message has.
 local function is_last(q, s)
-  return q.max > 0 and s.deliveries + 1 >= q.max and q.dead ~= false and not q.on_receive
+  return q.max > 0 and failed_here(s) + 1 >= q.max and q.dead ~= false and not q.on_receive
 end
 
 local function reason_for(outcome, number)
@@ -96,7 +97,7 @@ local function came_due(q, id, at)
   local s = load(q, id)
   if s.deliveries > 0 then  -- it was given back with a delay
     give_back(q, id, s)
-    unhold(q, s.group)
+    unhold(q, id, s)
   else
     s.place = next_place(q)
     save(q, id, s)

@@ -19,7 +19,8 @@ local function held(first, act)
   return table.concat(answers)
 end
 
--- How many dead letters wait to be carried to a queue under another tag.
+-- How many dead letters wait to be carried to a queue whose keys are not here.
 local function on_the_way()
-  return own.dead and not other and call("HLEN", own.outbox) or 0
+  local near = other and other.name == own.dead
+  return own.dead and not near and call("HLEN", own.outbox) or 0
 end

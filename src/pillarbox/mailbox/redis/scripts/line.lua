@@ -8,48 +8,111 @@ end
 
 local function score(priority, place) return (255 - priority) * SPAN + place end
 
-local function member(s, id)
-  return string.format("%s\0%012x\0%s", s.group, place_of(id, s), id)
+-- Places in groups are compared as text, all of one length.
+local function place_text(id, s) return string.format("%012x", place_of(id, s)) end
+
+-- The group that a message waits in, "" if none; in a fair queue a tenant has one for each priority.
+local function group_of(q, s)
+  if s.group == "" or not q.fair then return s.group end
+  return s.priority .. " " .. s.group
 end
 
-local function of_group(q, group, count)
-  return call("ZRANGEBYLEX", q.grouped, "[" .. group .. "\0", "(" .. group .. "\1", "LIMIT", "0", count)
+local function member(q, id, s)
+  return group_of(q, s) .. "\0" .. place_text(id, s) .. "\0" .. id
+end
+
+-- The first of a group that wait; those before a place if one is given.
+local function of_group(q, group, count, before)
+  local stop = before and "\0" .. before or "\1"
+  return call("ZRANGEBYLEX", q.grouped, "[" .. group .. "\0", "(" .. group .. stop, "LIMIT", "0", count)
 end
 
 local function id_in(entry) return string.match(entry, "%z([^%z]*)$") end
+local function place_in(entry) return string.match(entry, "%z([^%z]*)%z") end
 
--- A group with something to deliver, and nothing that holds it, stands at the end of the line.
-local function line_up(q, group)
-  if call("HEXISTS", q.groups, group) == 1 or call("ZSCORE", q.line, "g" .. group) then return end
-  local first = of_group(q, group, 1)[1]
-  if not first then return end
-  local s = load(q, id_in(first))
-  call("ZADD", q.line, score(s.priority, next_place(q)), "g" .. group)
-  q.ready = q.ready + 1
+local function is_held(q, group) return call("HEXISTS", q.groups, group) == 1 end
+
+-- The places of the messages that hold a group, with redelivery="original".
+local function held_places(q, group)
+  local places = q.original and call("HGET", q.groups, " " .. group) or ""
+  return string.gmatch(places, string.rep("%x", 12))
 end
 
-local function unhold(q, group)
+-- What precedes all that is held can be delivered; nil if nothing is.
+local function first_held(q, group)
+  local first
+  for place in held_places(q, group) do
+    if not first or place < first then first = place end
+  end
+  return first
+end
+
+local function hold_group(q, group, places)
+  call("HINCRBY", q.groups, group, #places)
+  if not q.original or q.fair then return end
+  for place in held_places(q, group) do places[#places + 1] = place end
+  call("HSET", q.groups, " " .. group, table.concat(places))
+end
+
+-- A tenant of a fair queue stands in line by its first message, whatever it holds.
+local function line_up_tenant(q, group)
+  local first = of_group(q, group, 1)[1]
+  if first then
+    local priority, place = string.match(group, "^%d+"), tonumber(place_in(first), 16)
+    call("ZADD", q.line, score(priority, place), "g" .. group)
+  else
+    call("ZREM", q.line, "g" .. group)
+  end
+end
+
+-- A group with something to deliver stands in line, from the end on. What holds it stands in the
+-- way: with redelivery="original", only of what comes later in the group.
+local function line_up(q, group)
+  if q.fair then return line_up_tenant(q, group) end
+  local name = "g" .. group
+  if not q.original and is_held(q, group) then return end
+  local first = of_group(q, group, 1, first_held(q, group))[1]
+  if not first then
+    call("ZREM", q.line, name)
+  elseif not call("ZSCORE", q.line, name) then
+    local s = load(q, id_in(first))
+    call("ZADD", q.line, score(s.priority, next_place(q)), name)
+    q.ready = q.ready + 1
+  end
+end
+
+-- A message of a group is held no longer; its state must have the place that it was held with.
+local function unhold(q, id, s)
+  local group = group_of(q, s)
   if group == "" then return end
-  if call("HINCRBY", q.groups, group, -1) <= 0 then call("HDEL", q.groups, group) end
-  line_up(q, group)
+  if call("HINCRBY", q.groups, group, -1) <= 0 then
+    call("HDEL", q.groups, group, " " .. group)
+  elseif q.original and not q.fair then
+    local kept, place = {}, place_text(id, s)
+    for each in held_places(q, group) do
+      if each ~= place then kept[#kept + 1] = each end
+    end
+    call("HSET", q.groups, " " .. group, table.concat(kept))
+  end
+  if not q.fair then line_up(q, group) end
 end
 
 -- Into the line, or its group's: its state must be saved by the caller if it has one.
 local function join(q, id, s)
   if s.group ~= "" then
-    call("ZADD", q.grouped, 0, member(s, id))
-    line_up(q, s.group)
+    call("ZADD", q.grouped, 0, member(q, id, s))
+    line_up(q, group_of(q, s))
   else
     call("ZADD", q.line, score(s.priority, place_of(id, s)), id)
-    q.ready = q.ready + 1
   end
+  if s.group == "" or q.fair then q.ready = q.ready + 1 end
 end
 
 -- Out of the line, or its group's; whether it was there.
 local function leave(q, id, s)
   if s.group == "" then return call("ZREM", q.line, id) == 1 end
-  local there = call("ZREM", q.grouped, member(s, id)) == 1
-  if there and not of_group(q, s.group, 1)[1] then call("ZREM", q.line, "g" .. s.group) end
+  local there = call("ZREM", q.grouped, member(q, id, s)) == 1
+  if there then line_up(q, group_of(q, s)) end
   return there
 end
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- One page of what is ready, for those who must see all of it: the line, then the groups.
 --
--- ARGV: names (2); line or grouped; first rank; how many ranks.
+-- ARGV: names (2); line or grouped; first rank; how many ranks; 1 to leave the messages out.
 -- Answer: how many ranks there were, ids (each with its score), packed messages, states.
 --@include queue
 --@include now
@@ -23,4 +23,5 @@ for i = 1, #entries, 2 do
   end
 end
 if #ids == 0 then return {#entries / 2, {}, {}, {}} end
-return {#entries / 2, found, for_many("HMGET", own.bodies, ids), for_many("HMGET", own.states, ids)}
+local bodies = ARGV[6] == "1" and {} or for_many("HMGET", own.bodies, ids)
+return {#entries / 2, found, bodies, for_many("HMGET", own.states, ids)}

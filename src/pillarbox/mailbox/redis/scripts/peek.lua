@@ -12,6 +12,8 @@
 --@include journal
 --@include fate
 --@include elapsed
+--@include noisy
+--@include fair
 local wanted, count = ARGV[3], tonumber(ARGV[4])
 local page = math.max(count, 1000)  -- what came due last may be the most urgent
 local found, ids, bodies, states = {}, {}, {}, {}
@@ -38,18 +40,35 @@ local function place_for(each)
   return score(s.priority, MIDDLE + last + places)
 end
 
+local function first_in_line()
+  local items, line = {}, call("ZRANGE", own.line, 0, count - 1, "WITHSCORES")
+  for i = 1, #line, 2 do items[#items + 1] = {id = line[i], score = tonumber(line[i + 1])} end
+  return items
+end
+
+-- Before what has a later place. The line of a fair queue is not sorted: noisy tenants come last.
+local function insert(items, item)
+  local at = 1
+  while items[at] and items[at].score <= item.score do at = at + 1 end
+  table.insert(items, at, item)
+end
+
 -- The line, with what joins it by now; and apart, what joins a group.
 local function in_line()
-  local items, late = {}, {}
-  local line = call("ZRANGE", own.line, 0, count - 1, "WITHSCORES")
-  for i = 1, #line, 2 do
-    items[#items + 1] = {q = own, id = line[i], at = line[i + 1], score = tonumber(line[i + 1])}
+  local items, late, put = {}, {}, own.fair and insert or table.insert
+  for _, each in ipairs(own.fair and in_turn(own, count) or first_in_line()) do
+    each.q, each.at = own, string.format("%.0f", each.score)
+    items[#items + 1] = each
   end
   local function joins(q, each)
-    local grouped = each.state.group ~= ""
-    local to = grouped and late or items
-    local at = grouped and 0 or place_for(each)
-    to[#to + 1] = {q = q, id = each.id, at = "0", score = at, state = each.state}
+    local grouped = each.state.group ~= "" and not own.fair
+    local item = {q = q, id = each.id, at = "0", state = each.state}
+    if grouped then
+      late[#late + 1] = item
+    else
+      item.score = place_for(each)
+      put(items, item)
+    end
   end
   for _, each in ipairs(elapsed(own, 0, page)) do
     if not each.died then joins(own, each) end
@@ -59,21 +78,21 @@ local function in_line()
       if each.died then joins(other, each) end
     end
   end
-  table.sort(items, function(a, b) return a.score < b.score end)
+  if not own.fair then table.sort(items, function(a, b) return a.score < b.score end) end
   return items, late
 end
 
 local function add_ready()
   local items, late = in_line()
   for _, each in ipairs(items) do
-    if each.state or string.byte(each.id) ~= 103 then
+    if each.state or each.tenant or string.byte(each.id) ~= 103 then
       add(each.q, each.id, each.at, each.state)
     else
       add_group(string.sub(each.id, 2))
     end
   end
   local from = "-"  -- then what waits behind a held group, group by group
-  while #ids < count do
+  while #ids < count and not own.fair do
     local entry = call("ZRANGEBYLEX", own.grouped, from, "+", "LIMIT", 0, 1)[1]
     if not entry then break end
     local group = string.match(entry, "^[^%z]*")

@@ -2,17 +2,21 @@
 --
 -- KEYS are sets of 13, one for each queue, all under one hash tag:
 --    1 queue    hash    settings and counters: redelivery, capacity, max, dead, sources,
---                       journal; seq (messages sent), front (released to the front), purges; of
---                       a queue that brokers serve also retention (microseconds), on_receive
+--                       journal, fair (1: groups are tenants, see fair.lua); seq (messages
+--                       sent), front (released to the front), purges, paused (1: nothing is
+--                       delivered); of a queue that brokers serve also
+--                       retention (microseconds), on_receive
 --                       (1: what has no deliveries left dies when it would be received), sqs
 --                       (its attributes), version (changes with each of these)
 --    2 bodies   hash    id -> what the sender packed: attributes and body; never read here
 --    3 states   hash    id -> see state.lua; none for a plain message that was never delivered
---    4 line     zset    id or "g" .. group -> (255 - priority) * 2^45 + place: what is ready
+--    4 line     zset    id or "g" .. group -> (255 - priority) * 2^45 + place: what is ready; in a
+--                       fair queue a group is priority .. " " .. tenant, in the place of its first
 --    5 leases   zset    id -> deadline, in microseconds
 --    6 later    zset    id -> when it is due, in microseconds
 --    7 grouped  zset    group, place and id, all with score 0: what waits in groups
---    8 groups   hash    group -> how many messages hold it: in flight, or nacked for later
+--    8 groups   hash    group -> how many messages hold it: in flight, or nacked for later; with
+--                       redelivery="original" also " " .. group -> the places of these messages
 --    9 wake     list    one token for each parked receiver that should look again
 --   10 parked   string  exists while receivers are parked; when one will look by itself, or "-"
 --   11 outbox   hash    ticket -> a message on its way to a queue under another tag
@@ -35,7 +39,7 @@ local function open(name, at)
     ready = 0,  -- how many joined the line in this script
   }
   local got = call("HMGET", q.queue, "max", "dead", "redelivery", "capacity", "journal",
-                   "sources", "version", "on_receive", "retention")
+                   "sources", "version", "on_receive", "retention", "paused", "fair")
   q.max = got[1] and tonumber(got[1]) or 0
   q.dead = got[2]
   q.original = got[3] == "original"
@@ -45,6 +49,8 @@ local function open(name, at)
   q.version = got[7]
   q.on_receive = got[8]
   q.retention = got[9] and tonumber(got[9])
+  q.paused = got[10]
+  q.fair = got[11]
   return q
 end
 

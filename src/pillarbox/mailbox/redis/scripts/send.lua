@@ -58,7 +58,8 @@ end
 
 local plain = delay == 0 and group == ""
 local due = now + delay
-local state = not plain and pack(fresh(priority, group))
+local sent = fresh(priority, group)
+local state = not plain and pack(sent)
 local base = score(priority, MIDDLE)
 local bodies, places, states = {}, {}, {}
 local prefix = stamp .. "-"
@@ -74,7 +75,7 @@ for i = 1, count do
     if delay > 0 then
       places[2 * i - 1], places[2 * i] = due, id
     else
-      places[2 * i - 1], places[2 * i] = 0, member({group = group, place = 0}, id)
+      places[2 * i - 1], places[2 * i] = 0, member(own, id, sent)
     end
   end
   if own.journals then
@@ -91,10 +92,10 @@ if delay > 0 then
   arm_all(due)
 elseif group ~= "" then
   for_many("ZADD", own.grouped, places)
-  line_up(own, group)
+  line_up(own, group_of(own, sent))
 else
   for_many("ZADD", own.line, places)
-  own.ready = own.ready + count
 end
+if delay == 0 and (group == "" or own.fair) then own.ready = own.ready + count end
 wake_all()
 return answer

@@ -2,8 +2,9 @@
 --
 -- priority u8, deliveries that failed u32, place f64 (0: that of its id), leased at f64 (0: not
 -- in flight), deadline f64, token of the lease 16 bytes, group (length u8 first), and then
--- MessagePack, {attempts, death, sent at}, or nothing. wire.py reads the same. A message was sent at
--- the time in its id, unless it was redriven in a queue with a retention time: then at that time.
+-- MessagePack, {attempts, death, sent at, deliveries before its death}, or nothing. wire.py reads the
+-- same. A message was sent at the time in its id, unless it was redriven in a queue with a retention
+-- time: then at that time.
 local STATE = ">BI4dddc16"
 local STATE_BYTES = 45
 local DEADLINE_AT, TOKEN_AT = 22, 30
@@ -13,7 +14,8 @@ local function pack(s)
   local head = struct.pack(STATE, s.priority, s.deliveries, s.place, s.leased_at, s.deadline,
                            s.token) .. struct.pack("B", #s.group) .. s.group
   if s.attempts or s.death or s.sent_at then
-    head = head .. cmsgpack.pack({s.attempts or false, s.death or false, s.sent_at or false})
+    head = head .. cmsgpack.pack({s.attempts or false, s.death or false, s.sent_at or false,
+                                  s.before or 0})
   end
   return head
 end
@@ -35,10 +37,14 @@ local function unpack_state(raw, priority)
     local ok, rest = pcall(cmsgpack.unpack, string.sub(raw, at + length + 1))
     if ok and type(rest) == "table" then
       s.attempts, s.death, s.sent_at = rest[1] or nil, rest[2] or nil, rest[3] or nil
+      s.before = rest[4]
     end
   end
   return s
 end
+
+-- Deliveries in this queue that failed: a dead letter was delivered elsewhere before.
+local function failed_here(s) return s.deliveries - (s.death and s.before or 0) end
 
 local function load(q, id) return unpack_state(call("HGET", q.states, id)) end
 local function save(q, id, s) call("HSET", q.states, id, pack(s)) end

@@ -36,11 +36,15 @@ local from = "-inf"  -- the first of each priority
 for _ = 0, 255 do
   local head = call("ZRANGEBYSCORE", own.line, from, "+inf", "WITHSCORES", "LIMIT", 0, 1)
   if not head[1] then break end
-  if string.byte(head[1]) ~= 103 then see(head[1]) end
+  if string.byte(head[1]) ~= 103 then
+    see(head[1])
+  elseif own.fair then
+    see(id_in(of_group(own, string.sub(head[1], 2), 1)[1] or ""))
+  end
   from = (math.floor(head[2] / SPAN) + 1) * SPAN
 end
 from = "-"  -- and of each group
-for _ = 1, GROUPS_SEEN_MAX do
+for _ = 1, own.fair and 0 or GROUPS_SEEN_MAX do
   local entry = call("ZRANGEBYLEX", own.grouped, from, "+", "LIMIT", 0, 1)[1]
   if not entry then break end
   see(id_in(entry))
@@ -57,6 +61,8 @@ if other and other.dead == own.name then
   to_tell = math.max(to_tell, theirs)
 end
 local dead = 0
-if own.dead then dead = other and call("HLEN", other.bodies) or own.dead end
+if own.dead then
+  dead = other and other.name == own.dead and call("HLEN", other.bodies) or own.dead
+end
 return {now, to_tell, ready, scheduled, in_flight, dead, oldest == math.huge and 0 or oldest,
         died, came, own.sources}

@@ -87,6 +87,20 @@ class Crowds(Case):
         received = self.take_all(box, THREADS * each)
         assert sorted(received) == sorted(ids)
 
+    @needs(Capability.FAIR)
+    def test_R151_many_consumers_of_a_fair_queue_share_what_tenants_sent(self) -> None:
+        box = self.open(fair=True)
+        each = self.backend.crowd_messages // 5
+        for tenant in ("a", "a", "a", "b", None):
+            box.send_many([f"{tenant}-{n}" for n in range(each)], group=tenant)
+        faces = [self.backend.again(box, str) for _ in range(THREADS)]
+        seen: list[str] = []
+        self.together(lambda n: self.drain(faces[n], 5 * each, seen, size=1 + n))
+        assert Counter(seen) == Counter(
+            f"{tenant}-{n}" for tenant in ("a", "a", "a", "b", None) for n in range(each)
+        )
+        self.empty(box)
+
     def take_all(self, box: Mailbox[Any], total: int) -> list[str]:
         """The ids of this many messages."""
         ids: list[str] = []

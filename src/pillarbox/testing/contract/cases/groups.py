@@ -93,8 +93,8 @@ class Groups(Case):
         self.pass_time(1)
         assert self.bodies(box, 3) == ["a1", "a2", "a3"]
 
-    @needs(Capability.GROUPS, Capability.GROUP_WAITS_FOR_BATCH)
-    def test_R16_a_batch_that_comes_back_is_in_order(self) -> None:
+    @needs(Capability.GROUPS, Capability.TAIL)
+    def test_R16_a_group_waits_for_its_whole_batch(self) -> None:
         box = self.grouped("a1", "a2", "a3", "a4")
         first, second, third = box.receive(max_messages=3)
         third.nack()
@@ -102,6 +102,43 @@ class Groups(Case):
         self.nothing(box)
         second.acknowledge()
         assert self.bodies(box, 3) == ["a1", "a3", "a4"]
+
+    @needs(Capability.GROUPS, Capability.ORIGINAL_PLACE)
+    def test_R16_with_original_places_what_precedes_the_held_is_delivered_again(self) -> None:
+        box = self.grouped("a1", "a2", "a3", "a4", redelivery="original")
+        first, second, third = box.receive(max_messages=3)
+        third.nack()
+        self.nothing(box)
+        first.nack()
+        again = self.one(box)
+        assert again.body == "a1"
+        second.acknowledge()
+        self.nothing(box)
+        assert again.release()
+        assert self.bodies(box, 3) == ["a1", "a3", "a4"]
+
+    @needs(Capability.GROUPS, Capability.ORIGINAL_PLACE)
+    def test_R16_with_original_places_one_of_a_batch_comes_back_at_a_time(self) -> None:
+        box = self.grouped("a1", "a2", "a3", "a4", redelivery="original")
+        held = box.receive(max_messages=3)
+        for message in held[:2]:
+            message.nack()
+        again = self.one(box)
+        assert again.body == "a1"
+        self.nothing(box)
+        again.acknowledge()
+        assert self.one(box).body == "a2"
+        self.nothing(box)
+
+    @needs(Capability.GROUPS, Capability.ORIGINAL_PLACE, Capability.DELETE_BY_ID)
+    def test_R16_with_original_places_a_group_waits_behind_what_is_held(self) -> None:
+        box = self.grouped("a1", "a2", "a3", redelivery="original")
+        first, second = box.receive(max_messages=2)
+        second.nack()
+        assert box.delete([second.id]) == 1
+        self.nothing(box)
+        first.acknowledge()
+        assert self.one(box).body == "a3"
 
     @needs(Capability.GROUPS)
     def test_R16_a_group_waits_for_a_delayed_nack(self) -> None:

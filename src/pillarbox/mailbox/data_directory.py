@@ -27,7 +27,7 @@ def file_path(url: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DataDirectory:
     """A log, the store that it belongs to (if any), and the queue that was named (if any)."""
 
     log: str
@@ -46,26 +46,28 @@ class Place:
         return sorted(name for name in os.listdir(self.log) if is_segment_name(name))
 
 
-def place_in(directory: str) -> Place | None:
+def data_directory_in(directory: str) -> DataDirectory | None:
     """The store or the log in a directory."""
     if is_log(f"{directory}/{LOG}"):
-        return Place(f"{directory}/{LOG}", directory)
+        return DataDirectory(f"{directory}/{LOG}", directory)
     if not is_log(directory):
         return None
     parent, name = os.path.split(os.path.abspath(directory))
-    return Place(directory, parent if name == LOG and _is_of_a_store(directory, parent) else None)
+    return DataDirectory(
+        directory, parent if name == LOG and _is_of_a_store(directory, parent) else None
+    )
 
 
-def place_at(path: str) -> Place | None:
+def data_directory_at(path: str) -> DataDirectory | None:
     """The store or the log at a path; else the queue that its last part names."""
-    found = place_in(path)
+    found = data_directory_in(path)
     if found is not None:
         return found
     parent, queue = os.path.split(path)
-    above = place_in(parent or ".")
+    above = data_directory_in(parent or ".")
     if above is None or above.store is None or not queue:
         return None
-    return Place(above.log, above.store, queue)
+    return DataDirectory(above.log, above.store, queue)
 
 
 def is_log(directory: str) -> bool:

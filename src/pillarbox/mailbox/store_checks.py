@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import Disk, LogError
 from pillarbox.log.readable_log import ReadableLog
-from pillarbox.log.segment_links import NO_ID
+from pillarbox.log.segments import NO_ID
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
 from pillarbox.mailbox.snapshot import StoreState
 from pillarbox.mailbox.store_settings import SETTINGS_FILE, StoreSettings, read_store_settings
@@ -42,9 +42,9 @@ def snapshot_misfit(
     return None
 
 
-def settings_misfit(keeping: StoreSettings, log_id: str) -> str | None:
+def settings_misfit(settings: StoreSettings, log_id: str) -> str | None:
     """Why these settings are not those of the store with this log, if that is so."""
-    return "belongs to another store" if _is_of_another(keeping.log_id, log_id) else None
+    return "belongs to another store" if _is_of_another(settings.log_id, log_id) else None
 
 
 def refuse_foreign(state: StoreState | None, path: str, log: ReadableLog) -> None:

@@ -1,0 +1,50 @@
+"""The options that mailboxes of every backend are opened with: checked, and read from a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from pillarbox.core import limits
+from pillarbox.core.errors import InvalidParameterError
+from pillarbox.core.queue import Redelivery
+
+_CAPACITY_MAX = 1 << 40
+
+
+def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Raise for an option that is unknown, or out of its range."""
+    for option in options.keys() - set(allowed):
+        raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
+    limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
+    if not isinstance(options.get("fair", False), bool):
+        raise InvalidParameterError("fair", options["fair"], "True or False")
+    if options.get("fair") and options.get("redelivery") == "tail":
+        raise InvalidParameterError("redelivery", "tail", "'original' for a fair queue")
+    if options.get("capacity") is not None:
+        limits.whole("capacity", options["capacity"], 1, _CAPACITY_MAX)
+    if "max_body_bytes" in options:
+        limits.whole("max_body_bytes", options["max_body_bytes"], 1, limits.BODY_BYTES_CEILING)
+
+
+def default_redelivery(options: Mapping[str, Any]) -> Redelivery:
+    """The redelivery of a new queue with these options."""
+    otherwise = "original" if options.get("fair") else "tail"
+    redelivery: Redelivery = options.get("redelivery", otherwise)
+    return redelivery
+
+
+def take_options(query: dict[str, str], allowed: Collection[str]) -> dict[str, Any]:
+    """Take the options of a mailbox out of the query of its URL; what is left is the server's."""
+    return {name: _READ.get(name, str)(query.pop(name)) for name in list(query) if name in allowed}
+
+
+def _flag(text: str) -> bool:
+    return text.lower() in ("1", "true", "yes")
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("create", "fair", "history", "journal", "pooler"), _flag),
+    **dict.fromkeys(("capacity", "max_body_bytes", "replicas"), int),
+    **dict.fromkeys(("replica_seconds", "retry_seconds"), float),
+}
