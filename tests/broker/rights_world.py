@@ -114,7 +114,7 @@ class World:
             deadlines = [lease.deadline for lease in session.queue.leases]
             dead = session.dead.queue.name if session.dead is not None else None
             settings, notes = session.queue.settings, dict(session.notes)
-            tasks = [str(task) for task in self.url.broker.moves.of(name)]
+            tasks = [str(task) for task in self.url.broker.local.get(name).move_tasks]
             found[name] = (seen, deadlines, dead, settings, notes, tasks)
         return found
 

@@ -7,11 +7,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree
 
+from pillarbox.closing import Closing
 from pillarbox.testing import FakeClock
 from pillarbox.testing.broker import RunningBroker
 
@@ -61,7 +61,7 @@ class Refused(Exception):
         self.message = message
 
 
-class Client:
+class Client(Closing):
     """One keep-alive connection, one protocol."""
 
     def __init__(self, url: str, protocol: str = "json") -> None:
@@ -73,17 +73,6 @@ class Client:
 
     def close(self) -> None:
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def raw(
         self,
@@ -233,6 +222,11 @@ class World:
         self.url = url
         self.clock = clock
         self.sqs = Client(url, protocol)
+
+    def until_parked(self, queue: str) -> None:
+        """Wait for a long poll on a queue; asking over the wire lets the event loop run."""
+        while self.url.broker.metrics.parked == 0:
+            self.sqs("ListQueues")
 
 
 def text(value: str, kind: str = "String") -> dict[str, str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from itertools import count
 from typing import Any
 
 import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.testing.broker import RunningBroker
-from tests.broker.support import ACCOUNT, Client, Refused, World, text
+from tests.broker.support import ACCOUNT, Client, Refused, World, eventually, text
 
 ENTRY = "SendMessageBatchRequestEntry"
 
@@ -114,25 +115,35 @@ def test_R150_high_throughput_needs_its_scope(sqs: Client) -> None:
     )
 
 
-def test_R150_the_scope_of_duplicates_changes_from_then_on(sqs: Client) -> None:
+def test_R150_another_scope_of_duplicates_takes_effect_after_a_minute(world: World) -> None:
+    sqs, names = world.sqs, count()
     queue = sqs.create(fifo=True)
 
-    def sent(group: str) -> str:
-        return str(
-            sqs.send(queue, "a", MessageGroupId=group, MessageDeduplicationId="d")["MessageId"]
-        )
+    def sent(group: str, name: str) -> str:
+        options = {"MessageGroupId": group, "MessageDeduplicationId": name}
+        return str(sqs.send(queue, "a", **options)["MessageId"])
+
+    def is_by_group() -> bool:
+        name = f"new{next(names)}"
+        return sent("g1", name) != sent("g2", name)
 
     def switch(scope: str, limit: str) -> None:
         given = {"DeduplicationScope": scope, "FifoThroughputLimit": limit}
         sqs("SetQueueAttributes", QueueUrl=queue, Attributes=given)
+        assert sqs.attributes(queue, *given) == given
 
-    assert sent("g1") == sent("g2")
+    assert sent("g1", "d") == sent("g2", "d")
     switch("messageGroup", "perMessageGroupId")
-    first, second = sent("g1"), sent("g2")
+    assert not is_by_group()
+    world.clock.advance(61)
+    eventually(is_by_group)
+    first, second = sent("g1", "d"), sent("g2", "d")
     assert first != second
-    assert (sent("g1"), sent("g2")) == (first, second)
+    assert (sent("g1", "d"), sent("g2", "d")) == (first, second)
     switch("queue", "perQueue")
-    assert sent("g1") == sent("g3")
+    assert is_by_group()
+    world.clock.advance(61)
+    eventually(lambda: not is_by_group())
 
 
 def test_R150_a_redrive_policy_takes_a_count_as_text_and_shows_a_number(sqs: Client) -> None:
@@ -248,6 +259,17 @@ def test_R150_what_a_fifo_group_gave_back_is_visible_while_the_rest_is_not(sqs: 
     assert sqs.bodies(queue, 3) == ["g2-m1", "g1-m1"]
 
 
+def test_R150_what_follows_a_held_message_of_its_group_waits(world: World) -> None:
+    for held, expected in enumerate(([], ["g1-a"], ["g1-a", "g1-b"])):
+        sqs, queue = world.sqs, world.sqs.create(fifo=True, VisibilityTimeout="1")
+        _group(sqs, queue, "g1-a", "g1-b", "g1-c")
+        _change(sqs, queue, sqs.receive(queue)[held], 4)
+        world.clock.advance(2)
+        assert sqs.bodies(queue) == expected
+        world.clock.advance(5)
+        assert sqs.bodies(queue) == ["g1-a", "g1-b", "g1-c"]
+
+
 def test_R150_no_delay_on_a_message_means_that_of_its_fifo_queue(world: World) -> None:
     sqs, queue = world.sqs, world.sqs.create(fifo=True, DelaySeconds="5")
     sqs.send(queue, "a", MessageGroupId="g", MessageDeduplicationId="a", DelaySeconds=0)
@@ -280,18 +302,80 @@ def test_R150_an_oversized_entry_makes_the_whole_batch_too_long(sqs: Client) -> 
     assert refused.value.message.endswith("You have sent 1048577 bytes.")
 
 
-def test_R151_a_tenant_that_holds_too_much_waits_behind_the_others(sqs: Client) -> None:
-    queue = sqs.create()
-    for n in range(4):
+def _flood(sqs: Client, queue: str, count: int) -> None:
+    """One tenant sends so many messages."""
+    for _ in range(count // 10):
         entries = [
-            {"Id": f"e{i}", "MessageBody": f"f{n}{i}", "MessageGroupId": "flood"} for i in range(10)
+            {"Id": f"e{i}", "MessageBody": "flood", "MessageGroupId": "flood"} for i in range(10)
         ]
         sqs("SendMessageBatch", QueueUrl=queue, Entries=entries)
+
+
+def _next_tenant(sqs: Client, queue: str) -> str:
+    """Whose message is delivered first once another tenant has sent one."""
+    sqs.send(queue, "quiet", MessageGroupId="other")
+    (found,) = sqs.receive(queue, 1, AttributeNames=["MessageGroupId"])
+    return str(found["Attributes"]["MessageGroupId"])
+
+
+def test_R151_a_tenant_that_holds_too_much_waits_behind_the_others(sqs: Client) -> None:
+    queue = sqs.create()
+    _flood(sqs, queue, 40)
     for _ in range(3):
         assert len(sqs.receive(queue)) == 10
     sqs.send(queue, "quiet", MessageGroupId="other")
     found = sqs.receive(queue, 2, AttributeNames=["MessageGroupId"])
     assert [m["Attributes"]["MessageGroupId"] for m in found] == ["other", "flood"]
+
+
+def test_R151_a_tenant_holds_no_longer_what_it_deleted_or_gave_back(sqs: Client) -> None:
+    queue = sqs.create()
+    _flood(sqs, queue, 40)
+    held = [message for _ in range(3) for message in sqs.receive(queue)]
+    sqs.delete(queue, held[0])
+    assert _next_tenant(sqs, queue) == "flood"
+    assert _next_tenant(sqs, queue) == "other"
+    _change(sqs, queue, held[1], 0)
+    assert _next_tenant(sqs, queue) == "flood"
+    assert _next_tenant(sqs, queue) == "other"
+    _change(sqs, queue, held[2], 0)
+    _change(sqs, queue, held[2], 60)  # hidden by a handle whose lease is over, and so held
+    assert _next_tenant(sqs, queue) == "other"
+
+
+def test_R151_a_dead_letter_keeps_its_tenant_and_is_held_no_longer(sqs: Client) -> None:
+    dead = sqs.create()
+    policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 1}
+    queue = sqs.create(RedrivePolicy=json.dumps(policy))
+    _flood(sqs, queue, 50)
+    held = [message for _ in range(3) for message in sqs.receive(queue)]
+    for message in held[:10]:
+        _change(sqs, queue, message, 0)
+    assert len(sqs.receive(queue)) == 10, "ten died in its place"
+    eventually(lambda: sqs.counts(dead)[0] == 10)
+    assert _next_tenant(sqs, queue) == "other", "it holds thirty again"
+    sqs.delete(queue, held[-1])
+    assert _next_tenant(sqs, queue) == "flood"
+    _flood(sqs, dead, 40)
+    found = [sqs.receive(dead, AttributeNames=["MessageGroupId"]) for _ in range(3)]
+    assert {m["Attributes"]["MessageGroupId"] for each in found for m in each} == {"flood"}
+    assert _next_tenant(sqs, dead) == "other", "of those thirty, ten are dead letters"
+    sqs.delete(dead, found[0][0])
+    assert _next_tenant(sqs, dead) == "flood"
+    sqs("PurgeQueue", QueueUrl=dead)
+    assert _next_tenant(sqs, dead) == "other"
+
+
+def test_R151_quiet_tenants_go_first_while_one_has_sent_thousands(sqs: Client) -> None:
+    queue, numbers = sqs.create(VisibilityTimeout=3_600), count()
+    _flood(sqs, queue, 3_000)
+    for _ in range(3):
+        assert sqs.bodies(queue) == ["flood"] * 10
+    for tenant in [f"tenant{n}" for n in range(20)] * 2:
+        body = f"{tenant} {next(numbers)}"
+        sqs.send(queue, body, MessageGroupId=tenant)
+        sqs.send(queue, "nobody's")
+        assert sqs.bodies(queue, 3) == [body, "nobody's", "flood"]
 
 
 # -- attributes of messages ------------------------------------------------------------------

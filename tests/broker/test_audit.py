@@ -14,10 +14,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from pillarbox import MailboxError, open_mailbox
+from pillarbox.backup import BrokerFiles, backup
 from pillarbox.broker import Broker
 from pillarbox.broker.audit import ACTIONS
 from pillarbox.broker.config import Config, Key
-from pillarbox.broker.keys import reload_keys
 from pillarbox.broker.rights import NATIVE
 from pillarbox.broker.sqs import ACTIONS as SQS_ACTIONS
 from pillarbox.core.errors import InvalidParameterError
@@ -75,18 +75,32 @@ def test_R59_administrative_actions_are_noted_with_their_key(tmp_path: Path) -> 
             box.purge()
         admin.pause_queue(f"{signed(url, 'boss')}/orders", paused=True)
         admin.delete_queue(f"{signed(url, 'boss')}/orders")
-        reload_keys(url.broker, lambda: Config(keys=KEYS[:1]))
+        url.broker.reload(lambda: Config(keys=KEYS[:1]))
 
     assert entries(log) == [
         ("boss", "CreateQueue", "orders", "sqs", True),
         ("boss", "PurgeQueue", "orders", "sqs", True),
         ("clerk", "PurgeQueue", "orders", "sqs", False),
         ("clerk", "PurgeQueue", "orders", "pillarbox", False),
-        ("boss", "SetQueueAttributes", "orders", "pillarbox", True),
+        ("boss", "pause", "orders", "pillarbox", True),
         ("boss", "DeleteQueue", "orders", "pillarbox", True),
         ("", "ReloadKeys", "", "signal", True),
     ]
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_R59_a_backup_is_noted_and_allowed_to_a_key_with_full_access(tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    data = str(tmp_path / "data")
+    with running_broker(data, keys=KEYS, audit_log=str(log)) as url:
+        backup(BrokerFiles(signed(url, "boss")), str(tmp_path / "copy"))
+        with pytest.raises(MailboxError, match="requires a key with full access"):
+            backup(BrokerFiles(signed(url, "clerk")), str(tmp_path / "stolen"))
+
+    assert entries(log) == [
+        ("boss", "Backup", "", "pillarbox", True),
+        ("clerk", "Backup", "", "pillarbox", False),
+    ]
 
 
 def test_R59_the_dashboard_is_noted_too(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ UNKNOWN = {
         f"{wire.PATH}/orders",
         {**MSGPACK, "Authorization": "Pillarbox abc"},
         401,
-        b"not known any more",
+        b"no longer valid",
     ),
     "dashboard": ("/dashboard/queues/orders/purge", FORM, 401, b"WWW-Authenticate: Basic"),
     "a wrong password": (

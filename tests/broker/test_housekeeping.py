@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -71,7 +72,7 @@ def while_groups_come_and_go(
 ) -> None:
     """Look again and again while another thread leases and returns messages of many groups."""
     sqs = Client(url)
-    queue = url.broker.catalogue.get(sqs.create(fifo=True).rpartition("/")[2])
+    queue = url.broker.local.get(sqs.create(fifo=True).rpartition("/")[2])
     stop = threading.Event()
 
     def come_and_go() -> None:
@@ -96,7 +97,7 @@ def while_groups_come_and_go(
 def test_R51_what_housekeeping_reads_is_read_under_the_lock() -> None:
     def look(queue: LocalQueue) -> None:
         retention.next_look(queue)
-        queue.session.glance(10)
+        queue.session.look("ready", 10)
         queue.session.counts()
 
     with running_broker() as url:
@@ -104,8 +105,12 @@ def test_R51_what_housekeeping_reads_is_read_under_the_lock() -> None:
 
 
 def test_R51_control_without_the_lock_a_read_meets_a_change() -> None:
+    def look(queue: LocalQueue) -> None:
+        with suppress(IndexError):  # it met a change, too: a group that was just emptied
+            oldest_key(queue.session.queue)
+
     with running_broker() as url, pytest.raises(RuntimeError, match=r"changed size|mutated"):
-        while_groups_come_and_go(url, lambda queue: oldest_key(queue.session.queue), seconds=30)
+        while_groups_come_and_go(url, look, seconds=30)
 
 
 def test_R51_names_of_dropped_queues_are_forgotten() -> None:
@@ -113,7 +118,7 @@ def test_R51_names_of_dropped_queues_are_forgotten() -> None:
     with running_broker(clock=clock, recreate_after_seconds=60) as url, Client(url) as sqs:
         for _ in range(50):
             sqs("DeleteQueue", QueueUrl=sqs.create())
-        known = url.broker.catalogue
+        known = url.broker.local
         assert len(known._dropped_at) == 50
 
         clock.advance(61)

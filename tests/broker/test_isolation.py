@@ -165,7 +165,7 @@ def delays_end(found: Crowd) -> Callable[[], object]:
 
 def retention_ends(found: Crowd) -> Callable[[], object]:
     found.fill()
-    queue = found.url.broker.catalogue.get("crowded")
+    queue = found.url.broker.local.get("crowded")
 
     def sweep() -> None:
         found.clock.advance(A_DAY + 1)

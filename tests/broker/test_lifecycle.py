@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from pillarbox.broker import confirmations
 from pillarbox.broker.config import DeclaredQueue, load
 from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.log import RealDisk
@@ -130,6 +133,46 @@ def test_R58_what_is_not_confirmed_is_not_answered_as_done(
         assert sqs.raw("GET", "/livez")[0] == 200
         with pytest.raises(Refused):  # a failed sync is never tried again
             sqs.send(queue, "b")
+
+
+@pytest.mark.parametrize("hands_over", [True, False], ids=["", "control"])
+def test_R58_a_slow_disk_holds_up_nobody_who_does_not_wait_for_it(
+    store: str, monkeypatch: pytest.MonkeyPatch, hands_over: bool
+) -> None:
+    """A quick disk is synced by the event loop itself, a slow one by a thread."""
+    fdatasync, syncing, gate = RealDisk.fdatasync, threading.Event(), threading.Event()
+
+    def slow(self: RealDisk, handle: int) -> None:
+        time.sleep(2 * confirmations._QUICK_SECONDS)
+        fdatasync(self, handle)
+
+    def stuck(self: RealDisk, handle: int) -> None:
+        syncing.set()
+        gate.wait(30)
+        fdatasync(self, handle)
+
+    with running_broker(store, "fsync") as url, Client(url) as sqs, Client(url) as other:
+        queue = sqs.create()
+        monkeypatch.setattr(RealDisk, "fdatasync", slow)
+        while url.broker.store.writer.sync_seconds < confirmations._QUICK_SECONDS:
+            sqs.send(queue, "a")
+        if not hands_over:
+            monkeypatch.setattr(confirmations, "_QUICK_SECONDS", 60)
+        monkeypatch.setattr(RealDisk, "fdatasync", stuck)
+        with ThreadPoolExecutor(2) as threads:
+            sent = threads.submit(sqs.send, queue, "b")
+            assert syncing.wait(30)
+            asked = threads.submit(other.raw, "GET", "/livez")
+            try:
+                if hands_over:
+                    assert asked.result(30)[0] == 200
+                else:
+                    with pytest.raises(TimeoutError):
+                        asked.result(0.5)
+                assert not sent.done()
+            finally:
+                gate.set()
+            assert sent.result(30)
 
 
 # -- configuration -----------------------------------------------------------------------------

@@ -406,7 +406,12 @@ def test_R55_retention_needs_no_receive(world: World) -> None:
     sqs, queue = world.sqs, world.sqs.create(MessageRetentionPeriod=60)
     sqs.send(queue, "old")
     world.clock.advance(70)
-    until(lambda: sqs.counts(queue) == (0, 0, 0), "it was swept")
+
+    def is_swept() -> bool:
+        world.clock.advance(2)  # if the round before was still at work, a later one does it
+        return sqs.counts(queue) == (0, 0, 0)
+
+    until(is_swept, "it was swept")
 
 
 def test_R14_a_long_poll_is_answered_by_the_first_message(world: World) -> None:
@@ -415,7 +420,7 @@ def test_R14_a_long_poll_is_answered_by_the_first_message(world: World) -> None:
     other = Client(world.url, sqs.protocol)
     thread = threading.Thread(target=lambda: found.append(other.bodies(queue, WaitTimeSeconds=20)))
     thread.start()
-    _wait_for_a_parked_poll(world)
+    world.until_parked(queue)
     sqs.send(queue, "a")
     thread.join()
     assert found == [["a"]]
@@ -428,7 +433,7 @@ def test_R14_a_long_poll_ends_empty_when_its_time_is_up(world: World) -> None:
     other = Client(world.url, sqs.protocol)
     thread = threading.Thread(target=lambda: found.append(other.bodies(queue)))
     thread.start()
-    _wait_for_a_parked_poll(world)
+    world.until_parked(queue)
     world.clock.advance(20)
     thread.join()
     assert found == [[]]
@@ -448,7 +453,7 @@ def test_R14_a_long_poll_is_woken_by_an_expired_lease(world: World) -> None:
     other = Client(world.url, sqs.protocol)
     thread = threading.Thread(target=lambda: found.append(other.bodies(queue, WaitTimeSeconds=20)))
     thread.start()
-    _wait_for_a_parked_poll(world)
+    world.until_parked(queue)
     world.clock.advance(5.1)
     thread.join()
     assert found == [["a"]]
@@ -485,9 +490,3 @@ def test_R17_a_priority_out_of_range_is_refused(sqs: Client, value: str) -> None
     queue = sqs.create()
     with pytest.raises(Refused, match="0 to 255"):
         sqs.send(queue, "a", MessageAttributes={"Pillarbox.Priority": text(value, "Number")})
-
-
-def _wait_for_a_parked_poll(world: World) -> None:
-    """Until the broker has parked it; asking over the wire lets its event loop run."""
-    while world.url.broker.metrics.parked == 0:
-        world.sqs("ListQueues")

@@ -210,8 +210,7 @@ def test_R55_deleting_a_queue_answers_whoever_waits_on_it(world: World) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while world.url.broker.metrics.parked == 0:
-        sqs("ListQueues")
+    world.until_parked(queue)
     sqs("DeleteQueue", QueueUrl=queue)
     thread.join()
     other.close()
@@ -324,4 +323,16 @@ def test_R55_a_key_of_KMS_takes_the_place_of_SQS_s_own_encryption(sqs: Client) -
     with pytest.raises(Refused, match="You can use one type of server-side encryption"):
         sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"SqsManagedSseEnabled": "true"})
     sqs("SetQueueAttributes", QueueUrl=queue, Attributes={"KmsMasterKeyId": ""})
-    assert sqs.attributes(queue, *names) == {"SqsManagedSseEnabled": "true"}
+    assert sqs.attributes(queue, *names) == {"SqsManagedSseEnabled": "false"}
+    created = sqs.create(KmsMasterKeyId="key")
+    sqs("SetQueueAttributes", QueueUrl=created, Attributes={"KmsMasterKeyId": ""})
+    assert sqs.attributes(created, *names) == {"SqsManagedSseEnabled": "false"}
+
+
+def test_R55_blanks_around_the_name_of_an_attribute_are_left_out(sqs: Client) -> None:
+    queue = sqs.create(**{"VisibilityTimeout ": 2})
+    assert sqs.attributes(queue, "VisibilityTimeout") == {"VisibilityTimeout": "2"}
+    sqs("SetQueueAttributes", QueueUrl=queue, Attributes={" DelaySeconds": "3"})
+    assert sqs.attributes(queue, "DelaySeconds") == {"DelaySeconds": "3"}
+    with pytest.raises(Refused, match="Unknown Attribute Visibility Timeout"):
+        sqs.create(**{"Visibility Timeout": 2})

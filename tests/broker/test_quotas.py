@@ -65,6 +65,15 @@ def test_R59_a_large_batch_is_let_through_and_paid_for_later(clock: Time, key: K
     assert not throttled(quota, batch)
 
 
+def test_R59_a_key_that_sent_too_much_may_still_receive_and_delete(clock: Time) -> None:
+    quota = quotas.Quota(Key("k", "s", messages_per_second=1, bytes_per_second=1))
+    quota.charge(wire.Send([b"abc"] * 30))
+
+    assert throttled(quota, wire.Send([b"x"]))
+    for command in (wire.Receive(1, 0), wire.Acknowledge([]), wire.Declare(), wire.Tally()):
+        assert not throttled(quota, command)
+
+
 def test_R59_a_key_without_limits_has_no_quota() -> None:
     assert quotas.quota_of(None) is None
     assert quotas.quota_of(Key("k", "s")) is None
@@ -91,7 +100,7 @@ def test_R59_clients_of_both_protocols_are_throttled_and_others_are_not() -> Non
             aws_secret_access_key="s", config=ClientConfig(retries={"total_max_attempts": 1}),
         )  # fmt: skip
         slow.send_many(["x"] * 5)
-        with pytest.raises(MailboxError, match="1 messages per second"):
+        with pytest.raises(MailboxError, match=r"used up its quota \(messages_per_second = 1\)"):
             slow.send("y")
         with pytest.raises(ClientError, match="RequestThrottled"):
             client.send_message(QueueUrl=f"{url}/000000000000/jobs", MessageBody="y")

@@ -95,8 +95,8 @@ RULES = {
         text("x"),
         "Invalid non-alphanumeric character was found in the message attribute name",
     ),
-    "an attribute's name is ASCII": _attribute(
-        "é", text("x"), "Invalid non-alphanumeric character was found in the message attribute name"
+    "a sign is no letter": _attribute(
+        "§", text("x"), "Invalid non-alphanumeric character was found in the message attribute name"
     ),
     "AWS. is reserved": _attribute("AWS.n", text("x"), RESERVED),
     "aws. is reserved in any case": _attribute("aWs.n", text("x"), RESERVED),

@@ -12,7 +12,10 @@ from botocore.exceptions import ClientError
 
 from pillarbox import open_mailbox
 from pillarbox.broker import Key
+from pillarbox.mailbox.broker.admin import list_queues
+from pillarbox.mailbox.redis.shared import RedisSharedStore
 from pillarbox.testing.broker import RunningBroker, running_broker
+from pillarbox.testing.redis import shared_server
 
 HERE, THERE = "us-east-1", "eu-west-1"
 OWN, ELSE = "000000000000", "111122223333"
@@ -128,6 +131,17 @@ def test_R55_a_key_with_an_account_is_for_SQS_clients_only() -> None:
         open_mailbox(str(url).replace("://", "://tenant:tenant-secret@") + "/orders", str) as box,
     ):
         box.send("a")
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_R115_a_limited_key_is_told_of_no_queue_of_another_account(shared: bool) -> None:
+    keys = (*KEYS, Key("shop", "shop-secret", ("orders*",), ("read",)))
+    store = RedisSharedStore(shared_server().url) if shared else None
+    with running_broker(keys=keys, shared_store=store) as url:
+        for key in ("root", "tenant"):
+            _client(url, HERE, key).create_queue(QueueName="orders")
+        found = list_queues(str(url).replace("://", "://shop:shop-secret@"))
+        assert [line.name for line in found if line.name.endswith("orders")] == ["orders"]
 
 
 def test_R55_queues_of_other_regions_are_there_after_a_restart(tmp_path: Path) -> None:

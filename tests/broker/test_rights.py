@@ -218,9 +218,9 @@ NATIVE_NAMES_NO_QUEUE = {
     "Peek": "state count skip",
     "Delete": "ids",  # of this queue's messages
     "Redrive": "limit skip",
-    "Declare": "content_type redelivery capacity immortal create",
+    "Declare": "content_type redelivery capacity fair immortal create",
     "Pause": "paused",
-    "Survey": "queue",  # see what a list shows, below
+    "ListQueues": "queue",  # see what a list shows, below
     "Describe": "queue",  # it tells what the key may do with it, and no more
     "Hello": "queue",
     "Outline": "queue time_ns",  # see the history, below

@@ -52,8 +52,8 @@ def test_R115_a_list_shows_the_queues_that_the_key_may_list(w: World) -> None:
     for key, expected in ((ALL, everything), (READER, everything), (LIMITED, own), ("BARE", None)):
         listed = w.sqs(key, "ListQueues").get("QueueUrls", [])
         assert _names(listed) == (expected or set())
-        surveyed = w.native(key, "", wire.Survey()).value
-        assert {line.name for line in surveyed} == (expected or set())
+        listed = w.native(key, "", wire.ListQueues()).value
+        assert {line.name for line in listed} == (expected or set())
     assert "QueueUrls" not in w.sqs(LIMITED, "ListQueues", QueueNamePrefix="b-")
     page = w.sqs(LIMITED, "ListQueues", MaxResults=1)
     rest = w.sqs(LIMITED, "ListQueues", MaxResults=1000, NextToken=page["NextToken"])
@@ -153,7 +153,7 @@ def test_R115_a_move_task_ends_with_its_key(tmp_path: Path) -> None:
         )
         until(lambda: w.store.sessions["a-source"].counts()[0] == 1, "the first has moved")
     with running_broker(data, keys=(Key(ALL, "s"),), clock=clock) as url:
-        (task,) = url.broker.moves.of("a-dlq")
+        (task,) = url.broker.local.get("a-dlq").move_tasks
         until(lambda: task.status == "FAILED", "the task is over")
         assert task.failure == DENIED
         assert url.broker.store.sessions["a-dlq"].counts()[0] == 1
@@ -246,3 +246,32 @@ def test_R115_control_without_the_table_a_limited_key_does_as_it_likes(
 ) -> None:
     monkeypatch.setattr(Rights, "check_sqs", lambda *_: None)
     assert "Code" not in w.sqs(LIMITED, "SendMessage", QueueUrl="b-orders", MessageBody="x")
+
+
+# -- names as they are not usually written -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["RedrivePolicy", " RedrivePolicy", "RedrivePolicy\t"])
+def test_R115_blanks_around_an_attribute_hide_it_from_nobody(w: World, name: str) -> None:
+    change = {name: policy_to("b-dlq")}
+    assert (
+        w.sqs(LIMITED, "SetQueueAttributes", QueueUrl="a-orders", Attributes=change)["Code"]
+        == DENIED
+    )
+    assert w.sqs(LIMITED, "CreateQueue", QueueName="a-new", Attributes=change)["Code"] == DENIED
+    change = {name: policy_to("a-dlq")}
+    assert "Code" not in w.sqs(
+        LIMITED, "SetQueueAttributes", QueueUrl="a-orders", Attributes=change
+    )
+
+
+def test_R115_a_limited_key_reaches_no_queue_of_another_account(w: World) -> None:
+    other = "eu-west-1:222222222222:a-orders"
+    w.store.session("a-orders", namespace="eu-west-1:222222222222:").send([b"a secret"])
+    assert w.sqs(ALL, "ReceiveMessage", QueueUrl="a-orders").get("Code") is None
+    for action in ("ReceiveMessage", "GetQueueAttributes", "PurgeQueue"):
+        assert w.sqs(LIMITED, action, QueueUrl=other)["Code"] == DENIED
+    assert w.sqs(LIMITED, "GetQueueUrl", QueueName=other)["Code"] == DENIED
+    for command in (wire.Peek("ready", 1), wire.Receive(1, 30 * 10**9, 0)):
+        assert w.native(LIMITED, other, command).code == "AccessDeniedError"
+    assert w.native(LIMITED, "a-dlq", wire.Redrive(to=other)).code == "AccessDeniedError"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import http.client
 import ipaddress
 import json
 import ssl
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pillarbox.broker import Config, Key
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.testing.broker import RunningBroker, running_broker
+from tests.broker.rights_world import exchange
 
 KEYS = (
     Key("AKROOT", "root secret"),
@@ -111,14 +111,8 @@ def test_R59_a_key_is_good_for_its_actions_only(url: RunningBroker) -> None:
 def _raw(
     url: str, method: str, path: str, body: bytes, headers: dict[str, str]
 ) -> tuple[int, bytes]:
-    where = urlsplit(str(url))
-    assert where.hostname
-    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=30)
-    connection.request(method, path, body, headers)
-    response = connection.getresponse()
-    data = response.read()
-    connection.close()
-    return response.status, data
+    status, _, data = exchange(url, method, path, body, headers)
+    return status, data
 
 
 def _signed(url: str, body: bytes = b'{"QueueUrl":"orders"}', **more: str) -> dict[str, str]:

@@ -257,7 +257,7 @@ def test_R58_a_move_task_that_can_not_be_confirmed_fails(
         until(lambda: sqs.counts("orders")[0] == 1, "the first has moved")
         _break_the_disk(monkeypatch)
         clock.advance(1)
-        (task,) = url.broker.moves.of("dead")
+        (task,) = url.broker.local.get("dead").move_tasks
         until(lambda: task.status == "FAILED", "the task is over")
         assert task.failure
 
@@ -275,7 +275,7 @@ def test_R58_long_work_is_confirmed_when_it_is_over(
     with running_broker(store, "fsync") as url, open_mailbox(f"{url}/orders", bytes) as box:
         box.send(b"x")
         broker, orders = url.broker, url.broker.store.sessions["orders"]
-        (record,), _ = orders.glance(1)
+        ((record, _),) = orders.look("ready", 1)
         monkeypatch.setattr(RealDisk, "fdatasync", slow)
 
         def steps() -> Iterator[int]:

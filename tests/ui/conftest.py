@@ -15,6 +15,8 @@ from pillarbox.dashboard import mount
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.running import acquire_run
 from pillarbox.pipeline.status import StatusFile, first_status
 from pillarbox.testing.broker import running_broker
 
@@ -67,8 +69,8 @@ def _pipeline(path: Path) -> StatusFile:
     )
     known = status.of("add_up")
     known.state, known.rows, known.read = "running", 3, {"orders": 3}
-    known.steps, known.step, known.step_milliseconds = 1, 0, 120
-    status.save()
+    known.steps, known.step = 1, 0
+    status.note_duration("add_up", 120)
     return status
 
 
@@ -76,7 +78,8 @@ def _pipeline(path: Path) -> StatusFile:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     status = tmp_path_factory.mktemp("pipelines")
     tea = _pipeline(status / "tea")
-    with running_broker(str(tmp_path_factory.mktemp("data")), "os") as url:
+    data = str(tmp_path_factory.mktemp("data"))
+    with acquire_run(Paths(str(status / "tea"))), running_broker(data, "os") as url:
         mount(url.broker, pipelines=Pipelines([status]))
         orders: Mailbox[str] = open_mailbox(f"{url}/orders", str)
         orders.send_many([f'{{"order": {n}, "item": "pillar box"}}' for n in range(60)])

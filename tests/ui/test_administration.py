@@ -149,6 +149,10 @@ def test_R59_times_of_scheduled_and_in_flight_messages_and_a_chart_as_text(
         page.goto(f"{scene.url}/dashboard/queues/timed?state={state}")
         expect(page.get_by_role("columnheader", name=head)).to_be_visible()
         assert re.fullmatch(r"20\d\d-.*", page.locator("td.when").nth(1).inner_text())
+        page.set_viewport_size({"width": 400, "height": 800})  # other columns make room for it
+        right = "cell => cell.getBoundingClientRect().right"
+        assert page.locator("td.when").nth(1).evaluate(right) <= 400
+        page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(f"{scene.url}/dashboard/queues/timed/message?id={held.id}")
     expect(page.locator(".figures", has_text="Lease ends")).to_be_visible()
 

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -20,6 +21,7 @@ from pillarbox.dashboard.workers import LIVE_SECONDS, Workers
 from pillarbox.testing.broker import RunningBroker, running_broker
 from pillarbox.testing.redis import until
 from tests.ui.conftest import Scene
+from tests.worker.command import command
 
 ME = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -98,6 +100,16 @@ def test_R59_an_sqs_client_is_a_worker_too() -> None:
         assert re.fullmatch(r"Boto3/[\d.]+", row.name)
         assert (row.received, row.done, row.failed) == (3, 2, 1)
         assert (row.address, row.queue) == ("127.0.0.1", "jobs")
+
+
+def test_R59_a_worker_command_is_named_by_its_handlers(tmp_path: Path) -> None:
+    handler = "tests.worker.shop:pack"
+    with running_broker() as url:
+        open_mailbox(f"{url}/jobs", str).send("tea")
+        with command(tmp_path / "told", handler, "--mailbox", f"{url}/jobs") as running:
+            (started,) = running.started(1)
+            names = {row.name for row in Workers(BrokerMailboxes(url.broker)).rows()}
+            assert f"{socket.gethostname()}:{started.pid} worker {handler}" in names
 
 
 def test_R59_a_lease_that_ran_out_is_a_failure_and_a_release_is_none() -> None:

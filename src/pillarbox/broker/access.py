@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
+import secrets
 import time
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -40,7 +42,9 @@ _READS = frozenset(
         "ListDeadLetterSourceQueues",
     )
 )
-_ASK = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
+LOG_IN: Final = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
+_BEARER: Final = "Pillarbox "  # begins the Authorization field of a client that has one
+_TOKEN_SECONDS_MAX: Final = 43_200
 _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read": _READS}
 
 
@@ -64,11 +68,13 @@ class Principal:
     def check(self, action: str, queue: str) -> None:
         """Raise AccessDenied unless it is."""
         if not self.may(action, queue):
-            raise SqsError(
-                "AccessDenied",
-                f"User: {self.name} is not authorized to perform: sqs:{action} on resource: "
-                f"{queue}",
-            )
+            raise self.denied(action, queue)
+
+    def denied(self, action: str, queue: str) -> SqsError:
+        return SqsError(
+            "AccessDenied",
+            f"User: {self.name} is not authorized to perform: sqs:{action} on resource: {queue}",
+        )
 
     def _decide(self, action: str, queue: str) -> bool:
         assert self._key is not None
@@ -86,13 +92,14 @@ class Access:
     def __init__(self, config: Config) -> None:
         self._keys: dict[str, Key] = {}
         self._principals: dict[str, Principal] = {}
+        self.token_secret = secrets.token_bytes(32)  # brokers that share a store share it
         self._account = config.account
-        self.replace_keys(config.keys)
         self._everyone = Principal(None, config.account)
+        self.replace_keys(config.keys)
         self._skew_seconds = config.clock_skew_seconds
 
     def replace_keys(self, keys: Iterable[Key]) -> None:
-        """Take these keys instead. A key that did not change keeps its principal."""
+        """Take these keys instead. A key that did not change keeps its principal and its quota."""
         before, self._keys = self._keys, {key.id: key for key in keys}
         self._principals = {
             key.id: self._principals[key.id]
@@ -125,9 +132,12 @@ class Access:
         return self._principals[key.id]
 
     def shows_key(self, request: Request) -> bool:
-        """Whether the head of a request, whose body is still to come, shows a key of ours."""
-        if not self._keys or self._by_password(request) is not None:
+        """Whether the head of a request, whose body is still to come, shows who sends it."""
+        shown = request.headers.get("authorization", "")
+        if not self._keys or self._by_password(shown) is not None:
             return True
+        if shown.startswith(_BEARER):
+            return self._by_token(shown) is not None
         try:
             signature = signature_of(request)
             key = self._keys.get(signature.signer.key_id)
@@ -138,8 +148,30 @@ class Access:
         return key is not None
 
     def known(self, request: Request) -> Principal:
-        """Whoever signed this request, or gave a key's id and secret with it."""
-        return self._by_password(request) or self.principal(request)
+        """Whoever signed this request, or gave a token, or a key's id and secret, with it."""
+        if not self._keys:
+            return self._everyone
+        shown = request.headers.get("authorization", "")
+        if not shown.startswith(_BEARER):
+            return self._by_password(shown) or self.principal(request)
+        principal = self._by_token(shown)
+        if principal is None:
+            raise SqsError("InvalidClientTokenId", "This token is no longer valid.")
+        return principal
+
+    def new_token(self, principal: Principal) -> str:
+        """What a client of the private protocol, which signed once, may show from now on.
+
+        It expires after half a day, or when the secret of its key changes.
+        """
+        until = int(time.time()) + _TOKEN_SECONDS_MAX
+        told = base64.urlsafe_b64encode(f"{until}.{principal.name}".encode()).decode()
+        return f"{told}.{self._seal(told, self._keys.get(principal.name))}"
+
+    def _seal(self, told: str, key: Key | None) -> str:
+        text = f"{told}.{key.secret if key is not None else ''}".encode()
+        secret = self.token_secret
+        return hashlib.blake2b(text, key=secret, digest_size=32, person=b"token").hexdigest()
 
     def refuse(self, request: Request) -> Response | None:
         """For what is not SQS: None for a key that may do everything, else why not.
@@ -147,19 +179,31 @@ class Access:
         Clients sign as for SQS, or send the key's id and secret as HTTP's Basic credentials.
         """
         if "authorization" not in request.headers:
-            return Response(401, b"a key is needed: its id and secret, or a signature\n", _ASK)
+            return Response(401, b"a key is needed: its id and secret, or a signature\n", LOG_IN)
         try:
             principal = self.known(request)
         except SqsError as error:
             if request.headers["authorization"].lower().startswith("basic "):
-                return Response(401, b"no key has this id and secret\n", _ASK)  # ask once more
-            return Response(error.kind.status, f"{error.message}\n".encode(), _ASK)
+                return Response(401, b"no key has this id and secret\n", LOG_IN)  # ask once more
+            return Response(error.kind.status, f"{error.message}\n".encode(), LOG_IN)
         if not principal.is_unlimited or principal.has_own_account:
             return Response(403, b"this key may only be used through SQS\n")
         return None
 
-    def _by_password(self, request: Request) -> Principal | None:
-        scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    def _by_token(self, shown: str) -> Principal | None:
+        told, _, seal = shown.removeprefix(_BEARER).rpartition(".")
+        try:
+            until, _, name = base64.urlsafe_b64decode(told).decode().partition(".")
+        except ValueError:
+            return None
+        key = self._keys.get(name)
+        sealed = self._seal(told, key).encode()
+        if key is None or not hmac.compare_digest(seal.encode(), sealed):
+            return None
+        return self._principals[name] if int(until) >= time.time() else None
+
+    def _by_password(self, shown: str) -> Principal | None:
+        scheme, _, encoded = shown.partition(" ")
         if scheme.lower() != "basic":
             return None
         try:

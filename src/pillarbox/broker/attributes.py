@@ -62,6 +62,8 @@ FIFO_DEFAULTS: Final = {
 }
 
 
+SCOPE_BEFORE: Final = "scope_before"  # among the notes of a queue: by group, and until when
+SCOPE_DELAY_SECONDS: Final = 60
 STATEMENTS_MAX: Final = 20  # of a policy
 SOURCES_MAX: Final = 10  # of a redrive allow policy
 _KMS: Final = {"KmsDataKeyReusePeriodSeconds": "300", "SqsManagedSseEnabled": "false"}
@@ -155,10 +157,29 @@ def merged(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, st
     """The attributes after a change; an empty value deletes one."""
     found = {**given, **changes}
     if changes.get("KmsMasterKeyId") and "SqsManagedSseEnabled" not in changes:
-        found.pop("SqsManagedSseEnabled", None)  # one kind of encryption takes the other's place
+        found["SqsManagedSseEnabled"] = "false"  # for good, even if the key is removed later
     check_encryption(found)
     check_throughput(found)
     return {name: value for name, value in found.items() if value != ""}
+
+
+def by_group(notes: Mapping[str, Any], now_seconds: int) -> bool:
+    """Whether duplicates are looked for in each group, or in the whole queue."""
+    before = notes.get(SCOPE_BEFORE)
+    if before is not None and now_seconds < before[1]:
+        return bool(before[0])
+    found: bool = notes.get("attributes", {}).get("DeduplicationScope") == "messageGroup"
+    return found
+
+
+def with_scope(notes: dict[str, Any], old: Mapping[str, Any], now_seconds: int) -> dict[str, Any]:
+    """The new notes of a queue; as on AWS, another DeduplicationScope takes effect later."""
+    if "attributes" not in old:
+        return notes
+    was = by_group(old, now_seconds)
+    if by_group({**notes, SCOPE_BEFORE: None}, now_seconds) == was:
+        return {name: value for name, value in notes.items() if name != SCOPE_BEFORE}
+    return {**notes, SCOPE_BEFORE: [was, now_seconds + SCOPE_DELAY_SECONDS]}
 
 
 def unknown(name: str) -> SqsError:

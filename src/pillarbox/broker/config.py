@@ -8,14 +8,18 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from pillarbox.broker.attributes import checked
 from pillarbox.broker.buffers import BYTES_MAX
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.limits import BODY_BYTES_MAX
+from pillarbox.broker.queue_names import FIFO_SUFFIX
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import PRIORITY_MAX, queue_name, whole
 
@@ -47,6 +51,16 @@ class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
     attributes: dict[str, str | int | bool | dict[str, Any]] = {}
     tags: dict[str, str] = {}
     priority: int = 0
+
+    def notes(self, name: str) -> dict[str, Any]:
+        """What the broker notes of a queue of this name; raises if SQS would refuse it."""
+        given = {key: _text(value) for key, value in self.attributes.items()}
+        fifo = name.endswith(FIFO_SUFFIX)
+        if fifo:
+            given["FifoQueue"] = "true"
+        with told_of(name):
+            given = checked(given, fifo=fifo)
+        return {"attributes": given, "tags": self.tags, "priority": self.priority, "keeps": False}
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +114,23 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             whole(f"queues.{name}.priority", declared.priority, 0, PRIORITY_MAX)
 
 
+@contextmanager
+def told_of(name: str) -> Iterator[None]:
+    """Turn what SQS would refuse into a fault of the configuration."""
+    try:
+        yield
+    except SqsError as error:
+        wrong = f"declared as SQS has it ({error.message})"
+        raise InvalidParameterError("queues", name, wrong) from error
+
+
+def _text(value: str | int | bool | dict[str, Any]) -> str:
+    """A value of a configuration, as SQS writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -125,10 +156,10 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
         if not name or not secret:
             raise InvalidParameterError("key", "(not shown)", "of the form id:secret")
         given["keys"] = [*settings.get("keys", ()), {"id": name, "secret": secret}]
-    if {**settings, **given}.get("store") and {**settings, **given}.get("data"):
-        raise InvalidParameterError(
-            "store", "(not shown)", "given without data: messages are in one of the two"
-        )
+    data = {**settings, **given}.get("data")
+    if data and {**settings, **given}.get("store"):
+        wanted = "none, or not given, with a store: a broker keeps its messages in one of the two"
+        raise InvalidParameterError("data", data, wanted)
     try:
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:

@@ -1,7 +1,10 @@
-"""Answers that wait for the disk, by the turn of the event loop in which they were made.
+"""Answers that wait for the disk, together.
 
-What was written in one turn is confirmed together: one wait, one wake-up, and every answer of
-the turn leaves. The next turns go on meanwhile, and their records fill the next group.
+What was written in one turn of the event loop, and in those that follow it while each brings
+more, is confirmed together: one sync, one wake-up, and all of these answers leave. If the disk
+is slow, the next turns go on meanwhile, and their records fill the next group. If it is quick,
+the event loop syncs by itself: handing over to a thread that does, and back, would take longer.
+(Measured with 32 clients: the sends of both together 1.4 x, the CPU of each 0.6 x.)
 """
 
 from __future__ import annotations
@@ -9,11 +12,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from pillarbox.broker.http import Confirmation
 from pillarbox.broker.metrics import Metrics
+from pillarbox.log import LogError
 from pillarbox.mailbox.durable_store import DurableStore
+
+_WAITING_MAX: Final = 64  # answers; so many do not wait for others to join them
+_QUICK_SECONDS: Final = 0.000_7  # a sync that takes less is not worth a thread
 
 
 class Confirmations:
@@ -25,8 +33,8 @@ class Confirmations:
         self._store = store
         self._loop = loop
         self._metrics = metrics
-        self._pending: Confirmation | None = None  # of this turn
-        self.waiting = 0  # turns that are not confirmed yet
+        self._pending: Confirmation | None = None  # which more may join
+        self.waiting = 0  # confirmations that are under way
 
     def pending(self) -> Confirmation | None:
         """That of everything written so far; None if it is confirmed already."""
@@ -35,13 +43,22 @@ class Confirmations:
             if written.done() and written.exception() is None:
                 return None
             self._pending = Confirmation()
-            self._loop.call_soon(self._end_turn, self._pending)
+            self._loop.call_soon(self._sync_or_wait, self._pending, 0)
         return self._pending
 
-    def _end_turn(self, confirmation: Confirmation) -> None:
+    def _sync_or_wait(self, confirmation: Confirmation, seen: int) -> None:
+        """Sync, unless more answers have joined since the last turn: more may come."""
+        waiting = confirmation.waiting
+        if seen < waiting < _WAITING_MAX:
+            self._loop.call_soon(self._sync_or_wait, confirmation, waiting)
+            return
         self._pending = None
         self.waiting += 1
-        self._step(confirmation, self._store.written.__await__(), time.perf_counter())
+        written, began = self._store.written, time.perf_counter()
+        if self._store.writer.sync_seconds < _QUICK_SECONDS and not self._store.commit.leader:
+            with suppress(LogError, OSError):  # raised once more below
+                written.wait()
+        self._step(confirmation, written.__await__(), began)
 
     def _step(
         self, confirmation: Confirmation, steps: Generator[Any, None, int], began: float

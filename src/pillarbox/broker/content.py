@@ -11,7 +11,7 @@ from pillarbox.broker.shapes import Attribute, SendMessage
 from pillarbox.broker.translation import is_ours
 from pillarbox.core.limits import PRIORITY_MAX
 from pillarbox.core.sqs_limits import ATTRIBUTES_MAX
-from pillarbox.mailbox.sqs_form import PRIORITY, UNFIT
+from pillarbox.mailbox.sqs_form import PRIORITY, UNFIT, in_ascii
 
 TRACE: Final = "AWSTraceHeader"
 
@@ -82,7 +82,7 @@ def _check(name: str, attribute: Attribute) -> int:
         )
     if len(kind) > _NAME_MAX:
         raise invalid(f"Message (user) attribute type must be shorter than {_NAME_MAX} bytes.")
-    return len(name) + len(kind.encode()) + _check_value(name, base, attribute)
+    return len(name.encode()) + len(kind.encode()) + _check_value(name, base, attribute)
 
 
 def _check_name(name: str) -> None:
@@ -90,7 +90,7 @@ def _check_name(name: str) -> None:
         raise invalid("The request must contain non-empty message (user) attribute names.")
     if len(name) > _NAME_MAX:
         raise invalid(f"Message (user) attribute name must be shorter than {_NAME_MAX} bytes.")
-    if not _NAME.match(name):
+    if not _NAME.match(in_ascii(name)):
         raise invalid(
             "Invalid non-alphanumeric character was found in the message attribute name. Can only "
             "include alphanumeric characters, hyphens, underscores, or dots."

@@ -111,6 +111,44 @@ def no_such_queue() -> SqsError:
     return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
 
 
+def invalid_handle(handle: str) -> SqsError:
+    return SqsError(
+        "ReceiptHandleIsInvalid",
+        f'The input receipt handle "{handle}" is not a valid receipt handle.',
+    )
+
+
+def expired_handle(handle: str | None) -> SqsError:
+    return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
+
+
+def not_available(handle: str | None) -> SqsError:
+    return invalid_value(
+        "ReceiptHandle",
+        handle,
+        "Message does not exist or is not available for visibility timeout change.",
+    )
+
+
+def beyond_limit(seconds: int) -> SqsError:
+    return invalid_value(
+        "VisibilityTimeout",
+        seconds,
+        "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
+    )
+
+
+def too_many_in_flight(name: str) -> SqsError:
+    return SqsError("OverLimit", f"Too many messages are in flight in queue {name}.")
+
+
+def purge_in_progress(name: str, interval_seconds: int) -> SqsError:
+    return SqsError(
+        "PurgeQueueInProgress",
+        f"Only one PurgeQueue operation on {name} is allowed every {interval_seconds} seconds.",
+    )
+
+
 def for_sqs_only() -> SqsError:
     return SqsError("AccessDenied", "A key with an account of its own is for SQS clients only.")
 

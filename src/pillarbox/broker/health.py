@@ -1,19 +1,39 @@
-"""/livez: the process answers. /readyz: clients can work with it, if only to empty a full disk."""
+"""How a broker is: /livez and /readyz for probes, and what it tells `pillarbox doctor`.
+
+Live: the process answers. Ready: clients can work with it, if only to empty a full disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import time
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
+from pillarbox import __version__
+from pillarbox.broker.access import Principal
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
 from pillarbox.broker.shared_queues import SharedQueues
 from pillarbox.core.errors import MailboxError
+from pillarbox.mailbox.broker.wire import Described
 from pillarbox.mailbox.durable_store import DurableStore
+from pillarbox.mailbox.url import without_password
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 _STORE_SECONDS_MAX: Final = 2.0  # a shared store that takes longer to answer counts as lost
+_ACTIONS: Final = (
+    "SendMessage",
+    "ReceiveMessage",
+    "DeleteMessage",
+    "GetQueueAttributes",
+    "CreateQueue",
+    "PurgeQueue",
+    "StartMessageMoveTask",
+)
 _PLAIN = {
     "Content-Type": "text/plain; charset=utf-8",
     "Cache-Control": "no-store",
@@ -35,12 +55,36 @@ class Health:
         return _answer(failure, self.problem())
 
     async def _with_store(self, shared: SharedQueues) -> Response:
-        try:
-            await asyncio.wait_for(shared.check(), _STORE_SECONDS_MAX)
-        except (MailboxError, TimeoutError) as error:
-            failure = f"the store does not answer: {str(error) or 'no answer in time'}"
-            return _answer(failure, failure)
-        return _answer(None, None)
+        failure = await _store_failure(shared)
+        return _answer(failure, failure)
+
+    def describe(self, principal: Principal, queue: str) -> Described:
+        """What the broker is; how much room it has only for a key that may do everything."""
+        broker, store, free = self._broker, self._broker.store, None
+        durable = isinstance(store, DurableStore)
+        if isinstance(store, DurableStore) and principal.is_unlimited:
+            free = shutil.disk_usage(store.path).free
+        return Described(
+            __version__,
+            time.time_ns(),
+            "shared" if broker.shared else broker.config.durability if durable else "none",
+            not broker.access.open_to_all,
+            [action for action in _ACTIONS if principal.may(action, queue)],
+            self.problem(),
+            free,
+        )
+
+    async def describe_shared(
+        self, shared: SharedQueues, principal: Principal, queue: str
+    ) -> Described:
+        """The same, with the store and the brokers that share it for a key with every right."""
+        found = self.describe(principal, queue)
+        found = structs.replace(found, problem=found.problem or await _store_failure(shared))
+        if not principal.is_unlimited:
+            return found
+        url = self._broker.config.store
+        brokers = {each.url: each.version for each in shared.heartbeat.brokers()}
+        return structs.replace(found, store=url and without_password(url), brokers=brokers)
 
     def problem(self) -> str | None:
         """What is wrong with the broker; None if nothing is."""
@@ -57,6 +101,15 @@ class Health:
         if isinstance(store, DurableStore) and store.log.poisoned is not None:
             return "the log failed; the broker is read-only"
         return None
+
+
+async def _store_failure(shared: SharedQueues) -> str | None:
+    """Why a shared store can't be used; None if it can."""
+    try:
+        await asyncio.wait_for(shared.check(), _STORE_SECONDS_MAX)
+    except (MailboxError, TimeoutError) as error:
+        return f"the store does not answer: {str(error) or 'no answer in time'}"
+    return None
 
 
 def _answer(failure: str | None, problem: str | None) -> Response:

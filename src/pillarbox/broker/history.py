@@ -53,7 +53,7 @@ class History:
     def _log(self) -> Log:
         if not isinstance(self._store, DurableStore):
             raise MailboxError(
-                "this broker keeps its queues in memory, and no history of them: start it with "
+                "this broker keeps its queues in memory, without a history: start it with "
                 "--data, or consume the queue instead"
             )
         return self._store.log

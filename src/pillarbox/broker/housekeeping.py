@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from pillarbox.broker.retention import next_look, sweep
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER
 from pillarbox.logger import logger
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 _ROUND_NS: Final = 5 * SECOND_NS
+_STOP_SECONDS: Final = 2.0  # how long to let the sweep of a shared store finish
 
 
 class Housekeeping:
@@ -46,12 +48,15 @@ class Housekeeping:
     async def stop(self) -> None:
         self._cancel()
         if self._sweeping is not None:
+            if self._broker.shared is not None:  # it stops before the next queue; let it finish
+                await asyncio.wait((self._sweeping,), timeout=_STOP_SECONDS)
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
     def _round(self) -> None:
         broker, clock = self._broker, self._broker.store.clock
         try:
+            broker.local.settle_scopes(broker.now_seconds())
             if self._sweeping is None or self._sweeping.done():
                 self._sweeping = broker.loop.create_task(self._sweep())
             if broker.tls is not None:
@@ -63,7 +68,12 @@ class Housekeeping:
 
     async def _sweep(self) -> None:
         """Delete what is too old in the queues that are due for a look."""
-        self._broker.native.reply_queues.sweep()
+        if self._broker.shared is not None:
+            try:
+                await self._broker.shared.sweep()
+            except MailboxError as error:
+                logger.warning("messages that are too old were not deleted", error=str(error))
+        await self._broker.native.reply_queues.sweep()
         await self._broker.saved()
         now = self._broker.store.clock.now()
         while self._looks and self._looks[0][0] <= now:

@@ -8,32 +8,11 @@ the client hung up before the answer was written.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from http import HTTPStatus
 
 from msgspec import Struct
 
-REASONS = {
-    200: "OK",
-    204: "No Content",
-    301: "Moved Permanently",
-    302: "Found",
-    303: "See Other",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
-
+_REASONS = {each.value: each.phrase for each in HTTPStatus}
 NOT_FOR_OTHER_SITES: Mapping[str, str] = {  # no page of another site may embed or guess at it
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -69,6 +48,11 @@ class Confirmation:
         self.error: Exception | None = None  # why it will never be on disk
         self._callbacks: list[Callable[[], object]] = []
 
+    @property
+    def waiting(self) -> int:
+        """How many answers wait for it."""
+        return len(self._callbacks)
+
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call this when it is done, which it must not be yet."""
         self._callbacks.append(callback)
@@ -97,7 +81,7 @@ class Response(Struct, eq=False, gc=False):
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers.items()])
         close = "" if keep_alive else "Connection: close\r\n"
-        reason = REASONS.get(self.status, "Unknown")
+        reason = _REASONS[self.status]
         return (
             f"HTTP/1.1 {self.status} {reason}\r\nDate: {date}\r\n{fields}{close}{size}\r\n\r\n"
         ).encode("latin-1")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-HEAD_BYTES_MAX: Final = 16_384
-FIELDS_MAX: Final = 100
-BODY_BYTES_MAX: Final = 8 << 20  # 1 MiB of messages, escaped at its worst
-PIPELINED_MAX: Final = 64  # requests of one connection that are answered at once
-FLUSH_BYTES: Final = 65_536  # an answer of more does not wait for those after it
-HEAD_SECONDS_MAX: Final = 5.0
-BODY_SECONDS_GRACE: Final = 5.0
-BODY_RATE_MIN: Final = 16_384  # bytes a second, after the grace
-BODY_STALL_SECONDS_MAX: Final = 15.0  # between two parts of a body
-WRITE_SECONDS_MAX: Final = 30.0  # for a client that does not read its answer
-SLOW_SECONDS: Final = 2.0  # a request that takes longer is the first to go when memory is short
-LINGER_SECONDS_MAX: Final = 5.0  # for a client that sends on after it was refused
-TLS_BUFFER_BYTES: Final = 262_144  # what a TLS connection keeps of what it read last
+HEAD_BYTES_MAX: Final = 16_384  # header section of a request
+FIELDS_MAX: Final = 100  # header fields
+BODY_BYTES_MAX: Final = 8 << 20  # body of a request: 1 MiB of messages, escaped at its worst
+PIPELINED_MAX: Final = 64  # pipelined requests of one connection that are processed at once
+FLUSH_BYTES: Final = 65_536  # a larger response does not wait for those that follow it
+HEAD_SECONDS_MAX: Final = 5.0  # time for the header section to arrive
+BODY_SECONDS_GRACE: Final = 5.0  # time before BODY_RATE_MIN applies
+BODY_RATE_MIN: Final = 16_384  # bytes per second at which a body must arrive
+BODY_STALL_SECONDS_MAX: Final = 15.0  # longest pause within a body
+WRITE_SECONDS_MAX: Final = 30.0  # a client that does not read its response is disconnected
+SLOW_SECONDS: Final = 2.0  # requests that take longer are refused first if memory runs out
+LINGER_SECONDS_MAX: Final = 5.0  # how long a refused client may go on sending
+TLS_BUFFER_BYTES: Final = 262_144  # read buffer of a TLS connection
 
 
 class LimitError(Exception):

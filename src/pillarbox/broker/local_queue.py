@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from pillarbox.broker import errors
 from pillarbox.broker.attempts import Attempts
-from pillarbox.broker.errors import SqsError, missing, no_such_queue, of_mailbox
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.moves import MoveTask
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
-from pillarbox.broker.queue import (
-    Accepted,
-    BrokerQueue,
-    Counts,
-    Delivery,
-    Draft,
-    beyond_limit,
-    expired_handle,
-    invalid_handle,
-    not_available,
-    purge_in_progress,
-    too_many_in_flight,
-)
+from pillarbox.broker.queue import Accepted, BrokerQueue, Counts, Delivery, Draft
 from pillarbox.broker.retention import lease_fresh
-from pillarbox.broker.translation import SENDER_NOTE
 from pillarbox.core import decide
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.events import Event, Removed, Scheduled, Sent
@@ -47,6 +38,7 @@ class LocalQueue(BrokerQueue):
         self.look_at = NEVER  # when one of them may be too old
         session.leases_by_key()
         self.attempts = Attempts()
+        self.move_tasks = msgspec.convert(session.notes.get("moves", []), list[MoveTask])
         super().__init__(session.queue.name, session.notes)
 
     @property
@@ -68,12 +60,12 @@ class LocalQueue(BrokerQueue):
 
     async def send_one(self, draft: Draft) -> Accepted:
         attributes, extra, session = draft.attributes, draft.extra, self.session
-        plain = attributes is None and extra is None and not draft.priority and not draft.delay
-        if plain and session.queue.settings.capacity is None:
-            key = session.send_one(draft.body)
-        else:
-            special = None if extra is None else lambda: extra
-            with accepting(self.name, attributes):
+        plain = extra is None and not draft.priority and not draft.delay
+        with accepting(self.name, attributes):
+            if plain and session.queue.settings.capacity is None:
+                key = session.send_one(draft.body, attributes)
+            else:
+                special = None if extra is None else lambda: extra
                 (key,) = session.send(
                     (draft.body,), draft.priority, draft.delay, attributes, special
                 )
@@ -81,40 +73,31 @@ class LocalQueue(BrokerQueue):
 
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
         """In one step for each delay that they have."""
-        message_id = self.session.store.message_id
-        return [
-            key if isinstance(key, SqsError) else Accepted(message_id(key), key)
-            for key in self._put(drafts)
-        ]
-
-    def _put(self, drafts: Sequence[Draft]) -> Sequence[int | SqsError]:
-        if drafts and _are_alike(drafts):
-            first = drafts[0]
-            bodies = [each.body for each in drafts]
-            return self.session.send(bodies, first.priority, first.delay, first.attributes)
-        outcomes: dict[int, int | SqsError] = {}
-        by_delay: dict[int, list[int]] = {}
-        for at, each in enumerate(drafts):
-            by_delay.setdefault(each.delay, []).append(at)
-        for delay, places in by_delay.items():
+        delays = {each.delay for each in drafts}
+        if len(delays) == 1:
+            return self._send(drafts, *delays)
+        outcomes: dict[int, Accepted | SqsError] = {}
+        for delay in delays:
+            places = [at for at, each in enumerate(drafts) if each.delay == delay]
             try:
-                keys = self._send([drafts[at] for at in places], delay)
-                outcomes.update(zip(places, keys, strict=True))
+                accepted = self._send([drafts[at] for at in places], delay)
+                outcomes.update(zip(places, accepted, strict=True))
             except MailboxError as error:
-                if len(by_delay) == 1:
-                    raise
-                outcomes.update(dict.fromkeys(places, of_mailbox(error)))
+                outcomes.update(dict.fromkeys(places, errors.of_mailbox(error)))
         return [outcomes[at] for at in range(len(drafts))]
 
-    def _send(self, drafts: list[Draft], delay: int) -> list[int]:
+    def _send(self, drafts: Sequence[Draft], delay: int) -> list[Accepted]:
         store = self.session.store
+        keys: Sequence[int] = ()
         records: list[Record] = []
 
         def happen(state: Queue, now: int) -> list[Event]:
-            for key, each in zip(store.new_keys(now, len(drafts)), drafts, strict=True):
-                records.append(
-                    Record(key, each.body, each.priority, 0, each.attributes, each.extra)
-                )
+            nonlocal keys, records
+            keys = store.new_keys(now, len(drafts))
+            records = [
+                Record(key, each.body, each.priority, 0, each.attributes, each.extra)
+                for key, each in zip(keys, drafts, strict=True)
+            ]
             fresh = decide.send(state, records, now)
             if not fresh:
                 return []
@@ -122,12 +105,13 @@ class LocalQueue(BrokerQueue):
 
         with ExitStack() as spans:
             for each in drafts:
-                spans.enter_context(accepting(self.name, each.attributes))
+                if each.attributes is not None:
+                    spans.enter_context(accepting(self.name, each.attributes))
             self.session.step(happen)
-        if not self.fifo:
-            return [record.key for record in records]
-        now = store.clock.now()
-        return [decide.original(self.session.queue, record, now) for record in records]
+        if self.fifo:  # a duplicate has the key of the first
+            now = store.clock.now()
+            keys = [decide.original(self.session.queue, record, now) for record in records]
+        return list(map(Accepted, store.message_ids(keys), keys))
 
     # -- receiving -----------------------------------------------------------------------------
 
@@ -141,7 +125,7 @@ class LocalQueue(BrokerQueue):
             return self._deliveries(again, await read_bodies(session, again))
         if session.queue.in_flight >= broker.config.in_flight_max:
             if not wait_ns:
-                raise too_many_in_flight(self.name)
+                raise errors.too_many_in_flight(self.name)
             count = 0  # it waits, and gets nothing
         leases = lease_fresh(broker, self, count, timeout_ns) if count else ()
         if leases:
@@ -151,7 +135,7 @@ class LocalQueue(BrokerQueue):
                 return ()
             leases = await poll(broker, session, consumer, count, timeout_ns, wait_ns)
             if broker.store.sessions.get(self.name) is not session:
-                raise no_such_queue()
+                raise errors.no_such_queue()
             if not leases:
                 return ()
         broker.metrics.delivered(leases)
@@ -184,31 +168,31 @@ class LocalQueue(BrokerQueue):
     def _lease_of(self, handle: str | None) -> tuple[int, Lease | None]:
         """The key of the message that a handle is for, and its lease if that is still good."""
         if not handle:
-            raise missing("ReceiptHandle")
+            raise errors.missing("ReceiptHandle")
         store, state = self.session.store, self.session.queue
         lease = store.lease_of(state, handle)
         if lease is not None and lease.deadline > store.clock.now():
             return lease.record.key, lease
         delivery = store.delivery_of(state, handle)
         if delivery is None:
-            raise invalid_handle(handle)
+            raise errors.invalid_handle(handle)
         return delivery[0], None
 
     async def delete_one(self, handle: str | None) -> None:
         key, lease = self._lease_of(handle)
-        stale = lease is None or self.session.acknowledge((lease,)) != [True]
+        stale = lease is None or not self.session.acknowledge_one(lease)
         if stale and self._delete_stale((key,)):
-            raise expired_handle(handle)
+            raise errors.expired_handle(handle)
 
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
         """Those whose lease is good go in one step, then those with an old handle in another."""
-        errors: list[SqsError | None] = [None] * len(handles)
+        refusals: list[SqsError | None] = [None] * len(handles)
         found: list[tuple[int, int, Lease | None]] = []
         for at, handle in enumerate(handles):
             try:
                 found.append((at, *self._lease_of(handle)))
             except SqsError as error:
-                errors[at] = error
+                refusals[at] = error
         leases = [lease for _, _, lease in found if lease is not None]
         # A lease may have ended since, and one that is named twice ends with the first.
         ended = iter(self.session.acknowledge(leases) if leases else ())
@@ -216,8 +200,8 @@ class LocalQueue(BrokerQueue):
         refused = self._delete_stale(stale.values()) if stale else ()
         for at, key in stale.items():
             if key in refused:
-                errors[at] = expired_handle(handles[at])
-        return errors
+                refusals[at] = errors.expired_handle(handles[at])
+        return refusals
 
     def _delete_stale(self, keys: Iterable[int]) -> set[int]:
         """A standard queue deletes by old handles as well, in one step; the keys that it may not.
@@ -248,32 +232,30 @@ class LocalQueue(BrokerQueue):
             else:
                 limit = lease.leased_at + VISIBILITY_SECONDS_MAX * SECOND_NS
                 if session.store.clock.now() + timeout > limit:
-                    raise beyond_limit(seconds)
+                    raise errors.beyond_limit(seconds)
                 if session.extend((lease,), timeout)[0]:
                     return
-        raise not_available(handle)
+        raise errors.not_available(handle)
 
     # -- the whole queue -----------------------------------------------------------------------
 
     async def purge(self, interval_seconds: int) -> None:
         now = self.session.store.clock.now()
         if self.purged_at is not None and now < self.purged_at + interval_seconds * SECOND_NS:
-            raise purge_in_progress(self.name, interval_seconds)
+            raise errors.purge_in_progress(self.name, interval_seconds)
         self.session.purge()
         self.purged_at = now
 
+    async def waiting(self, count: int) -> list[tuple[str, str | None]]:
+        found = []
+        for record, _ in self.session.look("ready", count):
+            death = record.extra.death if record.extra is not None else None
+            found.append((str(record.key), death.source if death is not None else None))
+        return found
+
+    async def redrive(self, ids: Mapping[str, Sequence[str]], to: str | None) -> int:
+        session, sessions = self.session, self.session.store.sessions
+        return sum(session.redrive({*map(int, some)}, sessions[x]) for x, some in ids.items())
+
     async def counts(self) -> Counts:
         return Counts(*self.session.counts()[:3])
-
-
-def _are_alike(drafts: Sequence[Draft]) -> bool:
-    """Whether they differ in nothing but their bodies: at most their sender is noted."""
-    first = drafts[0]
-    if first.attributes is not None and first.attributes.keys() != {SENDER_NOTE}:
-        return False
-    for each in drafts:
-        if each.attributes is not first.attributes or each.extra is not None:
-            return False
-        if each.delay != first.delay or each.priority != first.priority:
-            return False
-    return True

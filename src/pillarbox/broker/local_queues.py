@@ -1,49 +1,251 @@
-"""The queues of the broker's own store, as the SQS actions use them."""
+"""The queues of the broker's own store, as the SQS actions use them.
+
+What SQS knows about a queue is kept as notes in the store, beside the queue itself, and read
+into a `LocalQueue` once. A queue that was not made through SQS's API has no notes: it gets
+SQS's defaults, and the broker's own dead-letter policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from pillarbox.broker.catalogue import Catalogue
+from pillarbox.broker.attributes import SCOPE_BEFORE, by_group, redrive_policy, with_scope
+from pillarbox.broker.config import DeclaredQueue, told_of
+from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.broker.queue import BrokerQueue, Queues
-from pillarbox.mailbox.store import Store
+from pillarbox.broker.queue_names import FIFO_SUFFIX, name_of_account, namespace_of, plain_name
+from pillarbox.core.limits import SECOND_NS, queue_name
+from pillarbox.core.queue import DEFAULT_SETTINGS, Settings
+from pillarbox.mailbox.queue_session import QueueSession
+
+if TYPE_CHECKING:
+    from pillarbox.broker.server import Broker
+
+_URLS_MAX = 10_000
 
 
 class LocalQueues(Queues):
-    """The catalogue of this process, which answers at once."""
+    """All queues of the store. Its coroutines end without waiting."""
 
-    def __init__(self, catalogue: Catalogue, store: Store) -> None:
-        self._catalogue, self._store = catalogue, store
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._store = broker.store
+        self._watch = broker.housekeeping.watch  # told of each queue whose retention is new
+        self._orphans: dict[str, set[str]] = {}  # by a dead-letter queue that is away: its sources
+        self._known: dict[str, LocalQueue] = {}
+        self._by_url: dict[str, LocalQueue] = {}  # what was asked for lately
+        self._dropped_at: dict[str, int] = {}
+        self._scopes: dict[str, int] = {}  # by queue: when its new DeduplicationScope takes effect
+
+    def __iter__(self) -> Iterator[LocalQueue]:
+        return iter([self.get(name) for name in sorted(self._store.sessions)])
+
+    def find_now(self, name: str) -> LocalQueue | None:
+        """As `find`, for those who can't await."""
+        session = self._store.sessions.get(name)
+        if session is None:
+            return None
+        known = self._known.get(name)
+        if known is None or known.session is not session:
+            known = self._known[name] = LocalQueue(session)
+            self._watch(known)
+        return known
+
+    def get(self, name: str) -> LocalQueue:
+        found = self.find_now(name)
+        if found is None:
+            raise no_such_queue()
+        return found
 
     async def by_url(
         self, url: str | None, namespace: str, account: str, *, fresh: bool = False
-    ) -> BrokerQueue:
-        return self._catalogue.by_url(url, namespace, account)
+    ) -> LocalQueue:
+        known = self._by_url.get(f"{namespace}{url}")
+        if known is not None and self._store.sessions.get(known.name) is known.session:
+            return known
+        found = self.get(namespace + name_of_account(url, account))
+        if len(self._by_url) >= _URLS_MAX:
+            self._by_url.clear()
+        self._by_url[f"{namespace}{url}"] = found
+        return found
 
-    async def find(self, name: str) -> BrokerQueue | None:
-        return self._catalogue.find(name)
+    async def find(self, name: str) -> LocalQueue | None:
+        return self.find_now(name)
 
     async def names(self) -> Iterable[str]:
         return self._store.sessions
 
-    async def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
-        return self._catalogue.create(name, notes, now_seconds)
+    def session(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
+        """That of a queue for a client that is no SQS client; made if it is not there."""
+        session = self._store.sessions.get(name)
+        if session is not None:
+            return session
+        session = self._store.session(queue_name(name), settings)
+        dead_name = self._names.dead_letters_of(name)
+        if dead_name is not None:
+            target = self._store.session(dead_name)
+            if target.dead is None:
+                self._store.set_dead_letters(session, target, self._broker.config.max_deliveries)
+        return session
 
-    async def change(
-        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
-    ) -> None:
+    async def open(self, name: str) -> None:
+        self.session(name)
+
+    async def ensure(self, name: str, *, fifo: bool) -> None:
+        self._store.session(name)
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        self._store.pause(self.get(name).session, paused=paused)
+
+    async def start(self) -> None:
+        """Read what the store knows of its queues, once, before anybody asks."""
+        for queue in self:
+            if SCOPE_BEFORE in queue.session.notes:
+                self._scopes[queue.name] = queue.session.notes[SCOPE_BEFORE][1]
+            value = queue.given.get("RedrivePolicy")
+            if value and queue.session.dead is None:
+                target = plain_name(redrive_policy(value).deadLetterTargetArn)
+                full_name = namespace_of(queue.name) + target
+                self._orphans.setdefault(full_name, set()).add(queue.name)
+
+    async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
+        notes = {name: wanted.notes(name) for name, wanted in declared.items()}
+        policies = {
+            name: known["attributes"].pop("RedrivePolicy")
+            for name, known in notes.items()
+            if "RedrivePolicy" in known["attributes"]
+        }
+        for name, value in policies.items():
+            self._store.session(name, Settings(dead_on_receive=True))
+            target = plain_name(redrive_policy(value).deadLetterTargetArn)
+            if target in declared:  # it gets none of its own
+                self._store.session(target)
+        for name, known in notes.items():
+            with told_of(name):
+                await self._declare(name, known)
+        for name, value in policies.items():  # once all of them are there
+            queue = self.get(name)
+            if queue.given.get("RedrivePolicy") != value or queue.session.dead is None:
+                given = {**queue.given, "RedrivePolicy": value}
+                with told_of(name):
+                    await self.change(queue, attributes=given)
+
+    async def _declare(self, name: str, notes: dict[str, Any]) -> None:
+        self.session(name)
+        queue = self.get(name)
+        kept = {**queue.given, **notes["attributes"]}
+        if queue.session.dead is None:  # where its dead letters went is not there any more
+            kept.pop("RedrivePolicy", None)
+        changes = {**notes, "attributes": kept}
+        if changes != {each: queue.session.notes.get(each) for each in changes}:
+            await self.change(queue, **changes)
+
+    async def create(self, name: str, notes: dict[str, Any]) -> LocalQueue:
+        now_seconds = self.now_seconds()
+        settings = Settings(
+            dead_on_receive=True,
+            redelivery="original",
+            deduplicate_by_group=by_group(notes, now_seconds),
+            fair=not name.endswith(FIFO_SUFFIX),
+        )
+        links = await self._policy(name, notes["attributes"])
+        session = self._store.session(plain_name(name), settings, namespace=namespace_of(name))
+        stamped = {**notes, "created": now_seconds, "modified": now_seconds}
+        self._store.note(session, stamped)
+        self._link(session, links)
+        await self._adopt(name)
+        return self.get(name)
+
+    async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
         assert isinstance(queue, LocalQueue)
-        self._catalogue.change(queue, now_seconds, take_over=take_over, **changes)
+        session, now_seconds = queue.session, self.now_seconds()
+        notes = {"created": now_seconds, **session.notes, **changes}
+        if "attributes" in changes:
+            notes = with_scope(notes, session.notes, now_seconds)
+            notes.setdefault("keeps", "attributes" not in session.notes)
+            link = await self._policy(queue.name, changes["attributes"])
+            if take_over and link is not None and not session.queue.settings.dead_on_receive:
+                with self._store.lock:
+                    session.configure(dead_on_receive=True)
+            notes["modified"] = now_seconds
+            self._store.note(session, notes)
+            self._scopes[queue.name] = notes.get(SCOPE_BEFORE, (None, 0))[1]
+            self.settle_scopes(now_seconds)
+            self._link(session, link, take_over=take_over)
+        else:
+            self._store.note(session, notes)
+        queue.read(session.notes)
+        self._watch(queue)
 
     async def drop(self, queue: BrokerQueue) -> None:
-        assert isinstance(queue, LocalQueue)
-        self._catalogue.drop(queue)
+        sources_of = await self.sources_of(queue)
+        self._store.drop(queue.name)
+        self._known.pop(queue.name, None)
+        for sources in self._orphans.values():
+            sources.discard(queue.name)
+        if sources_of:
+            self._orphans[queue.name] = set(sources_of)
+        self._dropped_at.pop(queue.name, None)
+        self._dropped_at[queue.name] = self._store.clock.now()
+        self._forget_dropped()
 
     async def dropped_recently(self, name: str) -> bool:
-        return self._catalogue.dropped_recently(name)
+        self._forget_dropped()
+        return name in self._dropped_at
 
-    async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
+    def _forget_dropped(self) -> None:
+        """Names are kept in the order of their end; those whose time is over come first."""
+        latest = self._store.clock.now() - self._broker.config.recreate_after_seconds * SECOND_NS
+        while self._dropped_at and next(iter(self._dropped_at.values())) <= latest:
+            del self._dropped_at[next(iter(self._dropped_at))]
+
+    async def sources_of(self, queue: BrokerQueue) -> list[str]:
         assert isinstance(queue, LocalQueue)
-        return self._catalogue.sources_of(queue)
+        return sorted(source.name for source in queue.session.queue.sources)
+
+    # -- dead letters ------------------------------------------------------------------------
+
+    async def _policy(
+        self, name: str, attributes: Mapping[str, str]
+    ) -> tuple[QueueSession, int] | None:
+        """Where the dead letters of a queue with these attributes go; raises if they may not."""
+        found = await self._dead_letters(name, attributes)
+        if found is None:
+            return None
+        return self._store.sessions[found[0].name], found[1]
+
+    def _link(
+        self,
+        session: QueueSession,
+        link: tuple[QueueSession, int] | None,
+        *,
+        take_over: bool = False,
+    ) -> None:
+        if link is not None:
+            self._store.set_dead_letters(session, *link, chain=True)
+        elif session.dead is not None and (take_over or session.queue.settings.dead_on_receive):
+            self._store.keep_dead_letters(session)
+
+    def settle_scopes(self, now_seconds: int) -> None:
+        """Let each DeduplicationScope take effect whose time has come."""
+        for name in [name for name, at in self._scopes.items() if at <= now_seconds]:
+            del self._scopes[name]
+            session = self._store.sessions.get(name)
+            if session is None:
+                continue
+            wanted = by_group(session.notes, now_seconds)
+            if session.queue.settings.deduplicate_by_group != wanted:
+                with self._store.lock:
+                    session.configure(deduplicate_by_group=wanted)
+
+    async def _adopt(self, name: str) -> None:
+        """Queues whose policy names a queue that was away until now."""
+        for source in sorted(self._orphans.pop(name, ())):
+            queue = self.find_now(source)
+            if queue is not None and queue.session.dead is None:
+                try:
+                    self._link(queue.session, await self._policy(queue.name, queue.given))
+                except SqsError:  # it may not be used
+                    continue

@@ -21,9 +21,11 @@ from prometheus_client.core import (
     Metric,
 )
 
+from pillarbox.broker.heartbeat import Traffic
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import Lease
+from pillarbox.mailbox.protocol import Stats
 from pillarbox.mailbox.queue_steps import SLICE
 from pillarbox.mailbox.totals import Totals
 
@@ -34,9 +36,11 @@ _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Content-Type": _TYPE, **NOT_FOR_OTHER_SITES}
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600)
 _TOTALS: Final = ("sent", "received", "deleted", "dead", "expired", "redriven", "unread")
+_TOTALS_SHARED: Final = ("sent", "received", "deleted")  # the rest happens in the store
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
 
+_NO_TRAFFIC: Final = Traffic()
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _BY_QUEUE: Final = {
     "pillarbox_messages": ("gauge", "By state"),
@@ -131,21 +135,38 @@ class Metrics:
         Written here, because the client library takes a hundred times as long.
         """
         families = {name: [_head(name, *told)] for name, told in _BY_QUEUE.items()}
+        shared = self._broker.shared
+        if shared is not None:
+            for name, stats in await shared.of_all(shared.stats):
+                _add_shared(families, name, stats, shared.heartbeat.traffic.get(name, _NO_TRAFFIC))
         sessions = self._broker.store.sessions
         for number, name in enumerate(sorted(sessions), 1):
             session = sessions.get(name)
             if session is not None:
                 *states, _, age = session.counts()
-                for state, count in zip(_STATES, states, strict=True):
-                    line = f'pillarbox_messages{{queue="{name}",state="{state}"}} {count}\n'
-                    families["pillarbox_messages"].append(line)
-                _add(families, "pillarbox_oldest_message_seconds", name, (age or 0) / SECOND_NS)
+                _add_states(families, name, states, (age or 0) / SECOND_NS)
                 for total in _TOTALS:
                     value = getattr(session.totals, total)
                     _add(families, f"pillarbox_messages_{total}_total", name, value)
             if number % SLICE == 0:
                 await asyncio.sleep(0)
         return "".join(chain.from_iterable(families.values())).encode()
+
+
+def _add_shared(families: dict[str, list[str]], name: str, stats: Stats, traffic: Traffic) -> None:
+    counts = stats.ready, stats.scheduled, stats.in_flight
+    _add_states(families, name, counts, stats.oldest_age_seconds)
+    for total in _TOTALS_SHARED:
+        _add(families, f"pillarbox_messages_{total}_total", name, getattr(traffic, total))
+
+
+def _add_states(
+    families: dict[str, list[str]], queue: str, counts: Sequence[int], age: float | None
+) -> None:
+    for state, count in zip(_STATES, counts, strict=True):
+        line = f'pillarbox_messages{{queue="{queue}",state="{state}"}} {count}\n'
+        families["pillarbox_messages"].append(line)
+    _add(families, "pillarbox_oldest_message_seconds", queue, age or 0.0)
 
 
 def _add(families: dict[str, list[str]], family: str, queue: str, value: float) -> None:

@@ -1,7 +1,8 @@
 """Message move tasks: dead letters go back where they came from, or elsewhere, bit by bit.
 
-A task is noted with its source queue, so one that was running when the broker stopped goes
-on after a restart. Each step moves a few messages and confirms them before the next.
+Each step moves a few messages and confirms them before the next. A task of the broker's own store
+is noted with its source queue, so one that was running when the broker stopped goes on after a
+restart. Those of a shared store are in `shared_moves`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from pillarbox.broker.errors import KINDS, SqsError
+from pillarbox.broker.errors import KINDS, SqsError, invalid
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.log import LogError
@@ -22,9 +26,13 @@ from pillarbox.logger import logger
 from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
+    from pillarbox.broker.queue import BrokerQueue
     from pillarbox.broker.server import Broker
 
+R = TypeVar("R")
+
 _KEPT_MAX: Final = 10
+UNFINISHED: Final = ("RUNNING", "CANCELLING")
 
 
 class MoveTask(Struct):
@@ -40,6 +48,7 @@ class MoveTask(Struct):
     moved: int = 0
     failure: str = ""
     key: str = ""  # whose rights it has; empty for everyone's
+    owner: str = ""  # which of the brokers that share a store runs it
 
 
 def task_handle(task_id: str, source_arn: str) -> str:
@@ -57,97 +66,150 @@ def read_handle(handle: str) -> tuple[str, str] | None:
         return None
 
 
-class Moves:
-    """The tasks of a broker."""
+class Moves(ABC):
+    """The tasks of a broker. Where they are kept is for its subclasses to say."""
+
+    id = ""  # that of this broker, as the owner of tasks
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
 
-    def of(self, source: str) -> list[MoveTask]:
+    @abstractmethod
+    async def tasks(self, source: str) -> list[MoveTask]:
         """The latest first."""
-        return self._known.setdefault(source, [])
 
-    def resume(self) -> None:
-        """Read all tasks; those that were running go on."""
-        self._known: dict[str, list[MoveTask]] = {}
-        for name, session in self._broker.store.sessions.items():
-            noted: list[Any] = session.notes.get("moves", [])
-            self._known[name] = msgspec.convert(noted, list[MoveTask])
-            for task in self._known[name]:
-                if task.status == "RUNNING":
-                    self._run(task)
+    @abstractmethod
+    async def _change(self, source: str, change: Callable[[list[MoveTask]], R]) -> R:
+        """What `change` answers, once the tasks of this queue are kept as it left them."""
 
-    def running(self, source: str) -> MoveTask | None:
-        return next((task for task in self.of(source) if task.status == "RUNNING"), None)
+    @property
+    @abstractmethod
+    def _step_max(self) -> int:
+        """How many messages one step moves."""
 
-    def start(self, task: MoveTask) -> None:
+    async def start(self, task: MoveTask) -> None:
         """Raises AccessDenied if the first messages may not go where they came from."""
-        self._next(task)
-        known = self.of(task.source)
-        known.insert(0, task)
-        del known[_KEPT_MAX:]
-        self._note(task.source)
+        source = await self._broker.queues.find(task.source)
+        if source is not None:
+            await self._choose(source, task)
+        task.owner = self.id
+
+        def add(tasks: list[MoveTask]) -> None:
+            if any(each.status == "RUNNING" for each in tasks):
+                raise invalid(
+                    "There is already a task running. Only one active task is allowed for a source "
+                    "queue arn at a given time."
+                )
+            tasks.insert(0, task)
+            del tasks[_KEPT_MAX:]
+
+        await self._change(task.source, add)
         self._run(task)
 
-    def cancel(self, task: MoveTask) -> None:
-        task.status = "CANCELLING"
+    async def cancel(self, source: str, task_id: str) -> MoveTask:
+        """The task, which moves nothing more; an error if none like this is running."""
+
+        def stop(tasks: list[MoveTask]) -> MoveTask:
+            for task in tasks:
+                if task.id == task_id and task.status == "RUNNING":
+                    task.status = "CANCELLING"
+                    return task
+            raise SqsError("ResourceNotFoundException", "Task does not exist.")
+
+        return await self._change(source, stop)
 
     async def stop(self) -> None:
-        """Let the tasks rest; they go on when the broker starts again."""
-        tasks = list(self._tasks.values())
-        for each in tasks:
+        """Let the tasks rest; they go on when the broker starts again, or at another one."""
+        running = list(self._running.values())
+        for each in running:
             each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _run(self, task: MoveTask) -> None:
+        if task.id in self._running:  # a look was quicker than `start`
+            return
         running = self._broker.loop.create_task(self._move(task))
-        self._tasks[task.id] = running
-        running.add_done_callback(lambda _: self._tasks.pop(task.id, None))
+        self._running[task.id] = running
+        running.add_done_callback(lambda _: self._running.pop(task.id, None))
 
     async def _move(self, task: MoveTask) -> None:
         try:
-            while task.status == "RUNNING" and await self._step(task):
-                await self._pause(task)
-        except (MailboxError, LogError, OSError) as error:  # the latter if the disk failed
-            logger.error("a move task failed", source=task.source, error=str(error))
-            task.status, task.failure = "FAILED", str(error)
-        except SqsError as error:
-            task.status, task.failure = "FAILED", error.kind.code
-        if task.status == "CANCELLING":
-            task.status = "CANCELLED"
-        elif task.status == "RUNNING":
-            task.status = "COMPLETED"
-        if task.source in self._broker.store.sessions:
-            self._note(task.source)
+            try:
+                while await self._step(task):
+                    await self._pause(task)
+            except SqsError as error:
+                await self._update(task, status="FAILED", failure=error.kind.code)
+        except (MailboxError, LogError, OSError) as error:  # the latter two if the disk failed
+            logger.error("a move task was interrupted", source=task.source, error=str(error))
+            await self._interrupted(task, error)
+
+    async def _interrupted(self, task: MoveTask, error: Exception) -> None:
+        """The store could not do a step: the task is over."""
+        with suppress(MailboxError, LogError, OSError):  # it is known here, if not on disk
+            await self._update(task, status="FAILED", failure=str(error))
 
     async def _step(self, task: MoveTask) -> bool:
-        """Move a few; False if there is nothing left that can be moved."""
-        sessions = self._broker.store.sessions
-        source = sessions.get(task.source)
-        if source is None:
+        """Move a few; False if the task is over, or another broker's."""
+        now = find_task(await self.tasks(task.source), task)
+        if now is None or now.owner != self.id or now.status not in UNFINISHED:
             return False
-        if task.target is not None and task.target not in sessions:
-            task.status, task.failure = "FAILED", KINDS["QueueDoesNotExist"].code
+        if now.status == "CANCELLING":
+            await self._update(task, status="CANCELLED")
             return False
-        chosen = self._next(task).items()
-        moved = sum(source.redrive(keys, sessions[name]) for name, keys in chosen)
-        task.moved += moved
+        queues = self._broker.queues
+        source = await queues.find(task.source)
+        target_gone = task.target is not None and await queues.find(task.target) is None
+        if source is None or target_gone:
+            gone = KINDS["QueueDoesNotExist"].code
+            await self._update(task, status="FAILED", failure=gone)
+            return False
+        chosen, failure = await self._choose(source, now)
+        if not chosen:
+            await self._update(task, status="FAILED" if failure else "COMPLETED", failure=failure)
+            return False
+        moved = await source.redrive(chosen, task.target)  # perhaps none: others may take them
         await self._broker.saved()
-        return moved > 0
+        await self._update(task, moved=moved)
+        return True
 
-    def _next(self, task: MoveTask) -> dict[str, set[int]]:
-        """The messages of the next step by where they go; raises if its key may not send there."""
-        sessions = self._broker.store.sessions
-        by_target: dict[str, set[int]] = {}
-        most = min(task.rate or SLICE, task.to_move - task.moved)  # not what came later
-        for record, _ in sessions[task.source].look("ready", most) if most > 0 else ():
-            death = record.extra.death if record.extra is not None else None
-            name = task.target or (death.source if death is not None else None)
-            if name is not None and name in sessions and name != task.source:
-                by_target.setdefault(name, set()).add(record.key)
-        self._broker.rights.check_move(self._broker.access.holder(task.key), by_target)
-        return by_target
+    async def _choose(
+        self, source: BrokerQueue, task: MoveTask
+    ) -> tuple[dict[str, list[str]], str]:
+        """The messages of the next step by where they go; if none can be moved, why not.
+
+        Raises if the key of the task may not send there.
+        """
+        most = min(task.rate or self._step_max, task.to_move - task.moved)  # not what came later
+        waiting = await source.waiting(most) if most > 0 else []
+        exists = {task.source: False}  # which does not go to itself
+        chosen: dict[str, list[str]] = {}
+        for message_id, came_from in waiting:
+            target = task.target or came_from
+            if target is None:
+                continue
+            if target not in exists:
+                exists[target] = await self._broker.queues.find(target) is not None
+            if exists[target]:
+                chosen.setdefault(target, []).append(message_id)
+        self._broker.rights.check_move(self._broker.access.holder(task.key), chosen)
+        if chosen or not waiting:
+            return chosen, ""
+        deleted = waiting[0][1] not in (None, task.source)
+        gone = KINDS["QueueDoesNotExist"].code
+        return chosen, gone if deleted else "CouldNotDetermineMessageSource"
+
+    async def _update(
+        self, task: MoveTask, *, moved: int = 0, status: str = "", failure: str = ""
+    ) -> None:
+        def update(tasks: list[MoveTask]) -> None:
+            found = find_task(tasks, task)
+            if found is not None and found.owner == self.id:
+                found.moved += moved
+                found.status = status or found.status
+                found.failure = failure
+
+        await self._change(task.source, update)
 
     async def _pause(self, task: MoveTask) -> None:
         if task.rate is None:
@@ -161,7 +223,35 @@ class Moves:
         finally:
             cancel()
 
-    def _note(self, source: str) -> None:
-        session = self._broker.store.sessions[source]
-        tasks = msgspec.to_builtins(self.of(source))
-        self._broker.store.note(session, {**session.notes, "moves": tasks})
+
+def find_task(tasks: list[MoveTask], task: MoveTask) -> MoveTask | None:
+    return next((each for each in tasks if each.id == task.id), None)
+
+
+class LocalMoves(Moves):
+    """The tasks of the broker's own store, noted with their queues when one starts or ends."""
+
+    @property
+    def _step_max(self) -> int:
+        return SLICE
+
+    def resume(self) -> None:
+        """Go on with the tasks that were running when the broker stopped."""
+        for queue in self._broker.local:
+            for task in queue.move_tasks:
+                if task.status in UNFINISHED:
+                    self._run(task)
+
+    async def tasks(self, source: str) -> list[MoveTask]:
+        queue = self._broker.local.find_now(source)
+        return queue.move_tasks if queue is not None else []
+
+    async def _change(self, source: str, change: Callable[[list[MoveTask]], R]) -> R:
+        tasks = await self.tasks(source)
+        before = [task.status for task in tasks]
+        answer = change(tasks)
+        session = self._broker.store.sessions.get(source)
+        if session is not None and before != [task.status for task in tasks]:
+            noted = {**session.notes, "moves": msgspec.to_builtins(tasks)}
+            self._broker.store.note(session, noted)
+        return answer

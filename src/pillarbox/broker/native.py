@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pillarbox.broker.access import Principal
-from pillarbox.broker.description import describe
-from pillarbox.broker.errors import SqsError, for_sqs_only, of_mailbox
+from pillarbox.broker.errors import SqsError
 from pillarbox.broker.history import History
 from pillarbox.broker.http import Answer, Request, Response
+from pillarbox.broker.native_protocol import NativeProtocol
 from pillarbox.broker.native_receive import (
     AT_ONCE_MAX,
     HEADERS,
@@ -29,10 +29,10 @@ from pillarbox.broker.native_receive import (
     response,
 )
 from pillarbox.broker.pauses import Pauses
-from pillarbox.broker.peek import PeekHandler
+from pillarbox.broker.peek import PeekHandler, looked_at
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
-from pillarbox.broker.rights import NATIVE
+from pillarbox.broker.rights import may
 from pillarbox.codec import Codec, codec_for
 from pillarbox.core import limits
 from pillarbox.core.errors import (
@@ -44,11 +44,7 @@ from pillarbox.core.errors import (
 from pillarbox.core.queue import Extra, Lease, Settings
 from pillarbox.log import LogError
 from pillarbox.mailbox.broker import wire
-from pillarbox.mailbox.broker.errors import (
-    AccessDeniedError,
-    QueueNotFoundError,
-    failed,
-)
+from pillarbox.mailbox.broker.errors import QueueNotFoundError
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.queue_steps import SLICE
@@ -62,39 +58,26 @@ if TYPE_CHECKING:
 _BYTES: Codec[bytes] = codec_for(bytes)
 
 
-class Native:
+class Native(NativeProtocol):
     """Answers `POST /pillarbox/v1/{queue}`."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._store: Store = broker.store
-        self._tokens = broker.tokens
         self._instance = secrets.token_hex(8)
         self._recent_answers = RecentAnswers(self._instance)
         self._receiving = NativeReceive(broker, self._recent_answers, self._failed)
         self._peek_handler = PeekHandler(broker)
         self._history = History(broker.store)
-        self.reply_queues = ReplyQueues(broker.store, broker.catalogue)
+        self.reply_queues = ReplyQueues(broker.store, broker.local)
 
     def handle(self, request: Request) -> Answer:
-        version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
-        if version == "v1" and request.method == "GET":
-            return self._peek_handler.handle(request, name)
-        if request.method != "POST" or version != "v1":
-            return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
-        if request.headers.get("content-type") != "application/msgpack":
-            return Response(415, b"the body must be application/msgpack")
-        try:
-            principal = self._tokens.principal(request)
-            if principal.has_own_account:
-                raise for_sqs_only()
-            asked = wire.decode_request(request.body)
-        except SqsError as error:
-            self._broker.metrics.errors[error.kind.code] += 1
-            return Response(401, error.message.encode())
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            wrong = InvalidParameterError("request", f"{len(request.body):,} bytes", str(error))
-            return response([self._failed(wrong)])
+        if request.method == "GET" and request.path.startswith("/pillarbox/v1/"):
+            return self._peek_handler.handle(request, request.path.removeprefix("/pillarbox/v1/"))
+        read = self._read(request)
+        if isinstance(read, Response):
+            return read
+        name, principal, asked = read
         try:
             last = self._recent_answers.recall(asked)
         except UnknownOutcomeError as error:
@@ -134,9 +117,9 @@ class Native:
         try:
             self._check(command, name, principal)
             if type(command) is wire.Hello:
-                return wire.Welcome(self._tokens.make(principal))
+                return wire.Welcome(self._broker.access.new_token(principal))
             if type(command) is wire.Describe:
-                return describe(self._broker, principal, name)
+                return self._broker.health.describe(principal, name)
             return _VERBS[type(command)](self, command, name)
         except (MailboxError, SqsError) as error:
             return self._failed(error)
@@ -160,8 +143,8 @@ class Native:
     async def _long(self, command: wire.Command, name: str, principal: Principal) -> wire.Result:
         try:
             self._check(command, name, principal)
-            if isinstance(command, wire.Survey):
-                return await self._survey(principal)
+            if isinstance(command, wire.ListQueues):
+                return await self._list_queues(principal)
             if isinstance(command, wire.Peek):
                 return await asyncio.to_thread(self._peek, command, name)
             if isinstance(command, wire.Send):
@@ -170,6 +153,10 @@ class Native:
                 return await self._settle_all(command, name)
             if isinstance(command, wire.Redrive):
                 return await self._redrive(command, name, principal)
+            if isinstance(command, wire.Drop):
+                self._session(name)
+                await self._broker.local.drop(self._broker.local.get(name))
+                return wire.Done(1)
             assert isinstance(command, wire.Delete)
             steps = self._verbs(name).delete_steps(checked_ids(command.ids))
             return wire.Done(await self._broker.in_slices(steps))
@@ -192,20 +179,6 @@ class Native:
         except (MailboxError, SqsError) as error:
             return response([self._failed(error)])
 
-    def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
-        """May whoever asks do this? Keys are given in the words of SQS's actions."""
-        self._broker.metrics.requests[NATIVE[type(command)][0]] += 1
-        self._broker.rights.check_native(principal, command, name)
-
-    def _failed(self, error: MailboxError | SqsError) -> wire.Failed:
-        """What a client is told of an error; it is counted by the code that SQS has for it."""
-        known = error if isinstance(error, SqsError) else of_mailbox(error)
-        self._broker.metrics.errors[known.kind.code] += 1
-        if isinstance(error, MailboxError):
-            return failed(error)
-        kind = AccessDeniedError if error.name == "AccessDenied" else MailboxError
-        return failed(kind(error.message))
-
     def _unconfirmed(self, error: Exception) -> Response:
         """What was written could not be confirmed: the disk failed."""
         known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
@@ -215,7 +188,7 @@ class Native:
         session = self._store.sessions.get(name)
         if session is None:
             error = QueueNotFoundError(
-                f"the broker has no queue {name!r}: open the mailbox again to make it"
+                f"the broker has no queue {name!r}: open the mailbox again to create it"
             )
             error.instance = self._instance
             raise error
@@ -245,10 +218,10 @@ class Native:
             extra = lambda: Extra(group=group, deduplication=deduplication)  # noqa: E731
         delay = command.delay_us * MICROSECOND_NS
         session, bodies = self._session(name), command.bodies
-        plain = noted is None and extra is None and not command.priority and not delay
-        if plain and len(bodies) == 1 and session.queue.settings.capacity is None:
-            return (session.send_one(bodies[0]),)
+        plain = extra is None and not command.priority and not delay
         with accepting(name, noted):
+            if plain and len(bodies) == 1 and session.queue.settings.capacity is None:
+                return (session.send_one(bodies[0], noted),)
             return session.send(bodies, command.priority, delay, noted, extra)
 
     def _settle(
@@ -263,18 +236,9 @@ class Native:
         return wire.Settled([lease is not None and next(answers) for lease in found])
 
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
-        session = self._session(name)
-        seen = session.look(command.state, command.count, command.skip)
-        told: list[wire.Delivery] = []
-        room = wire.ANSWER_BYTES_MAX
-        bodies = session.bodies([record for record, _ in seen], most_bytes=room)
-        for (record, deliveries), body in zip(seen, bodies, strict=False):
-            room -= len(body or b"")
-            if room < 0 and told:
-                break
-            looked_at = Lease(record, deliveries, 0, 0, 0, record.extra)  # over before it began
-            told.append(self._receiving.render(session, looked_at, body))
-        return wire.Delivered(told)
+        session, room = self._session(name), wire.ANSWER_BYTES_MAX
+        found = looked_at(session, command.state, command.count, command.skip, room)
+        return wire.Delivered([self._receiving.render(session, *each) for each in found])
 
     async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
         def allow(targets: Iterable[str]) -> None:
@@ -305,13 +269,11 @@ class Native:
         if not command.create:
             return self._declared(self._session(name))
         store, policy = self._store, command.policy
-        settings = Settings(redelivery=command.redelivery, capacity=command.capacity)
-        fresh = name not in store.sessions
-        if fresh and policy is None and not command.immortal:
-            session = self._broker.open_queue(name)
-            if settings != session.queue.settings:
-                with store.lock:
-                    session.configure(redelivery=command.redelivery, capacity=command.capacity)
+        settings = Settings(
+            redelivery=command.redelivery, capacity=command.capacity, fair=command.fair
+        )
+        if policy is None and not command.immortal:
+            session = self._broker.local.session(name, settings)
         else:
             session = store.session(name, settings)
         if policy is not None:
@@ -327,21 +289,16 @@ class Native:
         self._store.pause(self._session(name), paused=command.paused)
         return wire.Done(1)
 
-    def _drop(self, command: wire.Drop, name: str) -> wire.Result:
-        self._session(name)
-        self._broker.catalogue.drop(self._broker.catalogue.get(name))
-        return wire.Done(1)
-
-    async def _survey(self, principal: Principal) -> wire.Result:
+    async def _list_queues(self, principal: Principal) -> wire.Result:
         told: list[wire.QueueLine] = []
         for name in sorted(self._store.sessions):
             session = self._store.sessions.get(name)
             # A line tells more than the name.
-            if session is not None and principal.may("GetQueueAttributes", name):
+            if session is not None and may(principal, "GetQueueAttributes", name):
                 told.append(_line(session))
                 if len(told) % SLICE == 0:
                     await asyncio.sleep(0)
-        return wire.Surveyed(told)
+        return wire.ListedQueues(told)
 
 
 def _line(session: QueueSession) -> wire.QueueLine:
@@ -378,11 +335,10 @@ _VERBS: dict[type[wire.Command], Callable[[Native, Any, str], wire.Result]] = {
     wire.Tally: lambda n, c, q: wire.Tallied(n._session(q).counts()),
     wire.Declare: Native._declare,
     wire.Pause: Native._pause,
-    wire.Drop: Native._drop,
     **dict.fromkeys((wire.Receive, *_READS_FILES), lambda n, c, q: _not_alone()),
 }
 _BY_HANDLES = (wire.Acknowledge, wire.Nack, wire.Extend, wire.Release, wire.Reject)
-_LONG = frozenset((wire.Delete, wire.Redrive, wire.Survey, wire.Peek))
+_LONG = frozenset((wire.Delete, wire.Drop, wire.Redrive, wire.ListQueues, wire.Peek))
 
 
 def _only_looks(command: wire.Command) -> bool:

@@ -14,6 +14,7 @@ from pillarbox.broker.http import Answer, Response
 from pillarbox.broker.parked_polls import give_back, poll, read_bodies
 from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.recent_answers import RecentAnswers
+from pillarbox.broker.retention import lease_fresh
 from pillarbox.broker.translation import group_of
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Lease
@@ -59,7 +60,9 @@ class NativeReceive:
     ) -> list[Lease]:
         """What was asked for, or the next few of it."""
         count = _at_once(command.count - have)
-        leases = session.receive(self._broker, count, command.timeout_us * MICROSECOND_NS, 0)
+        queue = self._broker.local.get(session.queue.name)
+        timeout_ns = command.timeout_us * MICROSECOND_NS
+        leases = list(lease_fresh(self._broker, queue, count, timeout_ns))
         consumer.hold(leases)
         return leases
 

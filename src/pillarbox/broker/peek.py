@@ -7,22 +7,24 @@ Nothing is leased, and nothing is counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from pillarbox.broker.access import LOG_IN
 from pillarbox.broker.errors import SqsError, for_sqs_only, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Answer, Request, Response
 from pillarbox.broker.queue import Delivery
 from pillarbox.broker.sqs_message import Wanted, sqs_message
-from pillarbox.core.queue import Lease, Record
+from pillarbox.core.queue import Lease
 from pillarbox.mailbox.broker import wire
 
 if TYPE_CHECKING:
     from pillarbox.broker.local_queue import LocalQueue
     from pillarbox.broker.server import Broker
+    from pillarbox.mailbox.queue_session import QueueSession
 
 _PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
 _EVERYTHING: Final = Wanted(
@@ -42,7 +44,7 @@ _JSON: Final = {
     "Cache-Control": "no-store",
     **NOT_FOR_OTHER_SITES,
 }
-_ASK: Final = {**_JSON, "WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
+_ASK: Final = {**_JSON, **LOG_IN}
 
 
 class PeekHandler:
@@ -61,7 +63,7 @@ class PeekHandler:
             if principal.has_own_account:
                 raise for_sqs_only()
             self._broker.rights.check_native(principal, _PEEK, name)
-            queue = self._broker.catalogue.get(name)
+            queue = self._broker.local.get(name)
             state, most = _wanted(dict(parse_qsl(request.query)))
         except SqsError as error:
             self._broker.metrics.errors[error.kind.code] += 1
@@ -71,29 +73,35 @@ class PeekHandler:
         return asyncio.to_thread(self._show, queue, state, most)  # bodies may be on disk
 
     def _show(self, queue: LocalQueue, state: str, most: int) -> Response:
-        session = queue.session
-        seen = session.look(state, most)
-        found: list[dict[str, Any]] = []
-        room = _BYTES_MAX
-        bodies = session.bodies([record for record, _ in seen], most_bytes=room)
-        for (record, count), body in zip(seen, bodies, strict=False):
-            room -= len(body or b"")
-            if room < 0 and found:
-                break
-            if body is not None:  # else it was lost to damage of the disk
-                found.append(self._message(queue, record, count, body))
+        found = [
+            self._message(queue, lease, body)
+            for lease, body in looked_at(queue.session, state, most, 0, _BYTES_MAX)
+            if body is not None  # else it was lost to damage of the disk
+        ]
         return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
-    def _message(
-        self, queue: LocalQueue, record: Record, count: int, body: bytes
-    ) -> dict[str, Any]:
-        looked_at = Lease(record, count, 0, 0, 0, record.extra)  # over before it began
-        delivery = Delivery(
-            self._broker.store.message_id(record.key), "", record.key, looked_at, body
-        )
+    def _message(self, queue: LocalQueue, lease: Lease, body: bytes) -> dict[str, Any]:
+        key = lease.record.key
+        delivery = Delivery(self._broker.store.message_id(key), "", key, lease, body)
         message = sqs_message(self._broker, queue, delivery, _EVERYTHING)
         del message["ReceiptHandle"]
         return message
+
+
+def looked_at(
+    session: QueueSession, state: str, count: int, skip: int, room: int
+) -> Iterator[tuple[Lease, bytes | None]]:
+    """Messages as if they were received, with leases that are over before they begin.
+
+    As many as have bodies of at most `room` bytes together, and one at least.
+    """
+    seen = session.look(state, count, skip)
+    bodies = session.bodies([record for record, _ in seen], most_bytes=room)
+    for at, ((record, number), body) in enumerate(zip(seen, bodies, strict=False)):
+        room -= len(body or b"")
+        if room < 0 and at:
+            return
+        yield Lease(record, number, 0, 0, 0, record.extra), body
 
 
 def _wanted(query: Mapping[str, str]) -> tuple[str, int]:

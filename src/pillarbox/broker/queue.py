@@ -8,20 +8,21 @@ a long poll. A queue of a shared store (`shared`) answers after a round trip.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from pillarbox.broker.attributes import with_defaults
+from pillarbox.broker.attributes import allow_policy, redrive_policy, with_defaults
 from pillarbox.broker.errors import SqsError, invalid_value
+from pillarbox.broker.queue_names import FIFO_SUFFIX, namespace_of
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER, Extra, Lease
 
 if TYPE_CHECKING:
+    from pillarbox.broker.config import DeclaredQueue
+    from pillarbox.broker.server import Broker
     from pillarbox.broker.sqs_request import SqsRequest
-
-FIFO_SUFFIX = ".fifo"
 
 
 class Draft(Struct, eq=False, gc=False):
@@ -36,7 +37,7 @@ class Draft(Struct, eq=False, gc=False):
     checksums: dict[str, str]
 
 
-class Accepted(NamedTuple):
+class Accepted(Struct, eq=False, gc=False):
     """What the sender of a message is told about it."""
 
     message_id: str
@@ -143,11 +144,34 @@ class BrokerQueue(QueueAttributes, ABC):
         """Delete all messages, unless that was done less than `interval_seconds` ago."""
 
     @abstractmethod
+    async def waiting(self, count: int) -> list[tuple[str, str | None]]:
+        """The first messages that are ready: ids of the store, and where dead letters came from."""
+
+    @abstractmethod
+    async def redrive(self, ids: Mapping[str, Sequence[str]], to: str | None) -> int:
+        """Move those of them that are still ready; how many.
+
+        `ids` are by the queue that they go to, which is `to`, or the one that each came from.
+        """
+
+    @abstractmethod
     async def counts(self) -> Counts: ...
 
 
 class Queues(ABC):
     """All queues that a broker serves, by their names in the store."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._names = broker, broker.names
+        self.now_seconds = broker.now_seconds
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Be ready for requests."""
+
+    @abstractmethod
+    async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
+        """Create the queues that a configuration names, or change them to what it says."""
 
     @abstractmethod
     async def by_url(
@@ -166,13 +190,26 @@ class Queues(ABC):
     async def names(self) -> Iterable[str]: ...
 
     @abstractmethod
-    async def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue: ...
+    async def create(self, name: str, notes: dict[str, Any]) -> BrokerQueue:
+        """A new queue, made as SQS makes it."""
 
     @abstractmethod
-    async def change(
-        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
-    ) -> None:
-        """Other attributes or tags for a queue."""
+    async def open(self, name: str) -> None:
+        """A queue with the broker's own dead-letter policy, if there is none of this name."""
+
+    @abstractmethod
+    async def ensure(self, name: str, *, fifo: bool) -> None:
+        """A queue without a dead-letter policy, if there is none of this name."""
+
+    @abstractmethod
+    async def pause(self, name: str, *, paused: bool) -> None: ...
+
+    @abstractmethod
+    async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
+        """Other attributes or tags for a queue.
+
+        `take_over`: a dead-letter policy that a mailbox gave it ends.
+        """
 
     @abstractmethod
     async def drop(self, queue: BrokerQueue) -> None: ...
@@ -184,43 +221,54 @@ class Queues(ABC):
     async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
         """The queues whose dead letters go to this one."""
 
+    async def _dead_letters(
+        self, name: str, attributes: Mapping[str, str]
+    ) -> tuple[BrokerQueue, int] | None:
+        """The dead-letter queue of a queue with these attributes, and its maxReceiveCount.
 
-# -- errors that every store answers with --------------------------------------------------------
+        Raises if SQS would refuse it. A queue that names itself has none: as SQS does, that is
+        kept and shown, and nothing dies of it.
+        """
+        value = attributes.get("RedrivePolicy")
+        if not value:
+            return None
+        policy = redrive_policy(value)
+        target_name = self._names.by_arn(policy.deadLetterTargetArn, namespace_of(name))
+        target = await self.find(target_name) if target_name is not None else None
+        if target is None:
+            raise invalid_value("RedrivePolicy", value, "Dead letter target does not exist.")
+        if target.fifo != name.endswith(FIFO_SUFFIX):
+            reason = "Dead-letter queue must be same type of queue as the source."
+            raise invalid_value("RedrivePolicy", value, reason)
+        if target.name == name:
+            return None
+        if not _allows(target, self._names.arn(name)):
+            reason = "Queue does not have permission to use the dead-letter queue."
+            raise invalid_value("RedrivePolicy", value, reason)
+        if await self._leads_to(target, name):
+            reason = "Dead-letter queues must not form a cycle."
+            raise invalid_value("RedrivePolicy", value, reason)
+        return target, policy.maxReceiveCount
+
+    async def _leads_to(self, queue: BrokerQueue, name: str) -> bool:
+        """Whether dead letters of a queue may come to another one, by way of others."""
+        following: BrokerQueue | None = queue
+        passed = {queue.name}
+        while following is not None and following.dead_letters is not None:
+            dead, _ = following.dead_letters
+            if dead == name:
+                return True
+            following = None if dead in passed else await self.find(dead)
+            passed.add(dead)
+        return False
 
 
-def invalid_handle(handle: str) -> SqsError:
-    return SqsError(
-        "ReceiptHandleIsInvalid",
-        f'The input receipt handle "{handle}" is not a valid receipt handle.',
-    )
-
-
-def expired_handle(handle: str | None) -> SqsError:
-    return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
-
-
-def not_available(handle: str | None) -> SqsError:
-    return invalid_value(
-        "ReceiptHandle",
-        handle,
-        "Message does not exist or is not available for visibility timeout change.",
-    )
-
-
-def beyond_limit(seconds: int) -> SqsError:
-    return invalid_value(
-        "VisibilityTimeout",
-        seconds,
-        "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].",
-    )
-
-
-def too_many_in_flight(name: str) -> SqsError:
-    return SqsError("OverLimit", f"Too many messages are in flight in queue {name}.")
-
-
-def purge_in_progress(name: str, interval_seconds: int) -> SqsError:
-    return SqsError(
-        "PurgeQueueInProgress",
-        f"Only one PurgeQueue operation on {name} is allowed every {interval_seconds} seconds.",
-    )
+def _allows(target: BrokerQueue, source_arn: str) -> bool:
+    """Whether a queue may send its dead letters there."""
+    value = target.given.get("RedriveAllowPolicy")
+    if not value:
+        return True
+    policy = allow_policy(value)
+    if policy.redrivePermission == "byQueue":
+        return source_arn in (policy.sourceQueueArns or ())
+    return policy.redrivePermission == "allowAll"

@@ -7,12 +7,14 @@ something is left, and the next one waits for what it took too much; so batches 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from pillarbox.broker import shapes
 from pillarbox.broker.config import Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.mailbox.broker import wire
+
+_NAMES: Final = ("requests_per_second", "messages_per_second", "bytes_per_second")
 
 
 class Quota:
@@ -26,20 +28,23 @@ class Quota:
         self._at = time.monotonic()
 
     def charge(self, params: Any) -> None:
-        """Count a request; RequestThrottled, and nothing is counted, if a quota is used up."""
+        """Count a request; RequestThrottled, and nothing is counted, if a quota is used up.
+
+        A key that sent too much may still receive and delete.
+        """
         now = time.monotonic()
         seconds, self._at = now - self._at, now
         for i, limit in enumerate(self._limits):
             if limit is not None:
                 self._left[i] = min(limit, self._left[i] + seconds * limit)
-        names = ("requests", "messages", "bytes")
-        for name, limit, left in zip(names, self._limits, self._left, strict=True):
-            if limit is not None and left <= 0:
+        costs = (1, *_sent(params))
+        for name, limit, left, cost in zip(_NAMES, self._limits, self._left, costs, strict=True):
+            if limit is not None and cost and left <= 0:
                 raise SqsError(
                     "RequestThrottled",
-                    f"The key {self._key} may use {limit:g} {name} per second; try again later.",
+                    f"Key {self._key} has used up its quota ({name} = {limit:g}); try again later.",
                 )
-        for i, cost in enumerate((1, *_sent(params))):
+        for i, cost in enumerate(costs):
             self._left[i] -= cost
 
 

@@ -47,7 +47,7 @@ class RecentAnswers:
             return None  # it never came
         raise UnknownOutcomeError(
             "the broker was restarted, or forgot, and can't tell whether this was done before the "
-            "connection broke: look before you ask again, or send with a deduplication_id"
+            "connection broke: check the queue before you retry, or send with a deduplication_id"
         )
 
     def keep(

@@ -13,7 +13,7 @@ from pillarbox.logger import logger
 from pillarbox.mailbox.answers import IDLE_SECONDS_MAX, is_reply_queue
 
 if TYPE_CHECKING:
-    from pillarbox.broker.catalogue import Catalogue
+    from pillarbox.broker.local_queues import LocalQueues
     from pillarbox.mailbox.store import Store
 
 _IDLE_NS_MAX = IDLE_SECONDS_MAX * SECOND_NS
@@ -23,8 +23,8 @@ _SWEEP_NS = _IDLE_NS_MAX // 24
 class ReplyQueues:
     """When each was last polled. Those that were made through SQS's API are for SQS's users."""
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
-        self._store, self._catalogue = store, catalogue
+    def __init__(self, store: Store, queues: LocalQueues) -> None:
+        self._store, self._queues = store, queues
         now = store.clock.now()
         self._sweep_at = now + _SWEEP_NS
         self._polled_at = {
@@ -43,17 +43,17 @@ class ReplyQueues:
         if name in self._polled_at:
             self._polled_at[name] = self._store.clock.now()
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Now and then: delete those that were left behind."""
         now = self._store.clock.now()
         if now < self._sweep_at:
             return
         self._sweep_at = now + _SWEEP_NS
         for name, polled_at in list(self._polled_at.items()):
-            queue = self._catalogue.find(name)
+            queue = self._queues.find_now(name)
             if queue is not None and (queue.session.waiters or now < polled_at + _IDLE_NS_MAX):
                 continue
             del self._polled_at[name]
             if queue is not None:
-                self._catalogue.drop(queue)
+                await self._queues.drop(queue)
                 logger.info("a queue for answers was left behind and is deleted", queue=name)

@@ -14,7 +14,7 @@ from pillarbox.core.events import Removed
 from pillarbox.core.lane import Lane
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.lines import find
-from pillarbox.core.queue import Lease, Queue, Record, oldest_key
+from pillarbox.core.queue import NEVER, Lease, Queue, Record, oldest_key
 from pillarbox.mailbox.queue_steps import SLICE
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
 def lease_fresh(broker: Broker, queue: LocalQueue, count: int, timeout_ns: int) -> Sequence[Lease]:
     """Lease what is ready; what is too old is deleted instead."""
     while leases := queue.session.receive(broker, count, timeout_ns, 0):
+        if queue.retention_ns == NEVER:
+            return leases
         latest = leases[0].leased_at - queue.retention_ns
         fresh = [lease for lease in leases if born(lease.record) > latest]
         if len(fresh) < len(leases):

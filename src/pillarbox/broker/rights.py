@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pillarbox.broker import audit, shapes
 from pillarbox.broker.access import Principal
 from pillarbox.broker.attributes import redrive_policy
-from pillarbox.broker.catalogue import name_in
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.moves import read_handle
+from pillarbox.broker.queue_names import name_in, plain_name
 from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.answers import REPLY_TO
 from pillarbox.mailbox.broker import wire
@@ -51,35 +51,58 @@ class Rights:
         action, needs = NATIVE[type(command)]
         if action in audit.ACTIONS and self._broker.audit is not None:
             found = needs(self._broker, action, command, queue)
-            self._check_and_note(principal, found, "pillarbox")
+            self._check_and_note(principal, found, "pillarbox", _verb(command))
         elif not principal.is_unlimited:
             _check(principal, needs(self._broker, action, command, queue))
 
-    def _check_and_note(self, principal: Principal, needs: Needs, by: str) -> None:
-        """The same, with an entry in the audit log for each administrative right."""
+    def _check_and_note(
+        self, principal: Principal, needs: Needs, by: str, verb: str | None = None
+    ) -> None:
+        """The same, with an entry in the audit log for each administrative right.
+
+        A `verb` says more than the right does.
+        """
         assert self._broker.audit is not None
+        wanted: list[tuple[str, str]] = []
+        refusal = None
         try:
-            wanted = list(needs)
-        except SqsError:
-            if principal.is_unlimited:
-                return  # the action itself says what is wrong
-            raise
-        allowed = all(principal.may(action, queue) for action, queue in wanted)
+            for need in needs:
+                wanted.append(need)  # what comes before an error counts
+        except SqsError as error:
+            if not principal.is_unlimited:  # else the action itself says what is wrong
+                refusal = error
+        allowed = refusal is None and all(may(principal, *need) for need in wanted)
         for action, queue in wanted:
             if action in audit.ACTIONS:
-                self._broker.audit.note(principal.name, action, queue, by=by, allowed=allowed)
+                noted = verb or action
+                self._broker.audit.note(principal.name, noted, queue, by=by, allowed=allowed)
+        if refusal is not None:
+            raise refusal
         _check(principal, iter(wanted))
 
     def check_move(self, principal: Principal, targets: Iterable[str]) -> None:
-        """The same for messages that go back to the queues that they came from."""
+        """The same for messages that go to these queues, which exist."""
         if not principal.is_unlimited:
             for target in targets:
-                _check(principal, _into(self._broker, target))
+                principal.check("SendMessage", target)
+
+
+def _verb(command: wire.Command) -> str | None:
+    """What the audit log calls a command that SQS has no action for; as the dashboard does."""
+    if isinstance(command, wire.Pause):
+        return "pause" if command.paused else "resume"
+    return None
 
 
 def _check(principal: Principal, needs: Needs) -> None:
-    for action, queue in needs:
-        principal.check(action, queue)
+    for action, queue in list(needs):  # a refusal of theirs says more
+        if not may(principal, action, queue):
+            raise principal.denied(action, queue)
+
+
+def may(principal: Principal, action: str, queue: str) -> bool:
+    """A limited key has no rights on queues of other regions or accounts: names with a colon."""
+    return principal.may(action, queue) and (":" not in queue or principal.is_unlimited)
 
 
 def _into(broker: Broker, target: str) -> Needs:
@@ -132,10 +155,10 @@ def _set_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> N
 
 
 def _dead_letter_target(attributes: dict[str, str] | None) -> Needs:
-    """Messages go into it, and it can't have a dead-letter queue of its own any more."""
+    """Messages go into it, and it becomes a dead-letter queue."""
     value = (attributes or {}).get("RedrivePolicy")
     if value:
-        target = _name_in_arn(redrive_policy(value).deadLetterTargetArn)
+        target = plain_name(redrive_policy(value).deadLetterTargetArn)
         yield "SendMessage", target
         yield "SetQueueAttributes", target
 
@@ -149,14 +172,14 @@ def _start_move(request: SqsRequest, params: shapes.StartMessageMoveTask) -> Nee
     """Without a destination the task checks where each message goes: see `check_move`."""
     yield from _of_source(request, params)
     if params.DestinationArn:
-        yield "SendMessage", _name_in_arn(params.DestinationArn)
+        yield "SendMessage", plain_name(params.DestinationArn)
 
 
 def _of_source(
     request: SqsRequest, params: shapes.StartMessageMoveTask | shapes.ListMessageMoveTasks
 ) -> Needs:
     if params.SourceArn:
-        yield request.action, _name_in_arn(params.SourceArn)
+        yield request.action, plain_name(params.SourceArn)
 
 
 def _cancel_move(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> Needs:
@@ -168,10 +191,6 @@ def _cancel_move(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> N
 def _none(*_: object) -> Needs:
     """It names no queue; what it answers is cut down to what the key may see."""
     return iter(())
-
-
-def _name_in_arn(arn: str) -> str:
-    return arn.rpartition(":")[2]
 
 
 SQS: Final[dict[type[Any], Callable[[SqsRequest, Any], Needs]]] = {
@@ -220,7 +239,7 @@ def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> 
         yield action if fresh else "SetQueueAttributes", queue
     target = policy.name if policy is not None else None
     if fresh and policy is None and not command.immortal:
-        target = broker.catalogue.dead_letters_of(queue)
+        target = broker.names.dead_letters_of(queue)
     if target is not None:
         yield from _into(broker, target)
         if target in broker.store.sessions:
@@ -238,13 +257,15 @@ def _history(broker: Broker, action: str, command: wire.Command, queue: str) -> 
     if not queue:
         raise SqsError(
             "AccessDenied",
-            "Reading the history of all queues takes a key with every right; name one queue.",
+            "Reading the history of all queues requires a key with full access; name one queue.",
         )
     yield action, queue
 
 
 def _backup(broker: Broker, action: str, command: wire.Command, queue: str) -> Needs:
-    raise SqsError("AccessDenied", "A backup takes a key with every right.")
+    if isinstance(command, wire.ListFiles):  # the files that are read then need no entry each
+        yield action, queue
+    raise SqsError("AccessDenied", "A backup requires a key with full access.")
 
 
 NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
@@ -263,7 +284,7 @@ NATIVE: Final[dict[type[wire.Command], tuple[str, Callable[..., Needs]]]] = {
     wire.Declare: ("CreateQueue", _declare),
     wire.Pause: ("SetQueueAttributes", _on_queue),
     wire.Drop: ("DeleteQueue", _on_queue),
-    wire.Survey: ("ListQueues", _none),
+    wire.ListQueues: ("ListQueues", _none),
     wire.Describe: ("ListQueues", _none),
     wire.Hello: ("GetSessionToken", _none),
     wire.Outline: ("ReceiveMessage", _history),

@@ -1,4 +1,4 @@
-"""The broker: a store, its network face, and its life from start to a graceful stop.
+"""The broker: a store, its HTTP server, and its life from start to a graceful stop.
 
 `Broker.start` opens the store and listens; `stop` answers whoever is parked, lets answers
 under way leave, and closes the store, so that its log is synced. All of it runs on one event
@@ -16,32 +16,32 @@ from typing import Final
 
 from pillarbox.broker.access import Access
 from pillarbox.broker.audit import AuditLog
-from pillarbox.broker.catalogue import Catalogue
 from pillarbox.broker.config import Config
 from pillarbox.broker.confirmations import Confirmations
 from pillarbox.broker.consumers import Consumers
 from pillarbox.broker.cross_origin import CrossOriginProtection
 from pillarbox.broker.health import Health
 from pillarbox.broker.housekeeping import Housekeeping
-from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Response, Routes
+from pillarbox.broker.http import Answer, Confirmation, Handler, Request, Routes
 from pillarbox.broker.http_server import HttpServer
 from pillarbox.broker.local_queues import LocalQueues
 from pillarbox.broker.metrics import Metrics
-from pillarbox.broker.moves import Moves
+from pillarbox.broker.moves import LocalMoves, Moves
 from pillarbox.broker.native import Native
 from pillarbox.broker.pauses import Pauses
 from pillarbox.broker.queue import Queues
+from pillarbox.broker.queue_names import QueueNames
 from pillarbox.broker.rights import Rights
+from pillarbox.broker.shared_native import SharedNative
 from pillarbox.broker.shared_queues import SharedQueues, open_store
 from pillarbox.broker.sqs import Sqs
 from pillarbox.broker.sqs_json import refusal
 from pillarbox.broker.tls import Tls
-from pillarbox.broker.tokens import Tokens
 from pillarbox.clock import Clock
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.logger import logger
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.shared import SharedStore
 from pillarbox.mailbox.store import Store
 
@@ -65,19 +65,19 @@ class Broker:
         self.store = store or _open_store(config, clock)
         self.store.settles_all = False
         self.housekeeping = Housekeeping(self)
-        self.catalogue = Catalogue(self.store, config, self.housekeeping.watch)
+        self.names = QueueNames(config)
+        self.local = LocalQueues(self)
         self.shared: SharedQueues | None = None
         if shared_store is None and config.store is not None:
             shared_store = open_store(config.store)
         if shared_store is not None:
             self.shared = SharedQueues(self, shared_store)
-        self.queues: Queues = self.shared or LocalQueues(self.catalogue, self.store)
+        self.queues: Queues = self.shared or self.local
         self.access = Access(config)
-        self.tokens = Tokens(self.access)
         self.rights = Rights(self)
         self.metrics = Metrics(self)
         self.consumers = Consumers()
-        self.moves = Moves(self)
+        self.moves: Moves = self.shared.moves if self.shared else LocalMoves(self)
         self.sqs = Sqs(self)
         self.routes = Routes(self.sqs.handle)
         self.health = Health(self)
@@ -85,8 +85,8 @@ class Broker:
         self.routes.add("/readyz", self.health.readyz)
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
         self.native = Native(self)
-        native = self.native.handle if self.shared is None else _not_shared
-        self.routes.add("/pillarbox", native)  # which knows its clients itself
+        native = SharedNative(self, self.shared) if self.shared else self.native
+        self.routes.add("/pillarbox", native.handle)  # which knows its clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
         self.confirmations: Confirmations | None = None  # in memory there is nothing to wait for
@@ -112,21 +112,20 @@ class Broker:
             CrossOriginProtection(
                 self.config.host, self.config.allowed_hosts, any_host=not self.access.open_to_all
             ),
-            shows_key=self.tokens.shows_key,
+            shows_key=self.access.shows_key,
             buffer_bytes_max=self.config.request_buffer_bytes_max,
             idle_seconds=self.config.idle_seconds,
             connections_max=self.config.connections_max,
         )
-        if self.shared is not None:
-            await self.shared.start()
-            await self.shared.declare(self.config.queues, self.now_seconds())
-        else:
-            self.catalogue.resume()
-            self.catalogue.declare(self.config.queues, self.now_seconds())
-        self.moves.resume()
+        await self.queues.start()
+        await self.queues.declare(self.config.queues)
+        if isinstance(self.moves, LocalMoves):
+            self.moves.resume()
         context = self.tls.context if self.tls is not None else None
         self.port = await self.http_server.listen(self.config.host, self.config.port, context)
         self.housekeeping.start()
+        if self.shared is not None:
+            await self.shared.heartbeat.start()
         logger.info("the broker listens", url=self.url, data=self.config.data or "in memory")
         return self.url
 
@@ -138,10 +137,6 @@ class Broker:
             return refused or handler(request)
 
         return guard
-
-    def open_queue(self, name: str) -> QueueSession:
-        """The session of a queue for other clients than SQS's; made if it is not there."""
-        return self.catalogue.open(name)
 
     def now_seconds(self) -> int:
         """The time of day."""
@@ -168,6 +163,33 @@ class Broker:
             await pauses.pause()
         await self.saved()
         return total
+
+    def reload(self, read: Callable[[], Config]) -> bool:
+        """Read the certificate and the keys again, and reopen the audit log; if the keys are new.
+
+        A revoked key is refused from the next request on. What can't be used changes nothing: a
+        bad file, or one that would open the broker to everybody or close it to those who have no
+        key.
+        """
+        if self.tls is not None:
+            self.tls.reload()
+        if self.audit is not None:
+            self.audit.reopen()
+        try:
+            keys = read().keys
+        except (MailboxError, OSError) as error:
+            logger.error("the configuration can't be used; the old keys stay", error=str(error))
+            return False
+        if bool(keys) == self.access.open_to_all:
+            logger.error(
+                "restart the broker to introduce keys, or to do without; the old keys stay"
+            )
+            return False
+        self.access.replace_keys(keys)
+        if self.audit is not None:
+            self.audit.note("", "ReloadKeys", "", by="signal")
+        logger.warning("the keys were read again", keys=[key.id for key in keys])
+        return True
 
     async def stop(self) -> None:
         """Answer whoever is parked, finish what is under way, and close the store."""
@@ -200,15 +222,6 @@ def _tls(config: Config) -> Tls | None:
     if config.tls_certificate is None or config.tls_key is None:
         return None
     return Tls(config.tls_certificate, config.tls_key)
-
-
-def _not_shared(request: Request) -> Response:
-    return Response(
-        501,
-        b"This broker shares its store with others and serves SQS clients only. Open the mailbox "
-        b"in the store itself, with its URL and the name: open_mailbox('redis://host/name').\n",
-        {"Content-Type": "text/plain; charset=utf-8"},
-    )
 
 
 def _open_store(config: Config, clock: Clock | None) -> Store:

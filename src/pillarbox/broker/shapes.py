@@ -28,6 +28,9 @@ class CreateQueue(Struct, gc=False):
     tags: dict[str, str] | None = None
     Tags: dict[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        self.Attributes = _without_blanks(self.Attributes)
+
 
 class DeleteQueue(OfQueue, gc=False):
     pass
@@ -50,6 +53,9 @@ class GetQueueAttributes(OfQueue, gc=False):
 
 class SetQueueAttributes(OfQueue, gc=False):
     Attributes: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.Attributes = _without_blanks(self.Attributes)
 
 
 class SendMessage(OfQueue, gc=False):
@@ -151,3 +157,8 @@ class CancelMessageMoveTask(Struct, gc=False):
 class ListMessageMoveTasks(Struct, gc=False):
     SourceArn: str | None = None
     MaxResults: int | None = None
+
+
+def _without_blanks(attributes: dict[str, str] | None) -> dict[str, str] | None:
+    """Some tools write blanks around names. They go before anybody looks at these."""
+    return None if attributes is None else {x.strip(): value for x, value in attributes.items()}

@@ -9,36 +9,29 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pillarbox.broker.errors import SqsError, missing, no_such_queue
-from pillarbox.broker.queue import (
-    Accepted,
-    BrokerQueue,
-    Counts,
-    Delivery,
-    Draft,
-    beyond_limit,
-    expired_handle,
-    invalid_handle,
-    not_available,
-    purge_in_progress,
-    too_many_in_flight,
-)
+from pillarbox.broker import errors
+from pillarbox.broker.attributes import by_group
+from pillarbox.broker.errors import SqsError
+from pillarbox.broker.queue import Accepted, BrokerQueue, Counts, Delivery, Draft
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import SECOND_NS
-from pillarbox.core.queue import Attempt, Death, Extra, Lease, Record
+from pillarbox.core.queue import NEVER, Attempt, Death, Extra, Lease, Record
 from pillarbox.core.sqs_limits import VISIBILITY_SECONDS_MAX
-from pillarbox.mailbox.runner import Verb, run_async
+from pillarbox.mailbox.protocol import Stats
+from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.shared import (
     CrowdedQueueError,
     QueueDescription,
     SharedDelivery,
     SharedDraft,
-    SharedId,
     SharedQueueVerbs,
     StaleQueueError,
+    in_rows,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +41,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 DEDUPLICATION_NOTE: Final = "pillarbox.deduplication"
+_SWEPT_AT_ONCE: Final = 100
 _HELD_NS_MAX: Final = VISIBILITY_SECONDS_MAX * SECOND_NS
 
 
@@ -56,6 +50,8 @@ class SharedQueue(BrokerQueue):
 
     def __init__(self, queues: SharedQueues, name: str, found: QueueDescription) -> None:
         self._queues, self._store = queues, queues.store
+        self._message_id = queues.message_id
+        self._traffic = queues.heartbeat.traffic[name]
         super().__init__(name, found.notes)
         self._take(found)
 
@@ -63,8 +59,11 @@ class SharedQueue(BrokerQueue):
         self.described = found
         self.notes = found.notes
         self.read(found.notes)
-        self.by_group = self.given.get("DeduplicationScope") == "messageGroup"
         self.verbs: SharedQueueVerbs = self._queues.verbs(self.name, found.version)
+
+    @property
+    def fair(self) -> bool:  # type: ignore[override]
+        return self.described.fair
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
@@ -73,17 +72,17 @@ class SharedQueue(BrokerQueue):
 
     async def refresh(self) -> None:
         """Read what holds now; an error if the queue was deleted."""
-        found = await run_async(self._store.do, self._store.describe(self.name))
+        found = await self._queues.do(self._store.describe(self.name))
         if found is None:
             self._queues.forget(self.name)
-            raise no_such_queue()
+            raise errors.no_such_queue()
         self._take(found)
 
     async def _do(self, verb: Callable[[SharedQueueVerbs], Verb[R]]) -> R:
         """What a verb answers, at the present version of the queue."""
         while True:
             try:
-                return await run_async(self._store.do, verb(self.verbs))
+                return await self._queues.do(verb(self.verbs))
             except StaleQueueError:
                 await self.refresh()
 
@@ -91,60 +90,63 @@ class SharedQueue(BrokerQueue):
 
     async def send_one(self, draft: Draft) -> Accepted:
         (accepted,) = await self.send((draft,))
+        assert isinstance(accepted, Accepted), "an error about a single message is raised"
         return accepted
 
-    async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted]:
+    async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
         """Drafts were made with the attributes of this version: with others, make them anew."""
-        verb = self.verbs.send_shared(list(map(self._shared, drafts)))
-        try:
-            ids = await run_async(self._store.do, verb)
-        except StaleQueueError:
-            await self.refresh()
-            raise
-        return [Accepted(self._message_id(each), each.sequence) for each in ids]
+        verbs = self.verbs
+        outcomes: list[Accepted | SqsError] = []
+        for row in in_rows(map(self._shared, drafts), verbs.alike):
+            try:
+                ids = await self._queues.do(verbs.send_shared(row))
+            except (StaleQueueError, MailboxError) as error:
+                if isinstance(error, StaleQueueError):
+                    await self.refresh()
+                if not outcomes:
+                    raise
+                return outcomes + [_failed(error)] * (len(drafts) - len(outcomes))
+            self._traffic.sent += len(ids)
+            outcomes += [Accepted(self._message_id(each.id), each.sequence) for each in ids]
+        return outcomes
 
     def _shared(self, draft: Draft) -> SharedDraft:
         extra, attributes = draft.extra, draft.attributes
         found = SharedDraft(draft.body, draft.delay, draft.priority, attributes)
+        if extra is not None:
+            found.group = extra.group
         if extra is not None and extra.deduplication is not None:
-            found.group, found.deduplication = extra.group, extra.deduplication
-            if self.by_group:
+            found.deduplication = extra.deduplication
+            if by_group(self.notes, self._queues.now_seconds()):
                 found.deduplication = f"{extra.group} {extra.deduplication}"
             found.attributes = {**(attributes or {}), DEDUPLICATION_NOTE: extra.deduplication}
         return found
-
-    def _message_id(self, shared: SharedId) -> str:
-        """A UUID, version 4 in form, that is the same at every broker."""
-        key = self._queues.secret  # other stores have the same ids
-        text = hashlib.blake2b(shared.id.encode(), key=key, digest_size=16).hexdigest()
-        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
     # -- receiving -----------------------------------------------------------------------------
 
     async def receive(
         self, request: SqsRequest, count: int, timeout_ns: int, wait_ns: int, attempt: str | None
     ) -> Sequence[Delivery]:
-        if attempt is not None:
-            raise SqsError(
-                "UnsupportedOperation",
-                "ReceiveRequestAttemptId is not supported while brokers share a store: leave it "
-                "out; messages of a lost answer come back after their visibility timeout.",
-            )
         until = time.monotonic_ns() + wait_ns
         metrics = request.broker.metrics
         metrics.parked += wait_ns > 0
+        self._traffic.waiting += wait_ns > 0
         try:
             found = await self._do(
                 lambda verbs: verbs.receive_shared(
-                    count, timeout_ns, max(0, until - time.monotonic_ns())
+                    count, timeout_ns, max(0, until - time.monotonic_ns()), attempt
                 )
             )
         except CrowdedQueueError:
-            raise too_many_in_flight(self.name) from None
+            if wait_ns:
+                return ()
+            raise errors.too_many_in_flight(self.name) from None
         finally:
             metrics.parked -= wait_ns > 0
+            self._traffic.waiting -= wait_ns > 0
         if not found:
             return ()
+        self._traffic.received += len(found)
         pairs = [(each.id.id, each.token) for each in found]
         request.unsent = partial(self._give_back, pairs)
         return [self._delivery(each) for each in found]
@@ -161,7 +163,7 @@ class SharedQueue(BrokerQueue):
         extra = Extra(found.group, noted.get(DEDUPLICATION_NOTE), attempts=(first,), death=death)
         lease = Lease(record, found.number, found.leased_at, 0, 0, extra)
         handle = self._handle(found)
-        return Delivery(self._message_id(found.id), handle, found.id.sequence, lease, found.body)
+        return Delivery(self._message_id(found.id.id), handle, found.id.sequence, lease, found.body)
 
     # -- by receipt handle ---------------------------------------------------------------------
 
@@ -177,11 +179,11 @@ class SharedQueue(BrokerQueue):
     def _delivery_of(self, handle: str | None) -> tuple[str, bytes]:
         """Which delivery of which message a handle is for."""
         if not handle:
-            raise missing("ReceiptHandle")
+            raise errors.missing("ReceiptHandle")
         plain, _, signature = handle.rpartition(".")
         known = self._sign(plain).encode()
         if not hmac.compare_digest(signature.encode(errors="surrogatepass"), known):
-            raise invalid_handle(handle)
+            raise errors.invalid_handle(handle)
         message_id, _, token = plain.rpartition(".")
         return message_id, bytes.fromhex(token)
 
@@ -191,25 +193,27 @@ class SharedQueue(BrokerQueue):
             raise error
 
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
-        errors: list[SqsError | None] = [None] * len(handles)
+        refusals: list[SqsError | None] = [None] * len(handles)
         named: dict[int, tuple[str, bytes]] = {}
         for at, handle in enumerate(handles):
             try:
                 named[at] = self._delivery_of(handle)
             except SqsError as error:
-                errors[at] = error
+                refusals[at] = error
         if not named:
-            return errors
+            return refusals
         held = await self._do(lambda verbs: verbs.delete_held(list(named.values())))
+        self._traffic.deleted += sum(held)
         stale = {at: named[at][0] for at, was in zip(named, held, strict=True) if not was}
         if stale and not self.fifo:
-            await self._do(lambda verbs: verbs.delete_any(list(stale.values())))
+            late = list(stale.values())
+            self._traffic.deleted += await self._do(lambda verbs: verbs.delete_any(late))
         elif stale:
             there = await self._do(lambda verbs: verbs.exist(list(stale.values())))
             for at, exists in zip(stale, there, strict=True):
                 if exists:
-                    errors[at] = expired_handle(handles[at])
-        return errors
+                    refusals[at] = errors.expired_handle(handles[at])
+        return refusals
 
     async def change_visibility(self, handle: str | None, seconds: int) -> None:
         delivery = self._delivery_of(handle)
@@ -220,18 +224,41 @@ class SharedQueue(BrokerQueue):
             )
         )
         if done is None:
-            raise beyond_limit(seconds)
+            raise errors.beyond_limit(seconds)
         if not done:
-            raise not_available(handle)
+            raise errors.not_available(handle)
 
     # -- the whole queue -----------------------------------------------------------------------
 
     async def purge(self, interval_seconds: int) -> None:
-        store = self._store
-        if not await run_async(store.do, store.begin_purge(self.name, interval_seconds)):
-            raise purge_in_progress(self.name, interval_seconds)
+        begun = self._store.begin_purge(self.name, interval_seconds)
+        if not await self._queues.do(begun):
+            raise errors.purge_in_progress(self.name, interval_seconds)
         await self._do(lambda verbs: verbs.purge_shared())
 
+    async def waiting(self, count: int) -> list[tuple[str, str | None]]:
+        return await self._do(lambda verbs: verbs.waiting(count))
+
+    async def redrive(self, ids: Mapping[str, Sequence[str]], to: str | None) -> int:
+        chosen = list(chain.from_iterable(ids.values()))
+        return await self._do(lambda verbs: verbs.redrive_shared(chosen, to))
+
+    async def sweep(self) -> None:
+        """Delete messages that are too old."""
+        while self.retention_ns < NEVER:
+            if await self._do(lambda verbs: verbs.sweep(_SWEPT_AT_ONCE)) < _SWEPT_AT_ONCE:
+                return
+
+    async def stats(self) -> Stats:
+        return await self._do(lambda verbs: verbs.stats())
+
     async def counts(self) -> Counts:
-        found = await self._do(lambda verbs: verbs.stats())
+        found = await self.stats()
         return Counts(found.ready, found.scheduled, found.in_flight)
+
+
+def _failed(error: StaleQueueError | MailboxError) -> SqsError:
+    """Of messages behind others that were sent: those must not be sent again."""
+    if isinstance(error, MailboxError):
+        return errors.of_mailbox(error)
+    return SqsError("ServiceUnavailable", "The queue was changed meanwhile: try again.")

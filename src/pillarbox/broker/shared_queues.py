@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
-from pillarbox.broker.attributes import checked, redrive_policy
-from pillarbox.broker.catalogue import name_in, of_account, plain_name, text_of, told_of
+import msgspec
+
+from pillarbox.broker.attributes import with_scope
+from pillarbox.broker.config import DeclaredQueue, told_of
 from pillarbox.broker.errors import SqsError, no_such_queue
-from pillarbox.broker.queue import FIFO_SUFFIX, BrokerQueue, QueueAttributes, Queues
-from pillarbox.broker.redrive import check_target
+from pillarbox.broker.heartbeat import Heartbeat
+from pillarbox.broker.queue import BrokerQueue, QueueAttributes, Queues
+from pillarbox.broker.queue_names import FIFO_SUFFIX, name_of_account
+from pillarbox.broker.shared_moves import SharedMoves
 from pillarbox.broker.shared_queue import SharedQueue
 from pillarbox.core.errors import InvalidParameterError, MailboxError
+from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER
 from pillarbox.extras import extra
 from pillarbox.logger import logger
+from pillarbox.mailbox.protocol import Stats
 from pillarbox.mailbox.runner import Verb, run_async
 from pillarbox.mailbox.shared import (
     QueueSettings,
@@ -26,12 +35,14 @@ from pillarbox.mailbox.shared import (
 )
 
 if TYPE_CHECKING:
-    from pillarbox.broker.config import DeclaredQueue
     from pillarbox.broker.server import Broker
 
 R = TypeVar("R")
 
+_NAME: Final = re.compile(r"[\w.:-]{1,200}\Z", re.ASCII)
 _KNOWN_MAX: Final = 10_000
+_SWEEP_NS: Final = 30 * SECOND_NS  # between looks for messages that are too old
+_AT_ONCE: Final = 16  # requests about all queues
 SCHEMES: Final = "redis://, rediss://, redis+cluster://, redis+sentinel:// or postgresql://"
 
 
@@ -55,18 +66,23 @@ class SharedQueues(Queues):
     """All queues of a shared store, those used lately with their attributes."""
 
     def __init__(self, broker: Broker, store: SharedStore) -> None:
-        self._broker, self.store = broker, store
+        super().__init__(broker)
+        self.store = store
         self.secret = b""
+        self.heartbeat = Heartbeat(broker, self)
+        self.moves = SharedMoves(broker, self)
         self._known: dict[str, SharedQueue] = {}
         self._open: WeakSet[SharedQueue] = WeakSet()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._sweep_at = 0
 
     async def start(self) -> None:
-        self.secret = await self._do(self.store.open())
+        self.secret = await self.do(self.store.open())
+        self._broker.access.token_secret = self.secret
 
     async def check(self) -> None:
         """Raise if the store can't be used."""
-        await self._do(self.store.describe(""))
+        await self.do(self.store.describe(""))
 
     async def stop_polls(self) -> None:
         """Answer every receive that waits."""
@@ -75,6 +91,7 @@ class SharedQueues(Queues):
             await self.store.wake(queue.verbs)
 
     async def close(self) -> None:
+        await self.heartbeat.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
@@ -89,7 +106,7 @@ class SharedQueues(Queues):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _do(self, verb: Verb[R]) -> R:
+    async def do(self, verb: Verb[R]) -> R:
         return await run_async(self.store.do, verb)
 
     def verbs(self, name: str, version: str) -> SharedQueueVerbs:
@@ -100,10 +117,15 @@ class SharedQueues(Queues):
     def forget(self, name: str) -> None:
         self._known.pop(name, None)
 
+    def message_id(self, store_id: str) -> str:
+        """A UUID, version 4 in form, that is the same at every broker."""
+        text = hashlib.blake2b(store_id.encode(), key=self.secret, digest_size=16).hexdigest()
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
     async def by_url(
         self, url: str | None, namespace: str, account: str, *, fresh: bool = False
     ) -> BrokerQueue:
-        name = namespace + name_in(of_account(url, account))
+        name = namespace + name_of_account(url, account)
         known = self._known.get(name)
         if known is not None and not fresh:
             return known
@@ -113,7 +135,9 @@ class SharedQueues(Queues):
         return found
 
     async def find(self, name: str) -> SharedQueue | None:
-        described = await self._do(self.store.describe(name))
+        described = None
+        if _NAME.match(name):  # else no store has to be asked
+            described = await self.do(self.store.describe(name))
         if described is None:
             self.forget(name)
             return None
@@ -126,102 +150,152 @@ class SharedQueues(Queues):
         return queue
 
     async def names(self) -> Iterable[str]:
-        return await self._do(self.store.names())
+        return await self.do(self.store.names())
 
-    async def create(self, name: str, notes: dict[str, Any], now_seconds: int) -> BrokerQueue:
+    async def of_all(
+        self, ask: Callable[[str], Coroutine[Any, Any, R | None]]
+    ) -> list[tuple[str, R]]:
+        """What each queue answers, by name; nothing for those that were deleted meanwhile."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def of(name: str) -> R | None:
+            async with gate:
+                try:
+                    return await ask(name)
+                except SqsError:
+                    return None
+
+        names = sorted(await self.names())
+        found = await asyncio.gather(*map(of, names))
+        return [(name, each) for name, each in zip(names, found, strict=True) if each is not None]
+
+    async def stats(self, name: str) -> Stats | None:
+        """What a queue holds."""
+        queue = self._known.get(name) or await self.find(name)
+        return await queue.stats() if queue is not None else None
+
+    async def sweep(self) -> None:
+        """Delete messages that are too old; one of the brokers does so for all."""
+        now = self._broker.store.clock.now()
+        if now < self._sweep_at or not self.heartbeat.is_first:
+            return
+        self._sweep_at = now + _SWEEP_NS
+
+        async def sweep(name: str) -> None:
+            if self._broker.closed:
+                return
+            queue = self._known.get(name) or await self.find(name)
+            if queue is not None:
+                await queue.sweep()
+
+        await self.of_all(sweep)
+
+    async def create(self, name: str, notes: dict[str, Any]) -> BrokerQueue:
+        now_seconds = self.now_seconds()
         stamped = {**notes, "created": now_seconds, "modified": now_seconds, "keeps": False}
         settings = await self._settings(name, stamped, None)
-        if not await self._do(self.store.create(name, stamped, settings)):
+        if not await self.do(self.store.create(name, stamped, settings)):
             raise StaleQueueError(f"queue {name!r} was created meanwhile")
         found = await self.find(name)
         if found is None:
             raise no_such_queue()
         return found
 
-    async def change(
-        self, queue: BrokerQueue, now_seconds: int, *, take_over: bool = False, **changes: Any
-    ) -> None:
+    async def open(self, name: str) -> None:
+        fifo, dead = name.endswith(FIFO_SUFFIX), self._names.dead_letters_of(name)
+        if dead is None:
+            await self.ensure(name, fifo=fifo)
+            return
+        await self.ensure(dead, fifo=fifo)
+        most = self._broker.config.max_deliveries
+        policy = {"deadLetterTargetArn": self._names.arn(dead), "maxReceiveCount": most}
+        await self.ensure(name, fifo=fifo, RedrivePolicy=msgspec.json.encode(policy).decode())
+
+    async def ensure(self, name: str, *, fifo: bool, **given: str) -> None:
+        if await self.find(name) is None:
+            attributes = {"FifoQueue": "true", **given} if fifo else given
+            with suppress(StaleQueueError):  # another broker was first
+                await self.create(name, {"attributes": attributes})
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        await self.do(self.store.pause(name, paused=paused))
+
+    async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
         assert isinstance(queue, SharedQueue)
+        now_seconds = self.now_seconds()
         notes = {"created": now_seconds, **queue.described.notes, **changes}
         if "attributes" in changes:
             notes.setdefault("keeps", "attributes" not in queue.described.notes)
             notes["modified"] = now_seconds
-        settings = await self._settings(queue.name, notes, queue)
+            notes = with_scope(notes, queue.described.notes, now_seconds)
+            settings = await self._settings(queue.name, notes, queue, take_over=take_over)
+        else:
+            notes.setdefault("dead", queue.dead_letters)
+            settings = QueueSettings(notes.get("retention"), *(queue.dead_letters or (None, 0)))
         version = queue.described.version
-        await self._do(self.store.configure(queue.name, version, notes, settings))
+        await self.do(self.store.configure(queue.name, version, notes, settings))
         self.forget(queue.name)
 
     async def _settings(
-        self, name: str, notes: dict[str, Any], queue: SharedQueue | None
+        self,
+        name: str,
+        notes: dict[str, Any],
+        queue: SharedQueue | None,
+        *,
+        take_over: bool = False,
     ) -> QueueSettings:
         """How the queue behaves by these notes; what the store has to know is noted there."""
-        policy = notes.get("attributes", {}).get("RedrivePolicy")
-        dead, most = None, 0
-        if policy:
-            wanted = redrive_policy(policy)
-            namespace = name.removesuffix(plain_name(name))
-            full = namespace + plain_name(wanted.deadLetterTargetArn)
-            arn = self._broker.catalogue.arn
-            named = await self.find(full) if arn(full) == wanted.deadLetterTargetArn else None
-            is_target = queue is not None and bool(await self.sources_of(queue))
-            target = check_target(policy, name, arn(name), named, is_target=is_target)
-            if target.name != name:
-                dead, most = target.name, wanted.maxReceiveCount
-        elif queue is not None and not queue.given.get("RedrivePolicy"):
+        attributes, dead, most = notes.get("attributes", {}), None, 0
+        if attributes.get("RedrivePolicy"):
+            found = await self._dead_letters(name, attributes)
+            if found is not None:
+                dead, most = found[0].name, found[1]
+        elif queue is not None and not queue.given.get("RedrivePolicy") and not take_over:
             dead, most = queue.dead_letters or (None, 0)  # that of a mailbox
         retention = QueueAttributes(name, notes).retention_ns
         notes["retention"] = None if retention >= NEVER else retention
         notes["dead"] = None if dead is None else [dead, most]
-        return QueueSettings(notes["retention"], dead, most)
+        fair = not name.endswith(FIFO_SUFFIX)
+        return QueueSettings(notes["retention"], dead, most, fair)
 
     async def drop(self, queue: BrokerQueue) -> None:
         self.forget(queue.name)
-        await self._do(self.store.drop(queue.name, self._broker.config.recreate_after_seconds))
+        self.heartbeat.traffic.pop(queue.name, None)
+        recent_seconds, dropped = self._broker.config.recreate_after_seconds, False
+        while not dropped:
+            with suppress(StaleQueueError):  # a queue whose dead letters come here was changed
+                await self.do(self.store.drop(queue.name, recent_seconds))
+                dropped = True
+        await self.moves.forget(queue.name)
 
     async def dropped_recently(self, name: str) -> bool:
         if not self._broker.config.recreate_after_seconds:
             return False
-        return await self._do(self.store.dropped_recently(name))
+        return await self.do(self.store.dropped_recently(name))
 
-    async def declare(self, declared: Mapping[str, DeclaredQueue], now_seconds: int) -> None:
-        """Create the queues that a configuration names, or change them to what it says."""
-        for name, wanted in sorted(
-            declared.items(), key=lambda item: "RedrivePolicy" in item[1].attributes
-        ):
+    async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
+        notes = {name: wanted.notes(name) for name, wanted in declared.items()}
+        for name in notes:  # all of them first: their policies name one another
+            await self.ensure(name, fifo=name.endswith(FIFO_SUFFIX))
+        for name, known in notes.items():
             with told_of(name):
-                await self._declare(name, wanted, now_seconds)
+                await self._declare(name, known)
 
-    async def _declare(self, name: str, wanted: DeclaredQueue, now_seconds: int) -> None:
-        given = {key: text_of(value) for key, value in wanted.attributes.items()}
-        fifo = name.endswith(FIFO_SUFFIX)
-        if fifo:
-            given["FifoQueue"] = "true"
-        given = checked(given, fifo=fifo)
-        while True:  # another broker may be declaring the same
-            notes: dict[str, Any] = {
-                "attributes": given,
-                "tags": wanted.tags,
-                "priority": wanted.priority,
-                "keeps": False,
-            }
-            queue = await self.find(name)
-            try:
-                if queue is None:
-                    await self.create(name, notes, now_seconds)
-                    return
-                notes["attributes"] = {**queue.given, **given}
-                known = queue.described.notes
-                if notes != {each: known.get(each) for each in notes}:
-                    await self.change(queue, now_seconds, **notes)
+    async def _declare(self, name: str, notes: dict[str, Any]) -> None:
+        while (queue := await self.find(name)) is not None:
+            changes = {**notes, "attributes": {**queue.given, **notes["attributes"]}}
+            known = queue.described.notes
+            if changes == {each: known.get(each) for each in changes}:
                 return
-            except StaleQueueError:
-                continue
+            with suppress(StaleQueueError):  # another broker may be declaring the same
+                await self.change(queue, **changes)
+                return
 
     async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
         assert isinstance(queue, SharedQueue)
         found = []
         for source in queue.described.sources:
-            theirs = await self._do(self.store.describe(source))
+            theirs = await self.do(self.store.describe(source))
             if theirs is not None and theirs.dead == queue.name:
                 found.append(source)
         return sorted(found)

@@ -39,7 +39,8 @@ def _action(
     shape: type[Any], run: Callable[[SqsRequest, Any], Any], *, writes: bool = True
 ) -> Action:
     decode = msgspec.json.Decoder(shape).decode
-    return Action(shape.__name__, shape, decode, run, writes, issubclass(shape, shapes.OfQueue))
+    is_of_queue = issubclass(shape, shapes.OfQueue | shapes.GetQueueUrl)
+    return Action(shape.__name__, shape, decode, run, writes, is_of_queue)
 
 
 ACTIONS = {
@@ -173,7 +174,7 @@ class Sqs:
     ) -> Answer:
         broker = self._broker
         broker.metrics.requests[action.name] += 1
-        namespace = broker.catalogue.namespace(region_of(http), principal.account)
+        namespace = broker.names.namespace(region_of(http), principal.account)
         request = SqsRequest(broker, http, format_, action.name, principal, namespace)
         try:
             watched = broker.audit is not None or principal.quota is not None

@@ -87,7 +87,7 @@ def _system_attributes(
                 known["SequenceNumber"] = sequence_number(delivery.sequence)
         known["MessageDeduplicationId"] = extra.deduplication
         if extra.death is not None:
-            known["DeadLetterQueueSourceArn"] = broker.catalogue.arn(extra.death.source)
+            known["DeadLetterQueueSourceArn"] = broker.names.arn(extra.death.source)
     return {
         name: value
         for name, value in known.items()

@@ -39,6 +39,13 @@ _MAPS = {
     "MessageAttribute": "MessageAttributes",
     "MessageSystemAttribute": "MessageSystemAttributes",
 }
+# SDKs write an empty list or map as an empty parameter, some under the name in the shape.
+_EMPTY: Final[dict[str, tuple[str, type[Any]]]] = {
+    name: (field, kind)
+    for table, kind in ((_LISTS, list), (_MAPS, dict))
+    for wire, field in table.items()
+    for name in (wire, field)
+}
 
 # name in a result -> name of each element
 _EACH = {
@@ -52,6 +59,17 @@ _PAIRS = {
     "Attributes": ("Attribute", "Name", "Value"),
     "MessageAttributes": ("MessageAttribute", "Name", "Value"),
     "Tags": ("Tag", "Key", "Value"),
+}
+# What AWS calls them if it is asked for JSON, and what it names there even if it is not set.
+_JSON_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
+_NULLS: Final[dict[str, dict[str, None]]] = {
+    "ReceiveMessage": {"messages": None},
+    "Messages": {"Attributes": None, "MD5OfMessageAttributes": None, "MessageAttributes": None},
+    "SendMessage": {
+        "MD5OfMessageAttributes": None,
+        "MD5OfMessageSystemAttributes": None,
+        "SequenceNumber": None,
+    },
 }
 _UNSAFE = re.compile('[&<>"\r]|[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
@@ -84,8 +102,11 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
             if not isinstance(branch, dict):
                 raise SqsError("SerializationException", f"The parameter {name} is ambiguous.")
         branch[leaf] = value
+    folded = _fold(tree)
+    if folded.get("AttributeNames"):  # in this protocol the older parameter takes precedence
+        folded.pop("MessageSystemAttributeNames", None)
     try:
-        return msgspec.convert(_fold(tree), shape, strict=False)
+        return msgspec.convert(folded, shape, strict=False)
     except msgspec.ValidationError as error:
         raise SqsError("InvalidParameterValue", f"Bad parameter: {error}") from None
 
@@ -94,10 +115,9 @@ def _fold(tree: dict[str, Any]) -> dict[str, Any]:
     """Numbered parameters become lists and maps; one without a number is an empty one."""
     folded: dict[str, Any] = {}
     for name, value in tree.items():
-        if value == "" and name in _LISTS:
-            folded[_LISTS[name]] = []
-        elif value == "" and name in _MAPS:
-            folded[_MAPS[name]] = {}
+        if value == "" and name in _EMPTY:
+            field, kind = _EMPTY[name]
+            folded[field] = kind()
         elif isinstance(value, dict) and name in _LISTS:
             folded[_LISTS[name]] = [
                 _fold(each) if isinstance(each, dict) else each for each in _numbered(value)
@@ -139,7 +159,7 @@ class QueryFormat:
 
     def result(self, action: str, result: Result, request_id: str) -> Response:
         if self._as_json:
-            known = {f"{action}Result": result} if result is not None else {}
+            known = {f"{action}Result": _in_json(result, action)} if result is not None else {}
             document = {f"{action}Response": {**known, **_metadata(request_id)}}
             return Response(200, msgspec.json.encode(document), _headers(request_id, "json"))
         content = ""
@@ -168,6 +188,19 @@ class QueryFormat:
             f"</Message><Detail/></Error><RequestId>{request_id}</RequestId></ErrorResponse>"
         )
         return Response(error.kind.status, text.encode(), _headers(request_id, "xml"))
+
+
+def _in_json(value: Any, name: str) -> Any:
+    """A result as AWS writes it in JSON: maps as lists of pairs."""
+    if isinstance(value, list):
+        return [_in_json(each, name) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if name in _PAIRS:
+        _, key, content = _PAIRS[name]
+        return [{key: k, content: _in_json(v, content)} for k, v in value.items()]
+    known = {_JSON_NAMES.get(k, k): _in_json(v, k) for k, v in value.items()}
+    return {**_NULLS.get(name, {}), **known}
 
 
 def _metadata(request_id: str) -> dict[str, Any]:

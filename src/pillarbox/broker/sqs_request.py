@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from pillarbox.broker.access import Principal
-from pillarbox.broker.catalogue import plain_name
 from pillarbox.broker.errors import SqsError, of_mailbox
 from pillarbox.broker.http import Request, Response
 from pillarbox.broker.queue import BrokerQueue
+from pillarbox.broker.queue_names import plain_name
 from pillarbox.core.errors import MailboxError
 
 if TYPE_CHECKING:

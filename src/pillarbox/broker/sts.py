@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
+from pillarbox.broker.queue_names import partition
+from pillarbox.broker.sigv4 import region_of
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -25,10 +27,12 @@ def caller_identity(broker: Broker, request: Request) -> Response:
     """Whose key signed the request; SqsError if it is not signed with one of ours."""
     principal = broker.access.principal(request, "sts")
     name, account, request_id = principal.name, principal.account, broker.next_request_id()
+    where = partition(region_of(request) or broker.config.region)
     who = f"user/{name}" if name else "root"
     text = (
         f'<GetCallerIdentityResponse xmlns="{_NAMESPACE}"><GetCallerIdentityResult>'
-        f"<Arn>arn:aws:iam::{account}:{escape(who)}</Arn><UserId>{escape(name or account)}</UserId>"
+        f"<Arn>arn:{where}:iam::{account}:{escape(who)}</Arn>"
+        f"<UserId>{escape(name or account)}</UserId>"
         f"<Account>{account}</Account></GetCallerIdentityResult>"
         f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
         "</GetCallerIdentityResponse>"

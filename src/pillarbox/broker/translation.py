@@ -1,4 +1,4 @@
-"""A message in SQS's words and in ours: it reads the same through both faces of a queue.
+"""A message in SQS's words and in ours: it reads the same through SQS and through a mailbox.
 
 The store keeps it as mailboxes do: the body as bytes, attributes as plain texts, and what the
 system knows under reserved names. What SQS's users say under names of ours, and is not
@@ -79,7 +79,7 @@ def unpack(
     users = {name: value for name, value in kept.items() if not is_ours(name)}
     found = {
         name: _attribute(types.get(name) or _NUMBERS.get(name, "String"), value)
-        for name, value in (sqs_form.beside(users, {}) | own).items()
+        for name, value in (sqs_form.beside(users, {}, any_script=True) | own).items()
     }
     for key, value in kept.items():
         if key.startswith(_ASIDE):
@@ -99,7 +99,7 @@ def is_ours(name: str) -> bool:
 
 
 def group_of(group: str | None, kept: Mapping[str, str] | None) -> str | None:
-    """The group that a mailbox is told of: one that SQS's face had to make up is none."""
+    """The group that a mailbox is told of: one that only SQS needed is none."""
     if group is None and kept:
         group = kept.get(GROUP_NOTE)
     return None if group is None or group.startswith(sqs_form.ALONE) else group

@@ -1,25 +1,31 @@
 """Changes of a broker's queues from the dashboard: create, change, pause, delete.
 
-The broker's catalogue belongs to its event loop, so everything runs there, and a change is on
-disk when a method returns.
+The broker's queues belong to its event loop, so everything runs there, and a change is on disk, or
+in the shared store, when a method returns.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pillarbox.broker import attributes
-from pillarbox.broker.local_queue import LocalQueue
+from pillarbox.broker.errors import no_such_queue
+from pillarbox.broker.queue import BrokerQueue
+from pillarbox.broker.queue_names import plain_name
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.limits import queue_name
 from pillarbox.core.queue import NEVER
+from pillarbox.mailbox.shared import StaleQueueError
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
+
+R = TypeVar("R")
 
 
 class QueueSettings(NamedTuple):
@@ -31,44 +37,69 @@ class QueueSettings(NamedTuple):
     delay: str
     retention: str  # empty: for ever
 
-
-class QueueAdmin:
-    """Changes the queues of a broker in this process."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def create(self, name: str) -> None:
-        """A queue with the broker's own dead-letter policy."""
-        if queue_name(name) in self._broker.store.sessions:
-            raise InvalidParameterError("name", name, "the name of a queue that does not exist yet")
-        self._run(lambda: self._broker.open_queue(name))
-
-    def pause(self, name: str, *, paused: bool) -> None:
-        store = self._broker.store
-        self._run(lambda: store.pause(store.sessions[name], paused=paused))
-
-    def delete(self, name: str) -> None:
-        catalogue = self._broker.catalogue
-        self._run(lambda: catalogue.drop(catalogue.get(name)))
-
-    def settings(self, name: str) -> QueueSettings:
-        queue = LocalQueue(self._broker.store.sessions[name])
-        known, dead = queue.attributes(), queue.session.dead
-        return QueueSettings(
-            str(queue.session.queue.settings.max_deliveries if dead is not None else 0),
-            dead.queue.name if dead is not None else "",
+    @classmethod
+    def of(cls, queue: BrokerQueue) -> QueueSettings:
+        known = queue.attributes()
+        dead, most = queue.dead_letters or ("", 0)
+        return cls(
+            str(most),
+            dead,
             known["VisibilityTimeout"],
             known["DelaySeconds"],
             "" if queue.retention_ns == NEVER else known["MessageRetentionPeriod"],
         )
 
+
+class QueueAdmin:
+    """Changes the queues of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._queues = broker, broker.queues
+
+    def create(self, name: str) -> None:
+        """Create a queue with the broker's own dead-letter policy."""
+        self._run(self._create(queue_name(name)))
+
+    async def _create(self, name: str) -> None:
+        if await self._queues.find(name) is not None:
+            wanted = "the name of a queue that does not exist yet"
+            raise InvalidParameterError("name", name, wanted)
+        await self._queues.open(name)
+
+    def pause(self, name: str, *, paused: bool) -> None:
+        self._run(self._queues.pause(name, paused=paused))
+
+    def delete(self, name: str) -> None:
+        async def drop() -> None:
+            await self._queues.drop(await self._queue(name))
+
+        self._run(drop())
+
+    def settings(self, name: str) -> QueueSettings:
+        return QueueSettings.of(self._run(self._queue(name)))
+
+    def tags(self, name: str) -> dict[str, str]:
+        return self._run(self._queue(name)).tags
+
     def change(self, name: str, wanted: QueueSettings) -> None:
         """Only what differs is changed; the values are those that SQS accepts."""
-        self._run(lambda: self._change(self._broker.catalogue.get(name), wanted))
+        self._run(self._change(name, wanted))
 
-    def _change(self, queue: LocalQueue, wanted: QueueSettings) -> None:
-        now = self.settings(queue.name)
+    async def _change(self, name: str, wanted: QueueSettings) -> None:
+        while True:
+            queue = await self._queue(name)
+            changes, target = self._changes(queue, wanted)
+            kept = attributes.merged(queue.given, attributes.checked(changes, fifo=queue.fifo))
+            if target:
+                await self._queues.ensure(target, fifo=queue.fifo)
+            ends = "RedrivePolicy" in changes and not target
+            with suppress(StaleQueueError):  # another broker changed it: look again
+                await self._queues.change(queue, take_over=ends, attributes=kept)
+                return
+
+    def _changes(self, queue: BrokerQueue, wanted: QueueSettings) -> tuple[dict[str, str], str]:
+        """The attributes to change, and the dead-letter queue if there is another one."""
+        now, target = QueueSettings.of(queue), ""
         changes: dict[str, str] = {}
         for attribute, old, new in (
             ("VisibilityTimeout", now.visibility_timeout, wanted.visibility_timeout),
@@ -77,26 +108,27 @@ class QueueAdmin:
         ):
             if new not in ("", old):
                 changes[attribute] = new
-        broker, target = self._broker, ""
         if wanted[:2] != now[:2]:
             policy = {}
             if wanted.max_deliveries not in ("", "0"):
-                target = wanted.dead_letters or broker.catalogue.dead_letters_of(queue.name) or ""
-                if target not in broker.store.sessions:
-                    queue_name(target)  # raises unless it can be one
-                arn = broker.catalogue.arn(target)
+                names = self._broker.names
+                target = wanted.dead_letters or names.dead_letters_of(queue.name) or ""
+                queue_name(plain_name(target))  # raises unless it can be one
+                arn = names.arn(target)
                 policy = {"deadLetterTargetArn": arn, "maxReceiveCount": wanted.max_deliveries}
             changes["RedrivePolicy"] = msgspec.json.encode(policy).decode() if policy else ""
-        kept = attributes.merged(queue.given, attributes.checked(changes, fifo=queue.fifo))
-        if target:
-            broker.store.session(target)
-        broker.catalogue.change(queue, broker.now_seconds(), attributes=kept)
-        if "RedrivePolicy" in changes and not target:
-            broker.store.keep_dead_letters(queue.session)
+        return changes, target
 
-    def _run(self, change: Callable[[], Any]) -> None:
-        async def run() -> None:
-            change()
+    async def _queue(self, name: str) -> BrokerQueue:
+        found = await self._queues.find(name)
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def _run(self, change: Coroutine[Any, Any, R]) -> R:
+        async def run() -> R:
+            answer = await change
             await self._broker.saved()
+            return answer
 
-        asyncio.run_coroutine_threadsafe(run(), self._broker.loop).result()
+        return asyncio.run_coroutine_threadsafe(run(), self._broker.loop).result()

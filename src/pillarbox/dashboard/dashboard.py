@@ -7,8 +7,8 @@ server rejects cross-origin requests before they get here.
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote
@@ -23,10 +23,13 @@ from pillarbox.dashboard.mailboxes import STATES, BrokerMailboxes, Mailboxes
 from pillarbox.dashboard.pipelines import Pipelines
 from pillarbox.dashboard.rings import SPANS, Point
 from pillarbox.dashboard.samples import SHORT_SPAN, SORT_KEYS, Samples, Table
+from pillarbox.dashboard.store_mailboxes import StoreMailboxes
 from pillarbox.dashboard.workers import WorkerRow, Workers
 from pillarbox.log import LogError
 from pillarbox.logger import logger
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.shared import StaleQueueError
+from pillarbox.mailbox.url import without_password
 from pillarbox.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -34,10 +37,9 @@ if TYPE_CHECKING:
 
 ROOT = "/dashboard"
 REFRESH_SECONDS = 1.0
-QUIET_SECONDS = 5.0  # between samples while nobody looks
+QUIET_SECONDS = 4.0  # between samples while nobody looks; less than an interval of the charts
 SAVE_SECONDS = 60  # between two saves of the history
 IDLE_SECONDS = 60  # nobody looks if there was no request for this long
-NOTICES_MAX = 100
 TABLE_ROWS_MAX = 20  # of the table beside a chart
 
 Fragments = dict[str, str]  # HTML fragments by event name
@@ -58,13 +60,19 @@ class Dashboard:
         self.samples = Samples(boxes)
         self.workers = Workers(boxes)
         self.pipelines = pipelines or Pipelines(())
-        self._token = secrets.token_urlsafe(24)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._used_at = 0.0
         self._redrives: dict[str, asyncio.Future[None]] = {}  # in the background, by queue
         self.on_change: Callable[[Request, str, str], None] = lambda *_: None  # for an audit log
-        self._notices: dict[str, str] = {}  # what actions did, by the id in the page's address
+
+    @property
+    def _token(self) -> str:
+        """What a form must send back; with brokers that share a store, to any of them."""
+        return self._sign("form")
+
+    def _sign(self, text: str) -> str:
+        return hmac.digest(self.mailboxes.secret, text.encode(), "sha256").hex()[:32]
 
     def handle(self, request: Request) -> Answer:
         """Answer a request below `/dashboard`, or for the root."""
@@ -93,6 +101,8 @@ class Dashboard:
             return self._problem(409, str(error))
         except SqsError as error:
             return self._problem(409, error.message)
+        except StaleQueueError:
+            return self._problem(409, "The queue was changed meanwhile: go back and try again.")
         except (PipelineError, LogError, ImportError) as error:
             return self._problem(409, str(error))
 
@@ -111,13 +121,16 @@ class Dashboard:
             return self._queue_page(rest, query)
         if path:
             raise NotFoundError("There is no such page.")
+        self.mailboxes.refresh()
         self.samples.take()
         return self._render(
             "home.html",
             table=self._table(query),
             workers=self._workers(),
+            brokers=self.mailboxes.brokers(),
             pipelines=self.pipelines.summaries(),
-            done=self._notices.get(query.get("done", ""), ""),
+            address=self.mailboxes.address,
+            done=self._noticed(query),
         )
 
     def _workers(self, queue: str | None = None) -> list[WorkerRow] | None:
@@ -159,10 +172,11 @@ class Dashboard:
             dead_name=row.dead_name,
             sources=self.samples.sources(name),
             settings=admin.settings(name) if admin is not None else None,
+            tags=admin.tags(name) if admin is not None else {},
             span=_span(query),
             spans=list(SPANS),
             points=points[:: -max(1, -(-len(points) // TABLE_ROWS_MAX))],
-            done=self._notices.get(query.get("done", ""), ""),
+            done=self._noticed(query),
         )
 
     def _message(self, box: Mailbox[bytes], message_id: str) -> Response:
@@ -182,7 +196,7 @@ class Dashboard:
             if processor not in found.status.processors:
                 raise NotFoundError("There is no such processor here.")
             failed = found.failures(processor)
-            done = self._notices.get(query.get("done", ""), "")
+            done = self._noticed(query)
             values = {"pipeline": found, "processor": processor, "failed": failed, "done": done}
             return self._render("failed.html", **values)
         if found is not None and what == "graph.svg":
@@ -232,7 +246,8 @@ class Dashboard:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             self._used_at = asyncio.get_running_loop().time()
-            for kind, text in fragments().items():
+            # Not here: samples are taken under a lock, and may wait for this event loop.
+            for kind, text in (await asyncio.to_thread(fragments)).items():
                 data = "".join(f"data: {line}\n" for line in text.splitlines())
                 yield f"event: {kind}\n{data}\n".encode("utf-8", "replace")
 
@@ -240,12 +255,13 @@ class Dashboard:
         values = {
             "table": self._table(query),
             "workers": self._workers(),
+            "brokers": self.mailboxes.brokers(),
             "pipelines": self.pipelines.summaries(),
             "root": ROOT,
             "token": self._token,
             "read_only": self.read_only,
         }
-        names = ("rows", "totals", "workers", "pipelines")
+        names = ("rows", "totals", "workers", "brokers", "pipelines")
         return {name: render.fragment(f"{name}.html", **values) for name in names}
 
     def _figures(self, name: str) -> Fragments:
@@ -282,6 +298,7 @@ class Dashboard:
             answer = actions.VERBS[verb](self.mailboxes, self._box(name), form)
         else:
             answer, name = actions.create(self.mailboxes, form), form.get("name", "").strip()
+        self.mailboxes.refresh()
         if answer.rest is not None:
             self._continue(name, answer.rest, REFRESH_SECONDS if answer.paced else 0)
         if answer.dry:
@@ -298,12 +315,18 @@ class Dashboard:
         return render.redirect(f"{page}&done={self._notice(f'Redrove {count:,} records.')}")
 
     def _notice(self, text: str) -> str:
-        """Keep what an action did for the next page: nothing is printed from an address."""
-        notice = secrets.token_urlsafe(9)
-        self._notices[notice] = text
-        while len(self._notices) > NOTICES_MAX:
-            del self._notices[next(iter(self._notices))]
-        return notice
+        """What an action did, in the address of the next page: signed, so that it is ours."""
+        return f"{self._sign(f'notice {text}')}{base64.urlsafe_b64encode(text.encode()).decode()}"
+
+    def _noticed(self, query: Mapping[str, str]) -> str:
+        """The notice in an address; empty if there is none, or it is not ours."""
+        notice = query.get("done", "")
+        try:
+            text = base64.urlsafe_b64decode(notice[32:]).decode()
+        except ValueError:
+            return ""
+        signed = hmac.compare_digest(notice[:32].encode(), self._sign(f"notice {text}").encode())
+        return text if signed else ""
 
     def _continue(self, name: str, rest: Iterator[int], pause_seconds: float) -> None:
         """Continue a redrive in the background; an error ends it and is logged."""
@@ -356,7 +379,12 @@ def mount(
     broker: Broker, *, read_only: bool = False, pipelines: Pipelines | None = None
 ) -> Dashboard:
     """Serve the dashboard of a broker's queues at `/` and below `/dashboard`."""
-    dashboard = Dashboard(BrokerMailboxes(broker), read_only=read_only, pipelines=pipelines)
+    boxes: Mailboxes = BrokerMailboxes(broker)
+    if broker.shared is not None:
+        url = broker.config.store
+        title = without_password(url) if url is not None else "a shared store"
+        boxes = StoreMailboxes(broker, broker.shared, title)
+    dashboard = Dashboard(boxes, read_only=read_only, pipelines=pipelines)
 
     def note(request: Request, action: str, name: str) -> None:
         if broker.audit is not None:

@@ -6,14 +6,19 @@ Their methods may block, so call them outside the event loop.
 
 from __future__ import annotations
 
+import secrets
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pillarbox.broker.consumers import Consumer
+from pillarbox.broker.heartbeat import SeenBroker
 from pillarbox.core import journal
+from pillarbox.core.errors import MailboxError
 from pillarbox.core.limits import MESSAGES_MAX, SECOND_NS
 from pillarbox.dashboard.admin import QueueAdmin
 from pillarbox.mailbox.durable_store import DurableStore
@@ -21,8 +26,8 @@ from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox, State
-from pillarbox.mailbox.url import open_mailbox
-from pillarbox.mutex import short_pause
+from pillarbox.mailbox.url import open_mailbox, without_password
+from pillarbox.mutex import paced
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
@@ -64,41 +69,71 @@ class Found(NamedTuple):
     state: State
 
 
-class Mailboxes(Protocol):
-    """The mailboxes that a dashboard shows."""
+class Mailboxes(ABC):
+    """The mailboxes that a dashboard shows. By default, nothing is known but the mailboxes."""
 
     title: str
-    history_file: str | None  # where the history of the queues survives a restart
+    address: str  # the URL of the queues without a name, for an example of a command
+    history_file: str | None = None  # where the history of the queues survives a restart
+    admin: QueueAdmin | None = None  # None if queues can't be created and changed here
+    found_max = MESSAGES_MAX  # messages of each state among which one is looked for
 
-    @property
-    def admin(self) -> QueueAdmin | None:
-        """None if queues can't be created and changed here."""
+    @cached_property
+    def secret(self) -> bytes:
+        """What forms and notices are signed with."""
+        return secrets.token_bytes(32)
 
+    @abstractmethod
     def names(self) -> Sequence[str]: ...
+
+    @abstractmethod
     def open(self, name: str) -> Mailbox[bytes] | None:
         """The mailbox with this name; None if there is none."""
 
     def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
         """Messages in queue order from `skip` on; empty beyond what can be browsed quickly."""
+        box, most = self.open(name), min(skip + count, MESSAGES_MAX)
+        if box is None:
+            raise MailboxError(f"queue {name!r} was deleted")
+        return box.peek(most, state=state)[skip:] if most > skip else ()
 
     def find(self, name: str, message_id: str) -> Found | None:
         """A message by id; None if it is gone or too far back."""
+        for state in STATES:
+            for message in self.peek(name, state, self.found_max, 0):
+                if message.id == message_id:
+                    return Found(message, state)
+        return None
 
     def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
         """When messages are due, or their leases end, by message id; empty if that is unknown."""
+        return {}
 
     def consumers(self) -> Sequence[Consumer] | None:
         """The clients that receive; None if the backend does not know them."""
+        return None
 
     def held(self, names: Iterable[str]) -> Counter[Consumer]:
         """How many messages of these queues each consumer holds."""
+        return Counter()
 
-    def is_paused(self, name: str) -> bool: ...
+    def is_paused(self, name: str) -> bool:
+        return False
+
     def totals(self, name: str) -> Totals | None:
         """None if the backend does not count."""
+        return None
 
     def history(self, name: str, message_id: str) -> list[HistoryEntry]:
         """What happened to a message so far, if that is recorded."""
+        return []
+
+    def brokers(self) -> list[SeenBroker] | None:
+        """The brokers that share the store; None if it is not shared."""
+        return None
+
+    def refresh(self) -> None:  # noqa: B027 - most keep nothing
+        """Read anew what is known of the queues: something may have changed."""
 
 
 class _BrowsableMailbox(LocalMailbox[bytes]):
@@ -107,12 +142,8 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
     def peek_at(self, state: State, count: int, skip: int) -> list[Message[Any]]:
         reach = FIND_MAX if state == "ready" else HEAP_MAX
         found = self._session.look(state, min(count, reach - skip), skip) if skip < reach else ()
-        shown: list[Message[Any]] = []
-        for record, number in found:
-            shown.append(self._verbs.seen(record, number, self))
-            if len(shown) % _SHOWN_AT_ONCE == 0:  # the event loop needs the interpreter, too
-                short_pause()
-        return shown
+        some = paced(found, _SHOWN_AT_ONCE)  # the event loop needs the interpreter, too
+        return [self._verbs.seen(record, number, self) for record, number in some]
 
     def times_at(self, state: State, count: int, skip: int) -> dict[int, tuple[int, Any]]:
         """When they are due, or their leases end, and their holders, by key."""
@@ -138,7 +169,7 @@ class _BrowsableMailbox(LocalMailbox[bytes]):
         return Found(self._verbs.seen(record, number, self), state)
 
 
-class BrokerMailboxes:
+class BrokerMailboxes(Mailboxes):
     """The queues of a broker in this process."""
 
     def __init__(self, broker: Broker) -> None:
@@ -148,6 +179,10 @@ class BrokerMailboxes:
         data = broker.config.data
         self.title = data or "in memory"
         self.history_file = f"{data}/dashboard.history" if data else None
+
+    @property
+    def address(self) -> str:  # type: ignore[override]  # known once the broker listens
+        return self._broker.url
 
     def names(self) -> Sequence[str]:
         return list(self._store.sessions)
@@ -202,18 +237,19 @@ class BrokerMailboxes:
         return _BrowsableMailbox(self._store.sessions[name], bytes)
 
     def _follow(self, store: DurableStore, key: int, start: int) -> list[HistoryEntry]:
-        """The log entries about a message, from its body on."""
-        steps = []
-        left = HISTORY_ENTRIES_MAX
-        for frame in store.log.frames(max(start, store.log.first_index)):
-            for data in frame.records:
-                entry = journal.decode(data)
-                if entry.key == key:
-                    steps.append(_step(entry, key))
-            left -= len(frame.records)
-            if left <= 0:
-                break
-        return steps
+        """The log entries about a message: those that follow its body, and the newest."""
+        start, end = max(start, store.log.first_index), store.log.end_index
+        near = min(start + HISTORY_ENTRIES_MAX // 2, end)
+        far = max(near, end - HISTORY_ENTRIES_MAX // 2)
+        steps = _steps(store, key, start, near)
+        if far > near:
+            steps.append(HistoryEntry(None, "not searched", f"{far - near:,} log entries"))
+        return steps + _steps(store, key, far, end)
+
+
+def _steps(store: DurableStore, key: int, start: int, end: int) -> list[HistoryEntry]:
+    found = (journal.decode(data) for each in store.log.frames(start, end) for data in each.records)
+    return [_step(entry, key) for entry in found if entry.key == key]
 
 
 def _step(entry: journal.Entry, key: int) -> HistoryEntry:
@@ -230,14 +266,11 @@ def _step(entry: journal.Entry, key: int) -> HistoryEntry:
     return HistoryEntry(time, journal.KINDS[entry.kind].replace("_", " "), detail)
 
 
-class UrlMailboxes:
+class UrlMailboxes(Mailboxes):
     """Mailboxes by their URLs: Redis, SQS, a store on disk, another broker."""
 
-    admin = None
-    history_file: str | None = None
-
     def __init__(self, urls: Sequence[str]) -> None:
-        self.title = ", ".join(urls)
+        self.title = self.address = ", ".join(map(without_password, urls))
         self._boxes: dict[str, Mailbox[bytes]] = {}
         for url in urls:
             box = open_mailbox(url, bytes, create=False)
@@ -250,35 +283,6 @@ class UrlMailboxes:
 
     def open(self, name: str) -> Mailbox[bytes] | None:
         return self._boxes.get(name)
-
-    def peek(self, name: str, state: State, count: int, skip: int) -> Sequence[Message[Any]]:
-        most = min(skip + count, MESSAGES_MAX)
-        return self._boxes[name].peek(most, state=state)[skip:] if most > skip else ()
-
-    def find(self, name: str, message_id: str) -> Found | None:
-        for state in STATES:
-            for message in self.peek(name, state, MESSAGES_MAX, 0):
-                if message.id == message_id:
-                    return Found(message, state)
-        return None
-
-    def times(self, name: str, state: State, count: int, skip: int) -> dict[str, Until]:
-        return {}
-
-    def consumers(self) -> None:
-        return None
-
-    def held(self, names: Iterable[str]) -> Counter[Consumer]:
-        return Counter()
-
-    def is_paused(self, name: str) -> bool:
-        return False
-
-    def totals(self, name: str) -> Totals | None:
-        return None
-
-    def history(self, name: str, message_id: str) -> list[HistoryEntry]:
-        return []
 
     def close(self) -> None:
         for box in self._boxes.values():

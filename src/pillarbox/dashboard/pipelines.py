@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +13,12 @@ from pillarbox.log import LogError
 from pillarbox.pipeline import drawing
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import Failure, failures, redrive
+from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ProcessorStatus, Status, ends, graph_of, labels, read_status
 from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, is_table
 
-_STALE_SECONDS = 60
-_STEPS_KEPT = 60
 _FAILED_MAX = 50  # failed records on one page
 
 
@@ -38,7 +36,7 @@ class Summary(NamedTuple):
     status: Status
     lags: dict[str, int]  # by processor: unread records of its inputs
     drawing: str
-    durations: dict[str, tuple[int, ...]]  # by processor: milliseconds of its last steps
+    running: bool
     path: str  # directory of the pipeline
 
     @property
@@ -48,11 +46,6 @@ class Summary(NamedTuple):
     @property
     def processors(self) -> list[ProcessorStatus]:
         return list(self.status.processors.values())
-
-    @property
-    def running(self) -> bool:
-        quiet = (datetime.now(UTC) - self.status.updated_at).total_seconds()
-        return quiet < _STALE_SECONDS and any(p.state == "running" for p in self.processors)
 
     @property
     def lag(self) -> int:
@@ -95,24 +88,10 @@ class Pipelines:
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self._folders = [Path(folder) for folder in folders]
-        self._seen: dict[tuple[str, str], deque[tuple[int, int]]] = {}  # steps, milliseconds
 
     def summaries(self) -> list[Summary]:
-        found = (self._read(file) for folder in self._folders for file in _status_files(folder))
+        found = (_read(file) for folder in self._folders for file in _status_files(folder))
         return [summary for summary in found if summary is not None]
-
-    def _read(self, file: Path) -> Summary | None:
-        summary = _read(file)
-        return summary and summary._replace(
-            durations={each.id: self._durations(summary.name, each) for each in summary.processors}
-        )
-
-    def _durations(self, pipeline: str, processor: ProcessorStatus) -> tuple[int, ...]:
-        """The durations of the last steps, as far as they were observed."""
-        seen = self._seen.setdefault((pipeline, processor.id), deque(maxlen=_STEPS_KEPT))
-        if processor.steps and (not seen or seen[-1][0] != processor.steps):
-            seen.append((processor.steps, processor.step_milliseconds))
-        return tuple(milliseconds for _, milliseconds in seen)
 
     def find(self, name: str) -> Summary | None:
         return next((each for each in self.summaries() if each.name == name), None)
@@ -128,6 +107,7 @@ def _read(file: Path) -> Summary | None:
         graph = graph_of(status)
         end = ends(graph)
         picture = drawing.svg(graph, labels(graph, status, end))
+        running = is_running(Paths(str(file.parent)))
     except (OSError, msgspec.MsgspecError, PipelineError, LogError):
         return None  # not a status file, or being deleted
     lags = {
@@ -136,4 +116,4 @@ def _read(file: Path) -> Summary | None:
         )
         for each in status.processors.values()
     }
-    return Summary(status, lags, picture, {}, str(file.parent))
+    return Summary(status, lags, picture, running, str(file.parent))

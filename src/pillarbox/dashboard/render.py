@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Response
 from pillarbox.dashboard.workers import name_of
-from pillarbox.mutex import short_pause
+from pillarbox.mutex import paced
+from pillarbox.pipeline.status import per_second
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -50,12 +51,8 @@ def page(template: str, status: int = 200, **values: Any) -> Response:
 
 def fragment(template: str, **values: Any) -> str:
     """A template as text, made in parts: a broker's event loop needs the interpreter in between."""
-    parts = []
-    for number, part in enumerate(_templates().get_template(template).generate(**values), 1):
-        parts.append(part)
-        if number % _PARTS_AT_ONCE == 0:
-            short_pause()
-    return "".join(parts)
+    parts = _templates().get_template(template).generate(**values)
+    return "".join(paced(parts, _PARTS_AT_ONCE))
 
 
 def redirect(to: str) -> Response:
@@ -95,8 +92,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    env.filters.update(age=age, count=count, rate=rate, spark=spark, moment=moment, text=_text)
-    env.filters["second"] = _second
+    env.filters.update(age=age, count=count, rate=rate, spark=spark, text=_text)
+    env.filters.update(before=before, moment=moment, second=second, dead_letters=_dead_letters)
     env.filters["worker"] = lambda holder: "unknown" if holder is None else name_of(holder.client)
     return env
 
@@ -106,9 +103,7 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+    return NOTHING if value is None else per_second(value)
 
 
 def age(seconds: float | None) -> str:
@@ -123,12 +118,33 @@ def age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def moment(time: datetime | None) -> str:
-    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+def before(seconds: float) -> str:
+    """How long ago an interval of a chart was, in the words of its axis."""
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds else "now"
 
 
-def _second(time: datetime) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
+def moment(time: datetime | None) -> Markup:
+    milliseconds = time.microsecond // 1_000 if time is not None else 0
+    return _stamp(time, f"%H:%M:%S.{milliseconds:03} UTC")
+
+
+def second(time: datetime | None) -> Markup:
+    return _stamp(time, "%H:%M:%S")
+
+
+def _stamp(time: datetime | None, form: str) -> Markup:
+    """A date and a time of day; a line breaks between them only."""
+    if time is None:
+        return Markup("")
+    parts = f'<span class="time">%Y-%m-%d</span> <span class="time">{form}</span>'
+    return Markup(time.strftime(parts))  # noqa: S704 - numbers only
+
+
+def _dead_letters(number: int) -> str:
+    return f"{number:,} dead letter{'' if number == 1 else 's'}"
 
 
 def _text(data: bytes) -> str:

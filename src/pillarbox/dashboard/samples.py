@@ -49,12 +49,10 @@ class Row(NamedTuple):
         return self.stats.total if self.is_dead_queue else self.stats.dead
 
     @property
-    def warning(self) -> str:
-        """A short warning, or empty."""
+    def is_late(self) -> bool:
+        """Whether a message has waited for long."""
         age = self.stats.oldest_age_seconds
-        if age is not None and age > OLD_SECONDS and not self.is_dead_queue:
-            return f"the oldest message is over {OLD_SECONDS / 60:.0f} minutes old"
-        return f"{self.dead:,} dead letter{'s' if self.dead > 1 else ''}" if self.dead else ""
+        return age is not None and age > OLD_SECONDS and not self.is_dead_queue
 
 
 SORT_KEYS: dict[str, Callable[[Row], Any]] = {
@@ -66,8 +64,8 @@ SORT_KEYS: dict[str, Callable[[Row], Any]] = {
     "oldest": lambda row: -(row.stats.oldest_age_seconds or 0),
     "in/s": lambda row: -(row.sent_per_second or 0),
     "out/s": lambda row: -(row.done_per_second or 0),
-    "consumers": lambda row: -(row.consumers or 0),
-    "": lambda row: (not row.warning, row.is_dead_queue),  # trouble first
+    "polling": lambda row: -(row.consumers or 0),
+    "": lambda row: (not row.dead and not row.is_late, row.is_dead_queue),  # trouble first
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from pillarbox import DeadLetterPolicy, MailboxConnectionError, open_async_mailbox, open_mailbox
 from pillarbox.broker import Key
 from pillarbox.mailbox.broker import AccessDeniedError, wire
-from pillarbox.mailbox.broker.admin import survey
+from pillarbox.mailbox.broker.admin import list_queues
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.native.support import RawClient, Relay
 
@@ -59,7 +59,7 @@ def test_R59_without_a_good_key_there_is_no_way_in(broker: RunningBroker, url: s
 
 
 def test_R59_an_unsigned_request_and_a_made_up_token_are_refused(broker: RunningBroker) -> None:
-    body = wire.encode(wire.Request(b"c" * 16, 1, "", [wire.Survey()]))
+    body = wire.encode(wire.Request(b"c" * 16, 1, "", [wire.ListQueues()]))
     with RawClient(broker) as client:
         assert client.post(f"{wire.PATH}/", body)[0] == 401
         for proof in ("Pillarbox ", "Pillarbox xyz", "Bearer x", "AWS4-HMAC-SHA256 x"):
@@ -100,7 +100,7 @@ def test_R59_a_key_does_what_its_role_allows_and_no_more(broker: RunningBroker) 
 def test_R59_a_key_sees_its_own_queues_only(broker: RunningBroker) -> None:
     with open_mailbox(with_key(broker, "admin", "s3cret%2F%2B%C3%BC", "secrets"), str):
         pass
-    names = [line.name for line in survey(with_key(broker, "shop", "sells"))]
+    names = [line.name for line in list_queues(with_key(broker, "shop", "sells"))]
     assert "secrets" not in names
     assert "orders" in names
     with pytest.raises(AccessDeniedError):

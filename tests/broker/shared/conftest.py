@@ -12,36 +12,15 @@ import pytest
 
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.broker.shared.stores import KINDS, SharedClock, StoreKind
-from tests.broker.support import Client, World
+from tests.broker.support import Client, World, eventually
 
 # What brokers that share a store can't do yet; docs/how-to/share-a-store.md has the same list.
 NOT_YET = {
-    "move tasks": (
-        "test_R150_a_message_id_is_a_uuid_the_same_wherever_the_message_goes",
-        "test_R55_a_move_without_destination_sends_each_message_to_its_own_source",
-        "test_R55_a_moved_message_counts_its_receives_anew",
-        "test_R55_a_move_may_name_its_destination",
-        "test_R55_a_move_keeps_to_its_rate_and_can_be_cancelled",
-        "test_R55_a_move_fails_if_its_destination_is_deleted",
-        "test_R55_a_task_to_cancel_belongs_to_a_queue_that_exists",
-        "test_R55_only_the_latest_task_is_listed_unless_more_are_asked_for",
-        "test_R55_what_a_move_can_not_do",
-    ),
-    "receive request attempts": (
-        "test_R55_an_attempt_that_is_repeated_gets_the_same_messages_and_handles",
-        "test_R55_an_attempt_whose_messages_were_touched_is_a_new_one",
-        "test_R55_an_attempt_is_forgotten_after_five_minutes",
-    ),
-    "fair queues": ("test_R151_a_tenant_that_holds_too_much_waits_behind_the_others",),
     "the private protocol": (
+        "test_R150_a_message_id_is_a_uuid_the_same_wherever_the_message_goes",
         "test_R39_queues_not_made_through_SQS_bury_after_five_in_name_dlq",
         "test_R39_sqs_s_api_may_take_a_mailbox_s_queue_its_dead_letters",
     ),
-    "a group of which a part was given back": (
-        "test_R150_a_receive_for_no_time_puts_groups_behind_those_that_wait",
-        "test_R150_what_a_fifo_group_gave_back_is_visible_while_the_rest_is_not",
-    ),
-    "retention without a receive": ("test_R55_retention_needs_no_receive",),
 }
 _WHY = {name: why for why, names in NOT_YET.items() for name in names}
 
@@ -82,10 +61,25 @@ class AlternatingClient(Client):
             each.close()
 
 
+class SharedWorld(World):
+    """Two brokers on one store."""
+
+    def __init__(self, brokers: list[RunningBroker], clock: SharedClock, kind: StoreKind) -> None:
+        super().__init__(brokers[0], clock, "json")
+        self._kind = kind
+        self.sqs.close()
+        self.sqs = AlternatingClient(brokers, "json")
+
+    def until_parked(self, queue: str) -> None:
+        super().until_parked(queue)
+        eventually(lambda: self._kind.has_parked(queue.rpartition("/")[2]))
+
+
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
-def kind(request: pytest.FixtureRequest) -> StoreKind:
+def kind(request: pytest.FixtureRequest) -> Iterator[StoreKind]:
     chosen: StoreKind = request.param()
-    return chosen
+    yield chosen
+    chosen.close()
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +94,6 @@ def brokers(kind: StoreKind, clock: SharedClock) -> Iterator[list[RunningBroker]
             stack.enter_context(running_broker(clock=clock, shared_store=kind.open()))
             for _ in range(2)
         ]
-    kind.close()
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +102,9 @@ def broker(brokers: list[RunningBroker]) -> RunningBroker:
 
 
 @pytest.fixture
-def world(brokers: list[RunningBroker], clock: SharedClock) -> Iterator[World]:
-    found = World(brokers[0], clock, "json")
-    found.sqs.close()
-    found.sqs = AlternatingClient(brokers, "json")
+def world(
+    brokers: list[RunningBroker], clock: SharedClock, kind: StoreKind
+) -> Iterator[SharedWorld]:
+    found = SharedWorld(brokers, clock, kind)
     yield found
     found.sqs.close()

@@ -33,6 +33,10 @@ class StoreKind(ABC):
     def set_time(self, microseconds: int) -> None: ...
 
     @abstractmethod
+    def has_parked(self, queue: str) -> bool:
+        """Whether a receive waits at a queue. A broker counts it before it has looked."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
 
@@ -51,6 +55,9 @@ class RedisKind(StoreKind):
         self._scripts.replace(now=f"local now = {microseconds}\n")
         for client in self._server.blocked():  # whoever sleeps looks at the clock
             self._server.ask("CLIENT", "UNBLOCK", client)
+
+    def has_parked(self, queue: str) -> bool:
+        return bool(self._server.blocked())
 
     def close(self) -> None:
         self._server.ask("FLUSHALL")
@@ -74,6 +81,9 @@ class RedisClusterKind(StoreKind):
             for client in server.blocked():
                 server.ask("CLIENT", "UNBLOCK", client)
 
+    def has_parked(self, queue: str) -> bool:
+        return any(server.blocked() for server in self._cluster.masters())
+
     def close(self) -> None:
         for server in self._cluster.masters():
             server.ask("FLUSHALL")
@@ -87,6 +97,11 @@ class PostgresKind(StoreKind):
     INSERT INTO public.test_clock VALUES (0);
     CREATE OR REPLACE FUNCTION pillarbox.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
       'SELECT now FROM public.test_clock';
+    """
+    _PARKED = """
+    SELECT 1 FROM pg_locks JOIN pillarbox.queues ON objid = id
+    JOIN pg_database d ON d.oid = database
+    WHERE classid = 1885500417 AND name = %s AND datname = current_database()
     """
 
     def __init__(self) -> None:
@@ -107,6 +122,9 @@ class PostgresKind(StoreKind):
         self._connection.execute(  # whoever sleeps looks at the clock
             "SELECT pg_notify('pillarbox', id || ' 1000') FROM pillarbox.queues"
         )
+
+    def has_parked(self, queue: str) -> bool:
+        return bool(self._connection.execute(self._PARKED, (queue,)).fetchall())
 
     def close(self) -> None:
         self._connection.close()

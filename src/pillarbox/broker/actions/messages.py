@@ -18,7 +18,7 @@ from pillarbox.core.queue import Extra
 from pillarbox.core.sqs_limits import DELAY_SECONDS_MAX, VISIBILITY_SECONDS_MAX
 
 _TOKEN = re.compile(r"[!-~]{1,128}\Z")
-_NOT_HERE = "The request include parameter that is not valid for this queue type."
+NOT_HERE = "The request include parameter that is not valid for this queue type."
 _NONE: dict[str, Attribute] = {}
 
 
@@ -51,8 +51,9 @@ def draft(request: SqsRequest, queue: BrokerQueue, params: shapes.SendMessage) -
     if trace is not None:
         kept = {**(kept or {}), translation.TRACE_NOTE: trace}
     if size > queue.bytes_max:
+        verdict = "cannot be validated" if isinstance(params, shapes.SendEntry) else "are invalid"
         raise invalid(
-            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"One or more parameters {verdict}. Reason: Message must be shorter than "
             f"{queue.bytes_max} bytes."
         )
     if (notes := request.principal.notes) is not None:
@@ -75,7 +76,7 @@ def _delay(queue: BrokerQueue, asked: int | None) -> int:
     if not 0 <= asked <= DELAY_SECONDS_MAX:
         raise invalid_value("DelaySeconds", asked, "DelaySeconds must be >= 0 and <= 900.")
     if queue.fifo and asked:
-        raise invalid_value("DelaySeconds", asked, _NOT_HERE)
+        raise invalid_value("DelaySeconds", asked, NOT_HERE)
     return queue.delay_ns if queue.fifo else asked * SECOND_NS
 
 
@@ -93,23 +94,23 @@ def check_order(queue: BrokerQueue, params: shapes.SendMessage) -> None:
 def _in_group(queue: BrokerQueue, params: shapes.SendMessage, body: bytes) -> Extra:
     check_order(queue, params)
     group, name = str(params.MessageGroupId), params.MessageDeduplicationId
-    _check_token("MessageGroupId", group)
+    check_token("MessageGroupId", group)
     if name is None:
         name = hashlib.sha256(body).hexdigest()
     else:
-        _check_token("MessageDeduplicationId", name)
+        check_token("MessageDeduplicationId", name)
     return Extra(group, name)
 
 
 def _tenant(params: shapes.SendMessage) -> str:
     """On a standard queue a group orders nothing: it is a tenant, who gets a fair share."""
     if params.MessageDeduplicationId is not None:
-        raise invalid_value("MessageDeduplicationId", params.MessageDeduplicationId, _NOT_HERE)
-    _check_token("MessageGroupId", params.MessageGroupId or "")
+        raise invalid_value("MessageDeduplicationId", params.MessageDeduplicationId, NOT_HERE)
+    check_token("MessageGroupId", params.MessageGroupId or "")
     return params.MessageGroupId or ""
 
 
-def _check_token(parameter: str, value: str) -> None:
+def check_token(parameter: str, value: str) -> None:
     if not _TOKEN.match(value):
         raise invalid_value(
             parameter,

@@ -64,7 +64,7 @@ async def tag_queue(request: SqsRequest, params: shapes.TagQueue) -> Result:
     if not params.Tags:
         raise missing("Tags")
     check_tags(queue.name, params.Tags, queue.tags)
-    await _change(request, queue, tags={**queue.tags, **params.Tags})
+    await request.broker.queues.change(queue, tags={**queue.tags, **params.Tags})
     return None
 
 
@@ -76,7 +76,7 @@ async def untag_queue(request: SqsRequest, params: shapes.UntagQueue) -> Result:
         raise invalid(_BAD_TAG)
     gone = set(params.TagKeys)
     kept = {name: value for name, value in queue.tags.items() if name not in gone}
-    await _change(request, queue, tags=kept)
+    await request.broker.queues.change(queue, tags=kept)
     return None
 
 
@@ -108,14 +108,16 @@ async def add_permission(request: SqsRequest, params: shapes.AddPermission) -> R
             if action not in _OWNERS:
                 reason = "Please refer to the appropriate WSDL for a list of valid actions."
             raise invalid_value("ActionName", f"SQS:{action}", reason)
-    principals = [f"arn:aws:iam::{account}:root" for account in params.AWSAccountIds]
+    resource = request.broker.names.arn(queue.name)
+    where = resource.partition(":sqs:")[0]
+    principals = [f"{where}:iam::{account}:root" for account in params.AWSAccountIds]
     actions = [f"SQS:{action}" for action in params.Actions]
     statement = {
         "Sid": label,
         "Effect": "Allow",
         "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
         "Action": actions if len(actions) > 1 else actions[0],
-        "Resource": request.broker.catalogue.arn(queue.name),
+        "Resource": resource,
     }
     policy = _policy(request, queue)
     statements = policy["Statement"]
@@ -161,7 +163,7 @@ def _policy(request: SqsRequest, queue: BrokerQueue) -> dict[str, Any]:
     value = queue.given.get("Policy")
     policy: dict[str, Any] = msgspec.json.decode(value) if value else {}
     policy.setdefault("Version", "2008-10-17")
-    policy.setdefault("Id", f"{request.broker.catalogue.arn(queue.name)}/SQSDefaultPolicy")
+    policy.setdefault("Id", f"{request.broker.names.arn(queue.name)}/SQSDefaultPolicy")
     statements = policy.get("Statement", [])
     policy["Statement"] = statements if isinstance(statements, list) else [statements]
     return policy
@@ -173,8 +175,4 @@ async def _keep_policy(
     given = {name: value for name, value in queue.given.items() if name != "Policy"}
     if policy is not None:
         given["Policy"] = msgspec.json.encode(policy).decode()
-    await _change(request, queue, attributes=given)
-
-
-async def _change(request: SqsRequest, queue: BrokerQueue, **changes: Any) -> None:
-    await request.broker.queues.change(queue, request.broker.now_seconds(), **changes)
+    await request.broker.queues.change(queue, attributes=given)

@@ -13,7 +13,8 @@ from pillarbox.broker import attributes as names
 from pillarbox.broker import shapes
 from pillarbox.broker.actions.permissions import check_tags
 from pillarbox.broker.errors import SqsError, invalid, missing, no_such_queue
-from pillarbox.broker.queue import FIFO_SUFFIX, BrokerQueue
+from pillarbox.broker.queue import BrokerQueue
+from pillarbox.broker.queue_names import FIFO_SUFFIX
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
@@ -35,8 +36,7 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
     stem = name.removesuffix(FIFO_SUFFIX) if fifo else name
     if not _NAME.match(stem) or len(name) > 80:
         raise invalid(_BAD_NAME)
-    names.check_encryption(given)
-    names.check_throughput(given)
+    kept = names.merged({}, given)
     tags = {**(params.tags or {}), **(params.Tags or {})}
     check_tags(name, tags, {})
     queues = request.broker.queues
@@ -52,8 +52,8 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
             f"You must wait {seconds} seconds after deleting a queue before you can create "
             "another with the same name.",
         )
-    notes = {"attributes": given, "tags": tags}
-    await queues.create(full_name, notes, request.broker.now_seconds())
+    notes = {"attributes": kept, "tags": tags}
+    await queues.create(full_name, notes)
     return {"QueueUrl": request.url_of(name)}
 
 
@@ -135,7 +135,7 @@ async def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttri
     known = {**await _computed(request, queue), **queue.attributes()}
     if queue.dead_letters is not None and "RedrivePolicy" not in known:  # the broker's own
         target, most = queue.dead_letters
-        arn = request.broker.catalogue.arn(target)
+        arn = request.broker.names.arn(target)
         policy = {"deadLetterTargetArn": arn, "maxReceiveCount": most}
         known["RedrivePolicy"] = msgspec.json.encode(policy).decode()
     found = {n: value for n, value in known.items() if "All" in wanted or n in wanted}
@@ -145,7 +145,7 @@ async def get_queue_attributes(request: SqsRequest, params: shapes.GetQueueAttri
 async def _computed(request: SqsRequest, queue: BrokerQueue) -> dict[str, str]:
     ready, scheduled, in_flight = await queue.counts()
     values = (
-        request.broker.catalogue.arn(queue.name),
+        request.broker.names.arn(queue.name),
         ready,
         in_flight,
         scheduled,
@@ -164,8 +164,7 @@ async def set_queue_attributes(request: SqsRequest, params: shapes.SetQueueAttri
         raise names.bad_value("FifoQueue", "Modifying queue type is not supported.")
     kept = names.merged(queue.given, names.checked(changes, fifo=queue.fifo))
     ours = "RedrivePolicy" in changes
-    now = request.broker.now_seconds()
-    await request.broker.queues.change(queue, now, take_over=ours, attributes=kept)
+    await request.broker.queues.change(queue, take_over=ours, attributes=kept)
     return None
 
 

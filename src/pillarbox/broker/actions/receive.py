@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pillarbox.broker import shapes
+from pillarbox.broker.actions.messages import NOT_HERE, check_token
 from pillarbox.broker.errors import SqsError, invalid_value
 from pillarbox.broker.queue import BrokerQueue
 from pillarbox.broker.sqs_message import NOTHING, SYSTEM_ATTRIBUTES, Wanted, sqs_message
@@ -56,9 +57,6 @@ def _attempt(queue: BrokerQueue, name: str | None) -> str | None:
     if name is None:
         return None
     if not queue.fifo:
-        reason = "The request include parameter that is not valid for this queue type."
-        raise invalid_value("ReceiveRequestAttemptId", name, reason)
-    if not name or len(name) > 128 or not name.isascii() or not name.isprintable():
-        reason = "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. 1 to 128 in length."  # noqa: E501
-        raise invalid_value("ReceiveRequestAttemptId", name, reason)
+        raise invalid_value("ReceiveRequestAttemptId", name, NOT_HERE)
+    check_token("ReceiveRequestAttemptId", name)
     return name

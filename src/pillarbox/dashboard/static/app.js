@@ -12,8 +12,20 @@
   }
   const all = document.querySelector("[data-select-all]");
   if (all) {
-    all.addEventListener("change", () => {
-      for (const box of document.querySelectorAll("#selection input[name=id]")) box.checked = all.checked;
+    const boxes = [...document.querySelectorAll("#selection input[name=id]")];
+    all.form.addEventListener("change", (event) => {
+      if (event.target === all) for (const box of boxes) box.checked = all.checked;
+      const checked = boxes.filter((box) => box.checked).length;
+      all.checked = checked === boxes.length;
+      all.indeterminate = checked > 0 && !all.checked;
+      all.setCustomValidity("");
+    });
+    all.form.addEventListener("submit", (event) => {
+      if (boxes.some((box) => box.checked)) return;
+      event.preventDefault();
+      event.stopPropagation();  // nothing to confirm
+      all.setCustomValidity("Select messages first.");
+      all.reportValidity();
     });
   }
   const sorts = [...document.querySelectorAll("thead a")];  // one stop for Tab; arrows move within
@@ -36,7 +48,7 @@
   if (!holder || typeof uPlot === "undefined") return;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const axis = () => ({ stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, size: 56 });
-  const ago = (v) => (v === 0 ? "now" : v <= -3600 ? v / 3600 + " h" : v <= -60 ? v / 60 + " min" : v + " s");
+  const ago = (v) => (v === 0 ? "now" : v % 3600 === 0 ? v / 3600 + " h" : v % 60 === 0 ? v / 60 + " min" : v + " s");
   const times = (u, values) => values.map((v) => (v > 0 ? "" : ago(v)));
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   const counts = (u, values) => values.map((v) => compact.format(v));
