@@ -123,6 +123,31 @@ def test_R80_a_stream_writes_to_logs_only(pipeline: Pipeline) -> None:
     assert "let a sink take it to a mailbox" in only_problem(pipeline)
 
 
+def test_R80_no_problem_shows_a_secret(pipeline: Pipeline) -> None:
+    pipeline.log("a", url="http://key:hidden@here/a")
+    pipeline.log("b", url="redis://:hidden@here/0/b")
+    pipeline.log("c", url="redis://:hidden@here/0/b")
+    pipeline.stream(inputs="a", outputs="b", id="s")(passing)
+    with pytest.raises(PipelineError) as caught:
+        pipeline.check()
+    assert len(caught.value.problems) == 2
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(PipelineError, match=r"\(http://here/a\) has no directory"):
+        pipeline.directory("a")
+
+
+def test_R80_a_condition_that_would_be_ignored_is_a_problem(pipeline: Pipeline) -> None:
+    a, b = pipeline.log("a", Order), pipeline.log("b", Order)
+    pipeline.stream(inputs=a, outputs=b.where("number > 1"), id="s")(passing)
+    assert "writes to 'b' with a where(); filter the rows" in only_problem(pipeline)
+
+
+def test_R80_one_record_at_a_time_has_no_condition(pipeline: Pipeline) -> None:
+    a, b = pipeline.log("a", Order), pipeline.log("b", Order)
+    pipeline.stream(inputs=a.where("number > 1"), outputs=b, each=True, id="s")(passing)
+    assert "return None for the others" in only_problem(pipeline)
+
+
 def test_R80_a_generator_has_its_log_alone(pipeline: Pipeline) -> None:
     pipeline.log("a")
     pipeline.log("b")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run
-from pillarbox.pipeline import PipelineError
+from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.loading import load
 
 GOOD = """
@@ -59,11 +61,34 @@ def test_R80_running_needs_the_logs_to_be_there(
     assert "run it first" in capsys.readouterr().err
 
 
+def test_R88_a_store_that_does_not_answer_to_who_looks_ends_no_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processors try again; the command only wanted to show how far they are."""
+
+    def ends(_: object) -> dict[str, int]:
+        asked.append(1)
+        raise OSError("the store can't be reached")
+
+    class Running:
+        def __init__(self, **_: object) -> None:
+            self.status = SimpleNamespace(status=SimpleNamespace(processors={}))
+
+        def wait(self, timeout: float) -> bool:
+            return len(asked) == 3
+
+    asked: list[int] = []
+    (here / "far_shop.py").write_text(GOOD)
+    monkeypatch.setattr(pipeline_command, "ends", ends)
+    monkeypatch.setattr(Pipeline, "run", lambda _, **options: Running(**options))
+    assert run(["pipeline", "run", "far_shop:pipeline", "--now"]) == 0
+
+
 def test_R80_a_target_that_is_not_there(here: Path) -> None:
     with pytest.raises(PipelineError, match="no module 'nowhere'"):
         load("nowhere:pipeline")
     (here / "two_shops.py").write_text(GOOD + "other = Pipeline('other')\n")
-    with pytest.raises(PipelineError, match="say which"):
+    with pytest.raises(PipelineError, match="give the name of a pipeline in"):
         load("two_shops")
-    with pytest.raises(PipelineError, match="is not a Pipeline"):
+    with pytest.raises(PipelineError, match=r"there is no pipeline .*; it has \w+"):
         load("two_shops:Pipeline")

@@ -130,7 +130,7 @@ def test_R82_a_batch_that_does_not_end_is_told_of(
     killed = RunLock(paths)
     with batch_for_run(paths, killed.token):
         killed.close()
-        with pytest.raises(PipelineError, match="still at work on its Spark Connect server"):
+        with pytest.raises(PipelineError, match="still running on its Spark Connect server"):
             RunLock(paths)
         assert not is_running(paths)
     RunLock(paths).close()

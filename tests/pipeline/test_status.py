@@ -62,3 +62,24 @@ def test_R88_a_reader_never_sees_half_a_file(pipeline: Pipeline, tmp_path: Path)
 def test_R88_no_status_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="has never run"):
         read_status(f"{tmp_path}/status.json")
+
+
+def test_R88_the_file_shows_no_secret_of_a_mailbox(tmp_path: Path) -> None:
+    pipeline = Pipeline("shop", path=tmp_path)
+    pipeline.log("orders", bytes, url="http://key:hidden@here:9324/orders")
+    pipeline.log("box", bytes, url="abfss://box@account.example/orders")
+    path = f"{tmp_path}/status.json"
+    StatusFile(path, first_status("shop", "local[2]", pipeline.graph, ()))
+    assert read_status(path).logs == {
+        "orders": "http://here:9324/orders",
+        "box": "abfss://box@account.example/orders",
+    }
+
+
+def test_R88_a_status_that_can_not_be_written_is_no_reason_to_stop(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/gone/status.json"
+    file = StatusFile(path, first_status("shop", "local[2]", pipeline.graph, {"s"}))
+    file.note_duration("s", 5)
+    assert not (tmp_path / "gone").exists()

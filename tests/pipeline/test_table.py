@@ -13,13 +13,15 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.backing import FileBackingLog
-from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact
-from pillarbox.pipeline.maps import Attempt, Range, Recovery
+from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact, maintain_outputs
+from pillarbox.pipeline.maps import Attempt, ProcessorState, Range, Recovery
 from pillarbox.spark import SparkError
 from pillarbox.spark import table as module
 from pillarbox.spark.steps import Input, Step
-from pillarbox.spark.table import TableLog, create_table, deltalake
+from pillarbox.spark.table import TableLog, create_table
+from pillarbox.spark.table_files import deltalake
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 FIELDS = [
@@ -111,9 +113,48 @@ def test_R131_rows_that_another_program_has_taken_away_are_noticed(table: TableL
         table.check(0)
     table.check(2)  # what was read before does not matter
     table.storage.remove(table.files()[-2].name)
-    with pytest.raises(SparkError, match="1 files of the table are gone"):
+    with pytest.raises(SparkError, match="1 files of the table disappeared"):
         table.check(2)
     table.check(3)
+
+
+def test_R82_a_step_is_known_when_others_have_committed_since(table: TableLog) -> None:
+    """Of a writer that rests while another one goes on; a reset to its last step asks for it."""
+    done = Step("s", 0, "hash 0", offsets=(Input(None, "1"),))
+    assert not table.holds_hash("s", 0, done.hash)
+    assert table.commit([], done)
+    for number in range(70):
+        offsets = (Input(str(number), str(number + 1)),)
+        assert table.commit([], Step("t", number, f"other {number}", offsets=offsets))
+    assert table.holds_hash("s", 0, done.hash)
+    assert not table.holds_hash("s", 0, "hash of another step 0")
+    assert not table.holds_hash("s", 1, "hash 1")
+
+
+def test_R130_a_table_that_can_not_be_read_is_named_in_a_line(table: TableLog) -> None:
+    table.storage.write(f"_delta_log/{0:020}.json", b"{")
+    with pytest.raises(OSError, match=r"table .* can't be read: ") as caught:
+        TableLog(table.path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("strategy", ["exactly-once", "at-least-once"])
+def test_R130_files_are_merged_when_each_reader_that_leaves_maps_has_read_them(
+    tmp_path: Path, strategy: Any
+) -> None:
+    pipeline = Pipeline("p", path=tmp_path)
+    for name in ("in", "out", "more"):
+        pipeline.log(name, int)
+    pipeline.stream(inputs="in", outputs="out", id="s")(lambda rows: rows)
+    pipeline.stream(inputs="out", outputs="more", id="t", strategy=strategy)(lambda rows: rows)
+    for path in (pipeline.directory("out"), pipeline.errors_directory("s")):
+        fields = [{"name": "body", "type": "long", "nullable": True, "metadata": {}}]
+        create_table(path, json.dumps({"type": "struct", "fields": fields}), columns=["body"])
+    for number in range(FILES_MIN):
+        TableLog(pipeline.directory("out")).append([{"body": number}], {})
+    maintain_outputs(pipeline, "s", lambda _: ProcessorState())
+    merged = len(TableLog(pipeline.directory("out")).files()) == 1
+    assert merged is (strategy == "at-least-once")
 
 
 def steps(table: TableLog, count: int) -> Iterator[float]:

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pillarbox import spark as on_spark
-from tools.s3_jars import UnreachableError, jars
+from tools.ivy import UnreachableError
+from tools.s3_jars import jars
 
 #: The first test of a session waits for Spark's own start, and for its Python workers'.
 TIMEOUT_SECONDS = 400

@@ -18,6 +18,7 @@ from pillarbox.log.frame import COMMIT, COMMITTING, FrameHeader
 from pillarbox.log.segment_writer import SegmentWriter
 from pillarbox.log.writer import Writer
 from pillarbox.spark import commits as committing
+from pillarbox.spark import sink
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.sink import LogStreamWriter
 from pillarbox.spark.source import PillarboxSource
@@ -148,7 +149,7 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
 
         return make
 
-    patch(committing, "make_durable", after("after the offsets are durable"))
+    patch(sink, "make_durable", after("after the offsets are durable"))
     patch(Writer, "append_committed", ahead("before the commit frame"))
     patch(SegmentWriter, "write_frame", lambda original: _tearing(trap, original))
     patch(committing, "_keep", ahead("before the pin"))

@@ -21,7 +21,7 @@ from tests.spark.driver_process import OURS
 from tests.spark.support import contents, fill, numbered
 
 ROOT = Path(__file__).parents[2]
-OUTPUTS = 4  # as many records come out, all in all, for each one that goes in
+OUTPUTS = 3.5  # as many records come out, all in all, for each one that goes in
 
 
 class Driver:
@@ -83,8 +83,8 @@ def check(place: Path, rows: int) -> None:
     assert contents(place / "out") == all_rows
     assert Counter(contents(place / "joined")) == Counter(each + each for each in all_rows)
     assert contents(place / "even") == all_rows[::2]
-    assert contents(place / "odd") == all_rows[1::2]
-    for name, processor in (("mid", "first"), ("out", "second"), ("joined", "join")):
+    processors = {"mid": "first", "out": "second", "joined": "join", "even": "even"}
+    for name, processor in processors.items():
         commits = list(on_spark.step_commits(str(place / name), processor))
         batches = [each.batch_id for each in reversed(commits)]
         assert batches == list(range(len(batches))), "a step was done twice, or left out"
@@ -105,7 +105,7 @@ def check(place: Path, rows: int) -> None:
 def kill_drivers(place: Path, rows: int, kills: int, seed: int) -> None:
     choice = random.Random(seed)
     prepare(place, rows)
-    share = OUTPUTS * rows // (kills + 1)
+    share = int(OUTPUTS * rows) // (kills + 1)
     for _ in range(kills):
         driver = Driver(place, rows)
         driver.until(choice.randrange(share), choice.randrange(20))

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pillarbox.log import Log
-from pillarbox.spark import fork_server
+from pillarbox.spark import fork_client
 from tests.broker.support import eventually
 
 SERVER = """
@@ -51,7 +51,7 @@ def served(place: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 def asked(place: Path, path: str) -> subprocess.Popen[str]:
-    own = [sys.executable, "-I", "-S", fork_server.__file__, path]
+    own = [sys.executable, "-I", "-S", fork_client.__file__, path]
     return subprocess.Popen(
         [*own, sys.executable, "-m", "stand_in", "red", "green"],
         stdin=subprocess.PIPE,
@@ -120,7 +120,7 @@ def test_R132_the_source_of_a_query_is_forked(spark: SparkSession, tmp_path: Pat
     query = writer.start()
     try:
         query.processAllAvailable()
-        assert any(fork_server.__file__ in each for each in _commands())
+        assert any(fork_client.__file__ in each for each in _commands())
     finally:
         query.stop()
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pillarbox.log import Log
-from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.spark.file_history import FileHistory
 from tests.spark.support import fill, numbered
 
@@ -75,38 +74,10 @@ def test_R86_the_option_schema_types_the_body_as_a_struct_or_as_a_variant(
         reader.count()
 
 
-def test_R86_filters_on_index_and_time_reach_the_source(spark: Any, tmp_path: Path) -> None:
-    fill(tmp_path / "log", numbered(0, 1000), segment_bytes=8192)
-    middle = datetime.now(UTC)
-    fill(tmp_path / "log", numbered(1000, 1500))
-    # Damage outside of what the filters leave is not even read.
-    first = sorted((tmp_path / "log").glob("*.seg"))[0]
-    raw = bytearray(first.read_bytes())
-    raw[BLOCK_BYTES + 200] ^= 1
-    first.write_bytes(raw)
-
-    def some(condition: str, **options: Any) -> Any:
-        return read(spark, tmp_path / "log", **options).where(condition)
-
-    few = some("index >= 700 and index < 720", pushFilters=True)
-    assert [row["index"] for row in few.collect()] == list(range(700, 720))
-    since = f"enqueued_at >= timestamp'{middle:%Y-%m-%d %H:%M:%S.%f}'"
-    assert some(since, pushFilters=True).count() == 500
-    with pytest.raises(Exception, match="damaged"):
-        some("index >= 700").count()
-
-
 def test_R86_one_dataframe_may_be_filtered_in_several_ways(spark: Any, tmp_path: Path) -> None:
-    """With push-down Spark mixes them up, which is why it is not the default (the control)."""
     fill(tmp_path / "log", numbered(0, 1000))
-
-    def found(**options: Any) -> int:
-        frame = read(spark, tmp_path / "log", **options)
-        return int(frame.where("index >= 700").union(frame.where("index < 100")).count())
-
-    assert found() == 400
-    # Once Spark has mended this, push-down can be the default.
-    assert found(pushFilters=True) != 400
+    frame = read(spark, tmp_path / "log")
+    assert frame.where("index >= 700").union(frame.where("index < 100")).count() == 400
 
 
 def test_R75_a_log_is_read_while_a_writer_has_it_open(spark: Any, tmp_path: Path) -> None:

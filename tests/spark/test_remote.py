@@ -1,4 +1,4 @@
-"""R74, R86: histories that are read from elsewhere: a broker's over HTTP, and Redis's streams."""
+"""R74, R86: histories that are read from elsewhere: over HTTP, from Redis, from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ from pillarbox.broker.config import Key
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.broker import AccessDeniedError
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.redis import history as redis_history
-from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.history import open_history, position
+from pillarbox.spark.errors import DataLossError
+from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.reading import BatchReader
 from pillarbox.spark.stream_reader import StreamReader
 from pillarbox.testing.broker import running_broker
-from pillarbox.testing.redis import shared_server
 from tests.spark.support import contents, numbered, to_the_end
 
 TYPES = {
@@ -206,86 +204,3 @@ def test_R86_messages_go_into_a_broker_and_its_history_into_a_log(
     ended = to_the_end(lambda: query.start(str(tmp_path / "out")))
     assert sorted(contents(tmp_path / "out")) == sorted(numbered(0, 600))
     assert len([each for each in ended.recentProgress if each["numInputRows"]]) > 1
-
-
-# -- Redis ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def redis(request: pytest.FixtureRequest) -> str:
-    """The URL of a queue that keeps its history."""
-    return f"{shared_server().url}/0/{request.node.name}"
-
-
-def test_R86_the_history_of_a_queue_on_redis_is_read_from_its_stream(redis: str) -> None:
-    with pytest.raises(OptionError, match="journal=True"):
-        rows(redis)
-    with open_mailbox(redis, dict, journal=True) as box:
-        assert rows(redis) == []
-        box.send_many([{"n": n} for n in range(50)], attributes={"shop": "a"})
-        box.send({"n": 50}, priority=9, delay_seconds=60)
-        for message in box.receive(max_messages=3):
-            message.acknowledge()
-        found = rows(redis, minPartitions="4")
-    sent = [row for row in found if row["kind"] in ("sent", "scheduled")]
-    assert [row["body"] for row in sent] == numbered(0, 51)
-    assert [row["priority"] for row in sent] == [0] * 50 + [9]
-    assert [row["attributes"] for row in sent] == [[("shop", "a")]] * 50 + [None]
-    events = redis_history.read(redis)
-    assert [row["id"] for row in found] == [each.message_id for each in events]
-    assert [row["kind"] for row in found] == [each.kind for each in events]
-    assert [row["time"] for row in found] == [each.at for each in events]
-    assert all(row["enqueued_at"] == row["time"] for row in sent)
-    assert [row["index"] for row in found] == sorted({row["index"] for row in found})
-    assert len(rows(redis, kinds="leased")) == 3
-    when = events[52].at  # some of the same millisecond came before it
-    assert rows(redis, end=when.isoformat()) == [row for row in found if row["time"] < when]
-    assert rows(redis, start=when.isoformat()) == [row for row in found if row["time"] >= when]
-    assert [row["body"] for row in rows(redis, start=str(sent[40]["index"]), kinds="sent")] == (
-        numbered(40, 50)
-    )
-
-
-def test_R86_a_stream_from_redis_has_limits_and_tells_of_losses(redis: str) -> None:
-    with open_mailbox(redis, bytes, journal=True) as box:
-        box.send_many([b"x" * 100] * 100)
-        reader = stream_of(redis)
-        start = reader.initialOffset()
-        some = reader.latestOffset(start, ReadMaxRows(30))
-        more = reader.latestOffset(some, ReadMaxBytes(3_000))
-        end = reader.latestOffset(more, ReadAllAvailable())
-        parts = [indices(reader, *pair) for pair in ((start, some), (some, more), (more, end))]
-        assert [len(parts[0]), sum(map(len, parts))] == [30, 100]
-        assert 1 <= len(parts[1]) < 70
-        assert [start["seen"], some["seen"], end["seen"]] == [0, 30, 100]
-        # What was read may go; what was not may not.
-        events = redis_history.read(redis)
-        redis_history.trim(redis, events[30].offset)
-        assert reader.latestOffset(some, ReadAllAvailable()) == end
-        redis_history.trim(redis, events[31].offset)
-        with pytest.raises(DataLossError, match="failOnDataLoss"):
-            reader.latestOffset(some, ReadAllAvailable())
-        lenient = stream_of(redis, failOnDataLoss="false")
-        assert lenient.latestOffset(some, ReadAllAvailable()) == end
-        assert len(indices(lenient, some, end)) == 69
-
-
-def test_R86_spark_streams_the_history_of_a_queue_on_redis(
-    spark: Any, redis: str, tmp_path: Path
-) -> None:
-    with open_mailbox(redis, dict, journal=True) as box:
-        box.send_many([{"n": n} for n in range(40)])
-
-        def run() -> None:
-            stream = spark.readStream.format("pillarbox").schema("n INT, body BINARY, kind STRING")
-            stream = stream.option("kinds", "sent").option("maxRowsPerTrigger", 30).load(redis)
-            query = stream.where("n >= 10").select("body").writeStream.format("pillarbox")
-            query = query.option("processor", "copy").trigger(availableNow=True)
-            query = query.option("checkpointLocation", str(tmp_path / "cp"))
-            to_the_end(lambda: query.start(str(tmp_path / "out")))
-
-        run()
-        assert contents(tmp_path / "out") == numbered(10, 40)
-        box.send_many([{"n": n} for n in range(40, 50)])
-        run()
-        assert contents(tmp_path / "out") == numbered(10, 50)

@@ -18,7 +18,6 @@ from pillarbox import open_mailbox
 from pillarbox.log import Log
 from pillarbox.log.frame import EncodedRecords, encode_records
 from pillarbox.spark import task_output
-from pillarbox.spark.commits import claim
 from pillarbox.spark.errors import FencedError, OptionError
 from pillarbox.spark.mailbox_sink import MailboxSink, MailboxStreamWriter
 from pillarbox.spark.sink import LogBatchWriter
@@ -53,13 +52,8 @@ def sent(message: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(message))
 
 
-def write_named(target: Path, epoch: int) -> LogBatchWriter:
-    options = {
-        "path": f"file:{target}",
-        "processor": "totals",
-        "step": f"step-{epoch}",
-        "epoch": str(epoch),
-    }
+def write_named(target: Path, step: str) -> LogBatchWriter:
+    options = {"path": f"file:{target}", "processor": "totals", "step": step}
     return LogBatchWriter(options, ["body"])
 
 
@@ -68,15 +62,17 @@ def test_R82_a_fenced_run_writes_nothing_and_harms_nothing(
 ) -> None:
     target = tmp_path / "out"
     as_task("run 1")
-    earlier = write_named(target, claim(f"file:{target}", "totals"))
+    first = write_named(target, "first")
+    first.commit([sent(first.write(batches(0)))])
+    earlier = write_named(target, "second")
     from_earlier = sent(earlier.write(batches(ROWS)))
     as_task("run 2")
-    later = write_named(target, claim(f"file:{target}", "totals"))
+    later = write_named(target, "third")
     from_later = sent(later.write(batches(ROWS)))
+    later.commit([from_later])
     with pytest.raises(FencedError):
         earlier.commit([from_earlier])
     earlier.abort([from_earlier, None])
-    later.commit([from_later])
     later.commit([from_later])
     assert contents(target) == [b"%01000d" % n for n in range(ROWS)]
 
@@ -102,18 +98,6 @@ def test_R82_an_aborted_write_leaves_the_log_as_it_was(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
     with Log.open(tmp_path / "out", readonly=True) as log:
         assert log.end_index == 0
-
-
-def test_R82_two_outputs_may_be_the_same_log(
-    tmp_path: Path, as_task: Callable[[str], None]
-) -> None:
-    as_task("run 1")
-    outputs = msgspec.json.encode({"a": f"{tmp_path}/out", "b": f"file:{tmp_path}/out"}).decode()
-    options = {"outputs": outputs, "processor": "split", "step": "monday"}
-    writer = LogBatchWriter(options, ["body", "output"])
-    rows = {"body": [b"1", b"2", b"3"], "output": ["b", "a", "b"]}
-    writer.commit([sent(writer.write(iter([pa.RecordBatch.from_pydict(rows)])))])
-    assert contents(tmp_path / "out") == [b"2", b"1", b"3"]
 
 
 def test_R82_a_row_without_a_body_is_refused(
@@ -176,14 +160,13 @@ def test_R86_equal_rows_have_ids_of_their_own_as_ever() -> None:
 
 @pytest.mark.parametrize("bodies", [[b""], [b"", b""], [b"x"], [b"abc", b"", b"d" * 9]])
 def test_R82_records_are_encoded_from_arrow_as_they_are_from_python(bodies: list[bytes]) -> None:
-    """Also of several tasks, of slices, and of several outputs that are one log."""
+    """Also of several tasks, and of slices."""
     array = pa.array([b"before", *bodies, b"after"], pa.binary()).slice(1, len(bodies))
-    outputs = [TaskOutput([("a", array), ("b", array), ("a", array)]), TaskOutput([("a", array)])]
-    expected = plain_records(outputs, ["a", "b"])
-    assert expected == bodies * 4
-    found = encoded_records(outputs, ["a", "b"])
+    outputs = [TaskOutput([array, array]), TaskOutput([array])]
+    expected = list(plain_records(outputs))
+    assert expected == bodies * 3
+    found = encoded_records(outputs)
     assert isinstance(found, EncodedRecords)
     assert (found.payload, found.data_bytes) == encode_records(expected)
     assert len(found) == len(expected)
-    assert encoded_records([], ["a"]) == encoded_records([TaskOutput([("a", array[:0])])], ["a"])
-    assert encoded_records([], ["a"]) == []
+    assert encoded_records([]) == encoded_records([TaskOutput([array[:0]])]) == []

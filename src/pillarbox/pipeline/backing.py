@@ -1,7 +1,7 @@
 """The backing log of a pipeline in a directory: a map a record, in JSON that a person can read.
 
 What a restart does follows from the last two maps and from the outputs themselves; see
-`verdict`. On an object store `object_backing` takes the place of the log.
+`verdict`. On a remote store `remote_backing` takes the place of the log.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.pipeline.maps import Map, ProcessorState, Range
-from pillarbox.pipeline.object_backing import ObjectBackingLog, read_entries
+from pillarbox.pipeline.remote_backing import RemoteBackingLog, read_entries
 from pillarbox.spark.commits import open_to_commit
-from pillarbox.spark.location import is_object_store
+from pillarbox.spark.location import is_remote_store
 
 _SEGMENT_BYTES = 1 << 20
 _MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
@@ -100,19 +100,19 @@ class FileBackingLog(Closing):
             self._kept.close()
 
 
-BackingLog = FileBackingLog | ObjectBackingLog
+BackingLog = FileBackingLog | RemoteBackingLog
 
 
 def open_backing(path: str, token: str) -> BackingLog:
     """The backing log of a pipeline, for a process that takes batches for a run."""
-    if is_object_store(path):
-        return ObjectBackingLog(path, token, joined=True)
+    if is_remote_store(path):
+        return RemoteBackingLog(path, token, joined=True)
     return FileBackingLog(path, shared=True)
 
 
 def read_maps(path: str) -> list[Map]:
     """All maps of a backing log, oldest first, beside whoever writes it."""
-    if is_object_store(path):
+    if is_remote_store(path):
         return read_entries(path)
     try:
         with Log.open(path, readonly=True) as log:

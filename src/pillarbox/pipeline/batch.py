@@ -160,7 +160,7 @@ class BatchRunner:
         ]
         self.job.deliver(*frames, step)
         self.on_phase("output")
-        self.outputs.write_failures(product.failures(), step, {}, check=True)
+        self.outputs.write_failures(product.failures(), step, self.job.epochs, check=True)
 
 
 def _now() -> datetime.datetime:

@@ -1,7 +1,8 @@
 """What is looked at before a pipeline starts; each problem says what to do about it.
 
 `problems(graph)` looks at the declaration only; with `on_disk=True` also whether the logs that
-nobody in the pipeline writes are there. A pipeline with a problem never starts.
+nobody in the pipeline writes are there, and whether its tables are of the types that its logs
+have now. A pipeline with a problem never starts.
 """
 
 from __future__ import annotations
@@ -9,28 +10,39 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, get_args
 
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.graph import ERRORS, OUTPUT_MODES, STRATEGIES, Graph, Kind, Processor
+from pillarbox.pipeline.graph import (
+    ERRORS,
+    OUTPUT_MODES,
+    STRATEGIES,
+    Graph,
+    Kind,
+    LogRef,
+    Processor,
+)
 from pillarbox.pipeline.paths import exists
 from pillarbox.pipeline.schema import shape_of
-from pillarbox.spark.location import location_of
+from pillarbox.spark.location import is_remote_store, location_of, without_secret
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
-def check(graph: Graph, *, on_disk: bool = False) -> None:
+def check(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> None:
     """Raise a PipelineError that lists every problem, if there is any."""
-    found = problems(graph, on_disk=on_disk)
+    found = problems(graph, on_disk=on_disk, only=only)
     if found:
         raise PipelineError("\n".join(f"- {each}" for each in found), problems=tuple(found))
 
 
-def problems(graph: Graph, *, on_disk: bool = False) -> list[str]:
-    """Everything that is wrong with a pipeline, each with what to do about it."""
+def problems(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> list[str]:
+    """Everything that is wrong with a pipeline, each with what to do about it.
+
+    `only` names the processors that are to run, if those are not all.
+    """
     found = [*_of_names(graph), *_of_logs(graph), *_of_writers(graph)]
     for processor in graph.processors:
         found += _of_processor(graph, processor)
@@ -45,7 +57,7 @@ def problems(graph: Graph, *, on_disk: bool = False) -> list[str]:
             " a second pipeline from there if records really must go round"
         )
     if on_disk and not found:
-        found += _missing_logs(graph)
+        found += [*_missing_logs(graph), *_of_tables(graph, only)]
     return found
 
 
@@ -77,7 +89,10 @@ def _of_logs(graph: Graph) -> Iterator[str]:
             yield f"the bodies of the log {log.name!r} have no schema: {error}"
     for url, names in by_url.items():
         if len(names) > 1:
-            yield f"{' and '.join(names)} are the same log ({url}); use one name for it"
+            yield (
+                f"{' and '.join(names)} are the same log ({without_secret(url)}); use one name"
+                " for it"
+            )
 
 
 def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
@@ -102,15 +117,24 @@ def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
     for name in known & set(processor.output_names):
         if location_of(graph.log(name).url) is None:
             yield (
-                f"{title} writes to {graph.log(name).url}, which is no log in a directory;"
-                " write to a log (file:...), and let a sink take it to a mailbox from there"
+                f"{title} writes to {without_secret(graph.log(name).url)}, which is not a log in a"
+                " directory; write to a log (file:...), and let a sink take it to a mailbox from"
+                " there"
             )
+    for log in processor.outputs:
+        if isinstance(log, LogRef) and log.condition:
+            yield f"{title} writes to {log.name!r} with a where(); filter the rows in its function"
     yield from _of_function(processor, title)
 
 
 def _of_function(processor: Processor, title: str) -> Iterator[str]:
     if processor.each and len(processor.inputs) != 1:
         yield f"{title} takes one record at a time (each=True), so it has exactly one input"
+    if processor.each and any(isinstance(x, LogRef) and x.condition for x in processor.inputs):
+        yield (
+            f"{title} takes one record at a time, so its input can't have a where(): return None"
+            " for the others in the function"
+        )
     if processor.kind == "sink" and processor.each:
         yield f"{title} can't take one record at a time; a sink gets a batch and its hash"
     try:
@@ -167,3 +191,18 @@ def _missing_logs(graph: Graph) -> Iterator[str]:
                 f" {log.url} and nothing in this pipeline writes it; check the URL, send something"
                 " to it first, or add a source"
             )
+
+
+def _of_tables(graph: Graph, only: Collection[str]) -> Iterator[str]:
+    from pillarbox.pipeline import tables  # noqa: PLC0415 - it needs what is behind an extra
+
+    chosen = [each for each in graph.processors if not only or each.id in only]
+    pairs = [(each, name) for each in chosen for name in each.output_names]
+    written = {name for each, name in pairs if _is_table(graph, each, name)}
+    return tables.problems(graph, written, {name for each in chosen for name in each.input_names})
+
+
+def _is_table(graph: Graph, writer: Processor, name: str) -> bool:
+    """Whether an output is to be a table: generators write row logs in directories."""
+    remote = is_remote_store(location_of(graph.log(name).url) or "")
+    return remote or not is_generator(writer.function)

@@ -20,7 +20,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.failures import CAUSE_CHARS_MAX, Failure
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.references import resolved
-from pillarbox.pipeline.schema import BODY, METADATA, VARIANT, Shape, shape_of
+from pillarbox.pipeline.schema import BODY, METADATA, VARIANT, Shape, quoted, shape_of
 from pillarbox.pipeline.schema import Column as Field
 
 RAW = "_raw"
@@ -40,12 +40,15 @@ def typed(stored: DataFrame, log: LogRef, added: Collection[str] = ()) -> DataFr
 
     `added` are columns that older files lack: they have their default there.
     """
+    fields = shape_of(log.body_type).columns
+    as_stored = not added and not any(VARIANT in each.type for each in fields)
+    if as_stored and stored.columns == [*(each.name for each in fields), *METADATA]:
+        return _narrowed(stored, log)
     columns = []
-    for each in shape_of(log.body_type).columns:
+    for each in fields:
         column = _unpacked(each, _named(each.name))
-        if each.name in added and each.default is not None:
-            column = F.coalesce(column, F.lit(each.default).cast(each.type))
-        columns.append(column.alias(each.name))
+        known = _or_default(each, column) if each.name in added else column
+        columns.append(known.alias(each.name))
     return _narrowed(stored.select(*columns, *METADATA), log)
 
 
@@ -103,10 +106,13 @@ def _parsed(shape: Shape, body: Column) -> tuple[Column, Column]:
 
 def _columns(shape: Shape) -> Iterator[Column]:
     for each in shape.columns:
-        column = F.col(f"{_VALUE}.`{each.name}`")
-        if each.default is not None:
-            column = F.coalesce(column, F.lit(each.default).cast(each.type))
-        yield column.alias(each.name)
+        yield _or_default(each, F.col(f"{_VALUE}.`{each.name}`")).alias(each.name)
+
+
+def _or_default(field: Field, value: Column) -> Column:
+    if field.default is None:
+        return value
+    return F.coalesce(value, F.lit(field.default).cast(field.type))
 
 
 def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str, Column]]:
@@ -122,17 +128,27 @@ def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str,
 # -- what is written -----------------------------------------------------------------------
 
 
-def checked(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """What a processor made for an output, as the columns of its table, and `_cause`: why a row
-    can't be written, or null."""
+def storable(made: DataFrame, log: LogRef, processor: Processor, *more: Column) -> DataFrame:
+    """What a processor made for an output, as the columns of its table, and `more`."""
     shape = shape_of(log.body_type)
     names = [name for name in made.columns if name not in METADATA]
     if shape.untyped and names != [BODY]:
-        packed = F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY)
-        return made.select(packed, F.lit(None).cast("string").alias(CAUSE))
+        return made.select(F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY), *more)
     _check_columns(names, log, shape, processor)
-    cast = [_named(each.name).cast(each.type).alias(each.name) for each in shape.columns]
-    missing = list(_missing(shape.columns, None))
+    # As text: each Column that Python makes is several calls of the JVM.
+    cast = made.selectExpr(
+        *(f"CAST({quoted(x.name)} AS {x.type}) AS {quoted(x.name)}" for x in shape.columns)
+    )
+    if not more and not any(VARIANT in each.type for each in shape.columns):
+        return cast
+    packed_columns = [_packed(x, _named(x.name)).alias(x.name) for x in shape.columns]
+    return cast.select(*packed_columns, *more)
+
+
+def checked(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """The same with `_cause`: why a row can't be written, or null."""
+    shape = shape_of(log.body_type)
+    missing = [] if shape.untyped else list(_missing(shape.columns, None))
     cause = F.lit(None).cast("string")
     if missing:
         cause = functools.reduce(
@@ -140,8 +156,7 @@ def checked(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
             missing[1:],
             F.when(missing[0][1], F.lit(f"the column {missing[0][0]!r} is null")),
         )
-    packed_columns = [_packed(x, _named(x.name)).alias(x.name) for x in shape.columns]
-    return made.select(*cast).select(*packed_columns, cause.alias(CAUSE))
+    return storable(made, log, processor, cause.alias(CAUSE))
 
 
 def required_columns(log: LogRef) -> frozenset[str]:
@@ -153,8 +168,9 @@ def required_columns(log: LogRef) -> frozenset[str]:
     )
 
 
-def split(found: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
-    """Rows of the error log for what an output can't take, of what was checked, and the others."""
+def split(made: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
+    """Rows of the error log for what an output can't take, of what was made, and the others."""
+    found = checked(made, log, processor)
     failed = found.where(F.col(CAUSE).isNotNull()).select(*_unwritten(log, processor))
     return failed, found.where(F.col(CAUSE).isNull()).drop(CAUSE)
 
@@ -245,7 +261,7 @@ def _bytes_of(shape: Shape) -> Column:
 
 
 def _named(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 # -- one DataFrame for all that a batch of a query leads to --------------------------------
@@ -302,11 +318,6 @@ def mapped(
 
     `portable` gives functions and types the form in which they travel to workers.
     """
-    if log.condition:
-        raise PipelineError(
-            f"the stream {of.id!r} takes one record at a time, so its input can't have a"
-            " where(): turn the others down in the function, with None"
-        )
     types = {each.name: portable(each.body_type) for each in outputs}
     function = _on_arrays(portable(of.function), portable(log.body_type), types)
     run = arrow_udf(function, _MADE)  # type: ignore[call-overload]  # its hints say the kind
@@ -327,8 +338,8 @@ def _made_for(log: LogRef) -> Column:
         value = F.struct(F.col(BODY).cast("string").alias(BODY))
     else:
         parsed = _parsed(shape, F.col(BODY))[0]
-        columns = [_packed(x, parsed.getField(x.name)).alias(x.name) for x in shape.columns]
-        value = F.struct(*columns)
+        made = [(each, _or_default(each, parsed.getField(each.name))) for each in shape.columns]
+        value = F.struct(*(_packed(each, column).alias(each.name) for each, column in made))
     return F.when(F.col(OUTPUT) == log.name, value)
 
 

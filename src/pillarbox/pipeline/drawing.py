@@ -79,7 +79,7 @@ def _node(node: str, place: tuple[int, int], kind: str) -> str:
         arc = f"a{NODE_WIDTH / 2} {_CAP} 0 0"
         body = (
             f'<path class="log" d="M{x} {y + _CAP} {arc} 1 {NODE_WIDTH} 0 V{bottom - _CAP} '
-            f'{arc} 1 -{NODE_WIDTH} 0 Z M{x} {y + _CAP} {arc} 0 {NODE_WIDTH} 0"/>'
+            f'{arc} 1 -{NODE_WIDTH} 0 Z M{right} {y + _CAP} {arc} 1 -{NODE_WIDTH} 0"/>'
         )
     else:
         body = (
@@ -102,4 +102,5 @@ _STYLE = """<style>
 .name { font-size: 14px; text-anchor: middle; fill: #111827 }
 .label { font-size: 11px; text-anchor: middle; fill: #374151;
   paint-order: stroke; stroke: #fff; stroke-width: 4px }
+@media (prefers-color-scheme: dark) { .label { fill: #d1d5db; stroke: #14181d } }
 </style>"""

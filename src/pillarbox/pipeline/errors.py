@@ -22,12 +22,12 @@ class PipelineError(Exception):
 
 
 class PipelineRunningError(PipelineError):
-    """Another process runs this pipeline."""
+    """Another process is running this pipeline."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(
-            f"the pipeline in {path} runs in {holder_of_lock(pid)}; stop that first: its steps and"
-            " this one's would be in each other's way"
+            f"the pipeline in {path} is running in {holder_of_lock(pid)}; stop that process first:"
+            " a pipeline can have only one run at a time"
         )
 
 

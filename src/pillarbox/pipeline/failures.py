@@ -17,7 +17,7 @@ from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
 from pillarbox.pipeline.rows import row_of
-from pillarbox.spark.location import location_of
+from pillarbox.spark.location import location_of, without_secret
 from pillarbox.spark.table import TableLog, is_table
 
 #: The mark in the error log that says how far failures have been redriven.
@@ -26,8 +26,8 @@ CAUSE_CHARS_MAX = 2000
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """One record that failed. `log` and `index` say where it came from, if it was one record;
-    `output` names the log it could not be written to, if that was the matter."""
+    """A failed record. `log` and `index` are its origin, if it comes from one record; `output` is
+    the log that it could not be written to, if that was the cause."""
 
     processor: str
     cause: str
@@ -86,13 +86,13 @@ def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
     others = [each.id for each in graph.readers(name) if each.id != processor_id]
     if others and not anyway:
         raise PipelineError(
-            f"{' and '.join(others)} would see what is redriven to {name!r} again; if that does"
+            f"{' and '.join(others)} would see the records redriven to {name!r} again; if that does"
             " no harm, redrive anyway (--anyway)"
         )
     directory = location_of(graph.log(name).url)
     if directory is None:
         raise PipelineError(
-            f"{graph.log(name).url} is no log in a directory, so nothing can be appended to it"
-            " here; send the bodies to it by its own means"
+            f"{without_secret(graph.log(name).url)} is not a log in a directory, so nothing can be"
+            " appended to it here; send the bodies to it in its own way"
         )
     return directory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from pillarbox.pipeline.errors import PipelineError
@@ -26,7 +27,7 @@ ERRORS_OF = "errors-"
 
 @dataclass(frozen=True, slots=True)
 class LogRef:
-    """A log (or a mailbox's history) that a pipeline knows by name, and the type of its bodies."""
+    """A log of a pipeline, or the history of a mailbox: its name, URL and body type."""
 
     name: str
     url: str
@@ -34,7 +35,7 @@ class LogRef:
     condition: str | None = None
 
     def where(self, condition: str) -> LogRef:
-        """The same log, of which a processor gets only the rows that meet an SQL condition.
+        """The same log, limited to the rows that match an SQL condition.
 
         Examples:
             >>> orders = LogRef("orders", "file:./data/orders")
@@ -124,42 +125,29 @@ class Graph:
     def ranks(self) -> dict[str, int]:
         """How many edges lie before each node on the longest way to it; nodes in a cycle are
         left out, and so is all that follows from them."""
-        before: dict[str, set[str]] = {f"log:{log.name}": set() for log in self.logs}
-        before |= {f"processor:{each.id}": set() for each in self.processors}
-        for start, end in self.edges():
-            before.setdefault(start, set())
-            before.setdefault(end, set()).add(start)
-        rank: dict[str, int] = {}
-        while ready := [n for n, deps in before.items() if n not in rank and deps <= rank.keys()]:
+        before, rank = self._before(), dict[str, int]()
+        while ready := [n for n in before if n not in rank and rank.keys() >= set(before[n])]:
             for node in ready:
                 rank[node] = 1 + max((rank[each] for each in before[node]), default=-1)
         return rank
 
     def cycle(self) -> list[str]:
         """The nodes of one cycle, the first repeated at the end; empty if there is none."""
-        free = self.ranks().keys()
-        after: dict[str, list[str]] = {}
-        for start, end in self.edges():
-            after.setdefault(start, []).append(end)
-        for first in after:
-            if first not in free and (found := _walk_back_to(first, after)):
-                return found
+        try:
+            TopologicalSorter(self._before()).prepare()
+        except CycleError as error:
+            return list(error.args[1])
         return []
 
-
-def _walk_back_to(first: str, after: dict[str, list[str]]) -> list[str]:
-    """A shortest way along the edges from a node to itself."""
-    paths = [[first]]
-    seen: set[str] = set()
-    while paths:
-        path = paths.pop(0)
-        for following in after.get(path[-1], ()):
-            if following == first:
-                return [*path, first]
-            if following not in seen:
-                seen.add(following)
-                paths.append([*path, following])
-    return []
+    def _before(self) -> dict[str, list[str]]:
+        """Each node, as declared, and those from which an edge leads to it."""
+        nodes = [f"log:{log.name}" for log in self.logs]
+        nodes += [f"processor:{each.id}" for each in self.processors]
+        before: dict[str, list[str]] = {node: [] for node in nodes}
+        for start, end in self.edges():
+            before.setdefault(start, [])
+            before.setdefault(end, []).append(start)
+        return before
 
 
 def names_of(references: Sequence[LogRef | str]) -> tuple[str, ...]:

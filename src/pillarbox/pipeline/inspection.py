@@ -56,7 +56,7 @@ def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
         attempt.hash if attempt else None,
         recovery.inputs if recovery else {},
         attempt.outputs if attempt else {},
-        (attempt or recovery or last.reset or _NOTHING).time,
+        getattr(attempt or recovery or last.reset, "time", None),
         restart(pipeline, processor, last),
         _failures(pipeline, processor),
     )
@@ -65,26 +65,29 @@ def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
 def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Verdict:
     """What starting this processor again would do, after its last maps."""
     if is_generator(processor.function):
-        return Verdict("begin", "a generator begins anew; where it goes on is up to its own code")
+        return Verdict("begin", "the generator starts again; its own code knows where to continue")
     if processor.kind == "stream" and processor.strategy == "at-least-once":
-        return Verdict("again", "nothing is recorded: Spark runs its last step again if need be")
+        return Verdict(
+            "again", "nothing is recorded: Spark repeats its last step if it did not finish"
+        )
     writer = writer_id(processor.id, last.generation)
+    recovery = last.recovery
     if processor.kind != "sink" and processor.strategy == "exactly-once":
+        step = recovery.step if recovery else -1
 
         def committed(output: str, hash_: str) -> bool:
             directory = pipeline.directory(output)
-            return is_table(directory) and TableLog(directory).holds_hash(writer, hash_)
+            return is_table(directory) and TableLog(directory).holds_hash(writer, step, hash_)
 
         return verdict(last, committed)
-    recovery = last.recovery
     if recovery is None:
         return verdict(last, lambda *_: False)
     if is_noted(pipeline.paths.checkpoint(writer), recovery.step):
         return Verdict("go on", f"step {recovery.step} is done")
     if processor.strategy == "at-most-once":
-        return Verdict("go on", f"step {recovery.step} may be lost, and is not run again")
+        return Verdict("go on", f"step {recovery.step} may be missing, and is not run again")
     where = read_text(recovery.inputs)
-    return Verdict("again", f"step {recovery.step} is handed over again, with its hash: {where}")
+    return Verdict("again", f"step {recovery.step} is delivered again, with the same hash: {where}")
 
 
 def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> dict[str, int]:
@@ -99,11 +102,3 @@ def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
 def _failures(pipeline: Pipeline, processor: Processor) -> int:
     directory = pipeline.errors_directory(processor.id)
     return TableLog(directory).end_index if is_table(directory) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    time: datetime.datetime | None = None
-
-
-_NOTHING = _Nothing()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from types import ModuleType
 
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.pipeline import Pipeline
@@ -31,10 +32,18 @@ def load(target: str) -> Pipeline:
     if attribute:
         found = getattr(module, attribute, None)
         if not isinstance(found, Pipeline):
-            raise PipelineError(f"{attribute!r} in {module_name!r} is not a Pipeline: {found!r}")
+            raise PipelineError(
+                f"there is no pipeline {attribute!r} in {module_name!r}; it has {_names(module)}"
+            )
         return found
-    all_found = {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}
-    if len(set(map(id, all_found.values()))) != 1:
-        names = ", ".join(all_found) or "none"
-        raise PipelineError(f"say which pipeline of {module_name!r}: it has {names}")
-    return next(iter(all_found.values()))
+    all_found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    if len(set(map(id, all_found))) != 1:
+        raise PipelineError(
+            f"give the name of a pipeline in {module_name!r}; it has {_names(module)}"
+        )
+    return all_found[0]
+
+
+def _names(module: ModuleType) -> str:
+    found = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
+    return ", ".join(found) or "none"

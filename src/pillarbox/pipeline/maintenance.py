@@ -28,6 +28,7 @@ SMALL_BYTES = 32 << 20
 LARGE_BYTES = 128 << 20
 #: Fewer are not worth a file.
 FILES_MIN = 16
+_WITHOUT_MAPS = ("stream", "at-least-once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ def _maintained(
 ) -> Iterable[Maintained]:
     for name, path in tables:
         table = TableLog(path)
-        read = [_read_up_to(last(each.id), name) for each in graph.readers(name)]
+        # Streams that may repeat a step leave no maps, and need not see the same files again.
+        readers = [x for x in graph.readers(name) if (x.kind, x.strategy) != _WITHOUT_MAPS]
+        read = [_read_up_to(last(each.id), name) for each in readers]
         merged = compact(table, min(read, default=table.end_index))
         yield Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
 

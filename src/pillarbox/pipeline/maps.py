@@ -15,40 +15,37 @@ import msgspec
 Range = tuple[int | None, int]
 
 
-class Recovery(msgspec.Struct, frozen=True, kw_only=True, tag="recover", tag_field="type"):
-    """What a step is about to read."""
-
+class _Map(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     processor: str
-    step: int
-    inputs: dict[str, Range]
     time: datetime.datetime
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="type"):
+class Recovery(_Map, frozen=True, kw_only=True, tag="recover"):
+    """What a step is about to read."""
+
+    step: int
+    inputs: dict[str, Range]
+
+
+class Attempt(_Map, frozen=True, kw_only=True, tag="attempt"):
     """Under which hash the step's outputs are committed, each at this index or after it."""
 
-    processor: str
     step: int
     hash: str
     outputs: dict[str, int]
-    time: datetime.datetime
 
 
-class Reset(msgspec.Struct, frozen=True, kw_only=True, tag="reset", tag_field="type"):
+class Reset(_Map, frozen=True, kw_only=True, tag="reset"):
     """Somebody sent a processor to another place; it begins there as a new generation."""
 
-    processor: str
     generation: int
     inputs: dict[str, int]
-    time: datetime.datetime
 
 
-class Renamed(msgspec.Struct, frozen=True, kw_only=True, tag="renamed", tag_field="type"):
+class Renamed(_Map, frozen=True, kw_only=True, tag="renamed"):
     """The processor has another id now; its state was moved there."""
 
-    processor: str
     to: str
-    time: datetime.datetime
 
 
 Map = Recovery | Attempt | Reset | Renamed

@@ -64,12 +64,16 @@ class Outputs:
         table.refresh()
         return table
 
-    def claim(self, writer: str) -> dict[str, int]:
-        """Keep earlier runs from writing any more; the epoch to write with, by output."""
-        return {name: self.table(name).claim(writer) for name in self._locations}
+    def take_over(self, writer: str) -> dict[str, int]:
+        """Keep earlier runs from writing any more; the epoch to write with, by output.
 
-    def clear(self, writer: str) -> None:
-        """Remove what interrupted steps of a writer have left."""
+        What interrupted steps have left is removed, when nobody can enter it any more.
+        """
+        epochs = {name: self.table(name).claim(writer) for name in self._locations}
+        self._clear(writer)
+        return epochs
+
+    def _clear(self, writer: str) -> None:
         for name in self._locations:
             table = self._refreshed(name)
             known = {each.name.partition("/")[0] for each in table.files()}
@@ -90,7 +94,7 @@ class Outputs:
         if names:
             self.write_failures([*failed, *product.failures()], step, epochs, check=check)
         for name in names:
-            self.table(name).commit(files[name], step if check else None, epochs.get(name))
+            self.table(name).commit(files[name], step, epochs.get(name), check=check)
 
     def write_failures(
         self, failed: Sequence[DataFrame], step: Step, epochs: Mapping[str, int], *, check: bool
@@ -99,7 +103,7 @@ class Outputs:
             return
         files = self._written(ERRORS, union(failed), step)
         if files:
-            self.table(ERRORS).commit(files, step if check else None, epochs.get(ERRORS))
+            self.table(ERRORS).commit(files, step, epochs.get(ERRORS), check=check)
 
     def _save(
         self, name: str, made: OutputRows, step: Step

@@ -1,6 +1,6 @@
-"""Where the parts of a pipeline are kept: below one directory, or one URL of an object store.
+"""Where the parts of a pipeline are kept: below one directory, or one URL of a remote store.
 
-<path>/backing           the log of recovery and attempt maps; on an object store also the claim
+<path>/backing           the log of recovery and attempt maps; on a remote store also the claim
 <path>/checkpoints/<id>  Spark's own files, one directory for each processor and generation
 <path>/logs/<name>       logs that were given no URL: Delta tables; in a directory, row logs for
                          generators
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pillarbox.log import Log, LogReader
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.files import files_at
-from pillarbox.spark.location import is_object_store, location_of, place_of, spark_path
+from pillarbox.spark.location import data_directory_of, is_remote_store, location_of, spark_path
 from pillarbox.spark.table import TableLog, is_table
 
 
@@ -39,10 +39,10 @@ def open_readable(url: str) -> TableLog | LogReader | None:
 def log_behind(url: str) -> str | None:
     """The directory of the row log that is read at this URL: a store's own, for a mailbox."""
     location = location_of(url)
-    if location is None or is_object_store(location):
+    if location is None or is_remote_store(location):
         return None
     try:
-        return place_of(url).log
+        return data_directory_of(url).log
     except OptionError:
         return None
 
@@ -54,8 +54,8 @@ class Paths:
     path: str
 
     @property
-    def on_object_store(self) -> bool:
-        return is_object_store(self.path)
+    def on_remote_store(self) -> bool:
+        return is_remote_store(self.path)
 
     @property
     def backing(self) -> str:

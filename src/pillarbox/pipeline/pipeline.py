@@ -7,7 +7,7 @@ draw it, `run` starts it (`pip install 'pillarbox[spark]'`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillarbox.extras import extra
@@ -24,7 +24,7 @@ from pillarbox.pipeline.graph import (
     Strategy,
 )
 from pillarbox.pipeline.paths import Paths
-from pillarbox.spark.location import location_of
+from pillarbox.spark.location import location_of, without_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,47 +57,50 @@ class Pipeline:
         location = location_of(place)
         if location is None:
             raise PipelineError(
-                f"a pipeline can't be kept at {place}; give a directory, or a URL of an object"
-                " store such as s3a://bucket/shop"
+                f"a pipeline can't be kept at {place}; give a directory, or a URL such as"
+                " s3a://bucket/shop or hdfs://namenode:8020/shop"
             )
         self.paths = Paths(location)
         self.graph = Graph()
 
     def log(self, name: str, body_type: Any = Any, *, url: str | None = None) -> LogRef:
-        """Name a log, the type of its bodies, and where it is.
+        """Declare a log with its name, the type of its bodies and its URL.
 
-        Without a URL it is kept in the pipeline's own directory. A mailbox's history can be an
-        input: `url="file:./data/orders"`.
+        Without a URL it is stored in the directory of the pipeline. The history of a mailbox can be
+        an input: `url="file:./data/orders"`.
         """
         made = LogRef(name, url or self.paths.log_url(name), body_type)
         self.graph.logs.append(made)
         return made
 
     def errors(self, processor_id: str) -> LogRef:
-        """The log of what failed in a processor, to be read in the pipeline like any other."""
+        """The error log of a processor, as an input for other processors."""
         url = self.paths.errors_url(processor_id)
         return self.log(f"{ERRORS_OF}{processor_id}", Failure, url=url)
 
     def directory(self, log: str) -> str:
-        """Where a log is: a directory, or the URL of an object store; PipelineError if it is a
-        mailbox on some server."""
+        """The directory of a log, or its URL on a remote store.
+
+        Raises PipelineError if the log is a mailbox on a server.
+        """
         location = location_of(self.graph.log(log).url)
         if location is None:
-            raise PipelineError(f"the log {log!r} ({self.graph.log(log).url}) has no directory")
+            url = without_secret(self.graph.log(log).url)
+            raise PipelineError(f"the log {log!r} ({url}) has no directory")
         return location
 
     def errors_directory(self, processor_id: str) -> str:
-        """Where what failed in a processor is kept."""
+        """The directory of the error log of a processor."""
         return self.paths.errors(processor_id)
 
     # -- declaring -------------------------------------------------------------------------
 
     def source(self, *, outputs: Logs, id: str | None = None) -> Callable[[F], F]:
-        """Bring records into a log: a generator of bodies, or a function from a SparkSession
-        to a streaming DataFrame.
+        """Declare a source, which brings records into a log.
 
-        What a generator yields is appended plainly: after a crash it begins anew, and where
-        it goes on is up to its own code. A list that is yielded is appended all or none.
+        The function is a generator of bodies, or takes a SparkSession and returns a streaming
+        DataFrame. What a generator yields is appended to the log; a list completely or not at all.
+        After a crash the generator starts again, and must itself know where to continue.
         """
         return self._add("source", id, outputs=_listed(outputs))
 
@@ -111,12 +114,14 @@ class Pipeline:
         mode: OutputMode = "append",
         each: bool = False,
     ) -> Callable[[F], F]:
-        """Read logs and write logs. The function gets a DataFrame for each input, and answers
-        with one, or with a dict of them by the names of its outputs.
+        """Declare a stream, which reads logs and writes logs.
 
-        With `each=True` it gets one body at a time, as the input's type, and answers with a
-        body, a list of them, None, or a dict of these by the names of its outputs; if it
-        raises, that record goes to the error log and the rest goes on.
+        The function receives a DataFrame for each input and returns a DataFrame, or a dict of
+        DataFrames by output name.
+
+        With `each=True` it receives one body at a time, of the type of the input, and returns a
+        body, a list of bodies, None, or a dict of these by output name. If it raises, that record
+        goes to the error log, and the others continue.
         """
         options = {"strategy": strategy, "mode": mode, "each": each}
         return self._add("stream", id, inputs=_listed(inputs), outputs=_listed(outputs), **options)
@@ -128,11 +133,11 @@ class Pipeline:
         id: str | None = None,
         mode: OutputMode = "append",
     ) -> Callable[[F], F]:
-        """Take records from logs to the outside, at least once.
+        """Declare a sink, which delivers records to other systems, at least once.
 
-        The function gets a batch as a DataFrame for each input, and a `Step` whose hash is the
-        same whenever the same records are handed over again. `pillarbox.pipeline.sinks` has
-        functions that use it to write each batch once.
+        The function receives a batch as a DataFrame for each input, and a `Step`. If the same
+        records are delivered again, the hash of the step is the same. The functions in
+        `pillarbox.pipeline.sinks` use it to write each batch once.
         """
         return self._add("sink", id, inputs=_listed(inputs), mode=mode, strategy="at-least-once")
 
@@ -146,16 +151,20 @@ class Pipeline:
 
     # -- looking -----------------------------------------------------------------------------
 
-    def check(self, *, on_disk: bool = False) -> None:
-        """Raise a PipelineError that lists everything that is wrong; nothing is started."""
-        checks.check(self.graph, on_disk=on_disk)
+    def check(self, *, on_disk: bool = False, only: Collection[str] = ()) -> None:
+        """Raise a PipelineError that lists every problem. Starts nothing, and writes nothing.
+
+        With `on_disk` the logs that are there are looked at, too, and their types; `only` names
+        the processors that are to run, if those are not all.
+        """
+        checks.check(self.graph, on_disk=on_disk, only=only)
 
     def mermaid(self) -> str:
-        """The graph as Mermaid text, as GitHub and many editors show it."""
+        """The graph as Mermaid text, which GitHub and many editors can draw."""
         return drawing.mermaid(self.graph)
 
     def svg(self) -> str:
-        """The graph as a picture of its own."""
+        """The graph as an SVG picture."""
         return drawing.svg(self.graph)
 
     def _repr_html_(self) -> str:
@@ -164,8 +173,10 @@ class Pipeline:
     # -- running -----------------------------------------------------------------------------
 
     def run(self, spark: SparkSession | None = None, **options: Any) -> Run:
-        """Check it and start it; the answer stops it, or waits for it. Options are those of
-        `pillarbox.pipeline.runner.start`."""
+        """Check the pipeline and start it; returns a `Run` to wait for or to stop.
+
+        Options are those of `pillarbox.pipeline.runner.start`.
+        """
         with extra("spark", "a pipeline"):
             from pillarbox.pipeline.runner import start  # noqa: PLC0415 - behind an extra
 

@@ -16,10 +16,11 @@ from pillarbox.spark.steps import Step
 
 INPUT = "input"  # an option of our own, to know an input again in Spark's plan
 _NODE = re.compile(r"^[ :+|-]*[~*]?(\w+)")
-#: Nodes of a plan that treat each row by itself. With any other, a stream is run as one.
+#: Nodes of a plan that may treat each row by itself. With any other, a stream is run as one.
 _ROW_BY_ROW = frozenset(
     (
-        *("Project", "Filter", "SubqueryAlias", "Union", "Generate", "View", "ResolvedHint"),
+        *("Project", "Filter", "SubqueryAlias", "Join", "Union", "Generate", "View"),
+        "ResolvedHint",
         *("StreamingRelation", "StreamingRelationV2", "Relation", "LocalRelation"),
         *("OneRowRelation", "LogicalRDD", "LogicalRelation", "Range"),
         *(
@@ -31,6 +32,9 @@ _ROW_BY_ROW = frozenset(
         ),
     )
 )
+#: The kinds of a join that take each row of the stream by itself, by the stream's side.
+_LOOKS_UP_LEFT = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
+_LOOKS_UP_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
 
 
 def probe(spark: Any, log: LogRef) -> DataFrame:
@@ -45,19 +49,30 @@ def probe(spark: Any, log: LogRef) -> DataFrame:
 
 
 def keeps_state(frames: Iterable[DataFrame]) -> bool:
-    """Whether the result of a step may depend on the steps before it.
+    """Whether the result of a step may depend on the steps before it, or repeat with each step.
 
-    A join with what does not stream is row by row; with two streams in the plan it may be one of
-    streams.
+    The latter are not possible in a stream, so that Spark says what is wrong with them.
     """
     for frame in frames:
-        text = frame._jdf.queryExecution().analyzed().toString()
-        nodes = [match[1] for line in text.splitlines() if (match := _NODE.match(line))]
-        streams = sum(node.startswith("Streaming") for node in nodes)
-        allowed = _ROW_BY_ROW | {"Join"} if streams == 1 else _ROW_BY_ROW
-        if not allowed.issuperset(nodes):
+        plan = frame._jdf.queryExecution().analyzed()
+        lines = plan.toString().splitlines()
+        nodes = [match[1] for line in lines if (match := _NODE.match(line))]
+        if not _ROW_BY_ROW.issuperset(nodes) or not plan.isStreaming() or _mixes(plan):
             return True
     return False
+
+
+def _mixes(plan: Any) -> bool:
+    """Whether rows of a stream meet others, but for a join that looks up each of them."""
+    found = plan.children()
+    children = [found.apply(number) for number in range(found.size())]
+    streaming = [child.isStreaming() for child in children]
+    if plan.nodeName() == "Join" and any(streaming):
+        kinds = _LOOKS_UP_LEFT if streaming[0] else _LOOKS_UP_RIGHT
+        alone = not all(streaming) and plan.joinType().sql() in kinds
+    else:
+        alone = all(streaming) or not any(streaming)
+    return not alone or any(map(_mixes, children))
 
 
 def used_columns(frames: Iterable[DataFrame], names: Iterable[str]) -> set[str]:
@@ -93,7 +108,7 @@ def inputs_in_plan(rows: DataFrame) -> list[str | None]:
 def check_offsets(query: Any, step: Step, checkpoint: str) -> None:
     """Raise if the batch that Spark is running is not the one that its checkpoint has.
 
-    On an object store Spark can't create a file only if it is absent, so a run that was
+    On S3 Spark can't create a file only if it is absent, so a run that was
     displaced may write the offsets of a batch over those of the run that displaced it.
     """
     execution = query._jsq.streamingQuery()

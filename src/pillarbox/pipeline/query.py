@@ -131,9 +131,9 @@ class Query:
         if recovery and not self.pipeline.paths.has_checkpoint(self.writer):
             raise PipelineError(
                 f"the checkpoint {self.checkpoint} is gone, but {self.processor.id!r} has been as"
-                f" far as step {recovery.step}; restore it, or say where to go on with"
-                f" 'pillarbox pipeline reset {self.processor.id} --to last' (what an aggregation"
-                " has gathered is lost with the checkpoint)"
+                f" far as step {recovery.step}; restore it, or choose where to resume with"
+                f" 'pillarbox pipeline reset {self.processor.id} --to last' (the state of an"
+                " aggregation is lost with the checkpoint)"
             )
 
     def _start(self) -> Any:
@@ -159,10 +159,9 @@ class Query:
 
     def _job(self, rows: DataFrame, produce: Any) -> BatchJob:
         reset, sink = self._last.reset, self.processor.kind == "sink"
-        self.written.clear(self.writer)
+        epochs = self.written.take_over(self.writer)
         if self._failed_end is None:
             self._failed_end = self.written.failed_end()
-        claims = not sink and self.processor.strategy == "exactly-once"
         return BatchJob(
             pipeline=self.pipeline.name,
             processor=self.processor.id,
@@ -174,7 +173,7 @@ class Query:
             sources=self.inputs_in_plan(rows),
             begins=reset.inputs if reset is not None else {},
             generation=self._last.generation,
-            epochs=self.written.claim(self.writer) if claims else {},
+            epochs=epochs,
             checkpoint=self.checkpoint,
             produce=produce,
         )
@@ -188,7 +187,7 @@ class Query:
         def take_one(rows: DataFrame, batch_id: int) -> None:
             started, before = time.monotonic(), self.written.next_indices()
             step = job.step(batch_id)
-            if self.pipeline.paths.on_object_store:
+            if self.pipeline.paths.on_remote_store:
                 check_offsets(self._active, step, self.checkpoint)
             runner.run(rows, step)
             self.note(step, before, time.monotonic() - started)
@@ -245,8 +244,8 @@ class Query:
         if allowed is not None and known.failed > allowed:
             self.status.save()
             raise TooManyFailedError(
-                f"{known.failed:,} records failed, and at most {allowed:,} may; see them with"
-                f" 'pillarbox pipeline errors TARGET {known.id}'"
+                f"failed records: {known.failed:,}, more than the allowed {allowed:,}; list them"
+                f" with 'pillarbox pipeline errors TARGET {known.id}'"
             )
 
     def _maintain(self) -> None:

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pillarbox.pipeline.columns import (
-    CAUSE,
     RAW,
     as_raw,
     can_fail,
@@ -28,6 +27,7 @@ from pillarbox.pipeline.columns import (
     required_columns,
     routed,
     routed_input,
+    storable,
     typed,
     unreadable,
 )
@@ -45,8 +45,8 @@ from pillarbox.pipeline.step_result import (
     union,
 )
 from pillarbox.spark.location import location_of, spark_path
-from pillarbox.spark.object_store import options_of
 from pillarbox.spark.options import STORAGE
+from pillarbox.spark.remote_store import options_of
 from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class QueryPlan:
             return False
         made = self._applied([probe(self.spark, log) for log in self.inputs])
         for log in self.outputs:
-            checked(made[log.name], log, self.processor)
+            storable(made[log.name], log, self.processor)
         names = {x.name for log in self.inputs for x in shape_of(log.body_type).columns}
         self._used = used_columns(made.values(), names | set(METADATA))
         return not keeps_state(made.values())
@@ -120,7 +120,7 @@ class QueryPlan:
         except _PROGRAM_ERRORS as error:
             seen = "; ".join(f"{x.name}: {', '.join(f.columns)}" for x, f in self._named(frames))
             raise PipelineError(
-                f"its function can't work: {one_line(error)}" + (f" (inputs: {seen})" * bool(seen))
+                f"its function failed: {one_line(error)}" + (f" (inputs: {seen})" * bool(seen))
             ) from error
         by_output = made if isinstance(made, dict) else {self.outputs[0].name: made}
         names = [log.name for log in self.outputs]
@@ -167,9 +167,11 @@ class QueryPlan:
         made = self._applied(good)
         parts = []
         for log in self.outputs:
-            rows = checked(made[log.name], log, each)
-            whole = not required_columns(log)
-            parts.append(packed(rows.drop(CAUSE), log.name) if whole else routed(rows, log, each))
+            rows = made[log.name]
+            if required_columns(log):
+                parts.append(routed(checked(rows, log, each), log, each))
+            else:
+                parts.append(packed(storable(rows, log, each), log.name))
         return union([*parts, *bad])
 
     def _sink_rows(self, log: LogRef) -> DataFrame:
@@ -198,9 +200,11 @@ class QueryPlan:
         return typed(rows.withColumns(unused) if unused else rows, log, table.added_columns)
 
     def _raw(self, log: LogRef) -> DataFrame:
-        return self._read(log, "index BIGINT, enqueued_at TIMESTAMP, body BINARY").select(
+        timed = self._used is None or METADATA[1] in self._used  # else nobody looks at it
+        columns = "index BIGINT, body BINARY" + ", enqueued_at TIMESTAMP" * timed
+        return self._read(log, columns).select(
             F.col("index").alias(METADATA[0]),
-            F.col("enqueued_at").alias(METADATA[1]),
+            (F.col("enqueued_at") if timed else F.lit(None).cast("timestamp")).alias(METADATA[1]),
             F.col("body").alias(RAW),
         )
 

@@ -107,7 +107,7 @@ def _make_importable(files: tuple[tuple[str, bytes], ...]) -> None:
         except OSError:  # another process was quicker
             shutil.rmtree(made)
     if os.lstat(place).st_uid != os.getuid():
-        raise PermissionError(f"{place} is somebody else's; remove it")
+        raise PermissionError(f"{place} was not written by Pillarbox; remove it")
     for name, _ in files:
         sys.path.insert(0, f"{place}/{name}" if name.endswith(".zip") else place)
 

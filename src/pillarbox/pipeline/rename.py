@@ -17,6 +17,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Renamed
 from pillarbox.pipeline.paths import is_noted, log_behind, newest_batch
+from pillarbox.pipeline.reset import fence
 from pillarbox.pipeline.running import acquire_run
 from pillarbox.spark.files import files_at
 from pillarbox.spark.steps import read_step, writer_id
@@ -39,10 +40,10 @@ def check_renamed(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> No
         old = next((x for x in gone if each.id not in known and _replaces(each, known[x])), None)
         if old is not None:
             raise PipelineError(
-                f"the processor {each.id!r} has no state, and {old!r}, which did its work, is no"
-                " longer in the pipeline. If it was renamed, move its state with 'pillarbox"
-                f" pipeline rename TARGET {old} {each.id}'; if it is a new processor, say where it"
-                f" begins with 'pillarbox pipeline reset TARGET {each.id} --to earliest'"
+                f"the processor {each.id!r} has no state, and {old!r}, which has, is no longer in"
+                " the pipeline. If you renamed it, move its state with 'pillarbox pipeline rename"
+                f" TARGET {old} {each.id}'. If it is a new processor, choose where it starts with"
+                f" 'pillarbox pipeline reset TARGET {each.id} --to earliest'"
             )
 
 
@@ -68,8 +69,9 @@ def rename(pipeline: Pipeline, old: str, new: str) -> None:
                 f" such processors: {gone}"
             )
         if new in known:
-            raise PipelineError(f"the processor {new!r} has state of its own already")
+            raise PipelineError(f"the processor {new!r} already has state of its own")
         last = known[old]
+        fence(pipeline, processor, writer_id(old, last.generation))
         _move_files(pipeline, old, new, last)
         maps = _maps_under(pipeline, processor, last)
         now = datetime.datetime.now(datetime.UTC)

@@ -18,8 +18,10 @@ from pillarbox.pipeline.maps import ProcessorState, Reset
 from pillarbox.pipeline.paths import open_readable
 from pillarbox.pipeline.running import acquire_run
 from pillarbox.spark.files import files_at
+from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import time_ns
 from pillarbox.spark.steps import writer_id
+from pillarbox.spark.table import TableLog, is_table
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -33,12 +35,24 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
     chosen = [each for each in pipeline.graph.in_order() if each.id in ids and each.inputs]
     with acquire_run(pipeline.paths) as running, running.backing() as backing:
         running.claim()
+        for processor in chosen:
+            last = backing.last(processor.id)
+            fence(pipeline, processor, writer_id(processor.id, last.generation))
         made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
         for each in made:
             old = writer_id(each.processor, each.generation - 1)
             backing.write(each)
             files_at(pipeline.paths.path).remove(f"checkpoints/{old}")
     return made
+
+
+def fence(pipeline: Pipeline, processor: Processor, writer: str) -> None:
+    """Keep a run that was displaced from writing any more; in a directory there can be none."""
+    if pipeline.paths.on_remote_store:
+        outputs = map(pipeline.directory, processor.output_names)
+        for place in (*outputs, pipeline.errors_directory(processor.id)):
+            if is_table(place):
+                TableLog(place).claim(writer)
 
 
 def _made(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:
@@ -56,7 +70,9 @@ def _place(pipeline: Pipeline, name: str, to: str, was: int) -> int:
     url = pipeline.graph.log(name).url
     found = open_readable(url)
     if found is None:
-        raise PipelineError(f"there is no log at {url} yet, so there is no place in it to go to")
+        raise PipelineError(
+            f"there is no log at {without_secret(url)} yet, so it has no such offset"
+        )
     with found as log:
         if to == "earliest":
             return log.first_index

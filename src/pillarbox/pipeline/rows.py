@@ -21,11 +21,13 @@ def row_of(body: bytes, body_type: Any) -> dict[str, Any]:
     """A body, as it would be in a row log, as the columns of a table."""
     shape = shape_of(body_type)
     value = codec_for(body_type).decode(body)
+    if hasattr(value, "model_dump"):  # of pydantic, which msgspec does not know
+        value = value.model_dump(by_alias=True)
     plain = msgspec.to_builtins(value, builtin_types=_KEPT) if shape.kind != "bytes" else value
     columns = plain if shape.kind == "object" else {BODY: plain}
     row = {}
     for each in shape.columns:
-        found = columns.get(each.name)
+        found = columns.get(each.name, each.default)
         if each.type == VARIANT:
             found = msgspec.json.encode(found).decode()
         elif VARIANT in each.type:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import pillarbox.spark as ps
 from pillarbox.log import Log
 from pillarbox.logger import logger
+from pillarbox.mailbox.data_directory import is_log
 from pillarbox.pipeline.backing import BackingLog
 from pillarbox.pipeline.batch import InterruptedStepError, OnPhase
 from pillarbox.pipeline.checks import is_generator
@@ -40,9 +41,9 @@ from pillarbox.pipeline.running import RunClaim, RunLock, acquire_run
 from pillarbox.pipeline.sources import generate
 from pillarbox.pipeline.status import Status, StatusFile, first_status
 from pillarbox.pipeline.tables import prepare
-from pillarbox.spark.files import ObjectFiles
-from pillarbox.spark.location import is_log, is_object_store, location_of
-from pillarbox.spark.object_store import check_session, give_settings, options_of
+from pillarbox.spark.files import remote_files_at
+from pillarbox.spark.location import is_remote_store, location_of
+from pillarbox.spark.remote_store import check_session, give_settings
 from pillarbox.spark.shipping import OWN, is_connect, is_remote, master_of, ship
 from pillarbox.spark.table import TableLog, is_table
 
@@ -78,22 +79,25 @@ def start(
     """Check a pipeline and start it.
 
     Args:
-        pipeline: What to run.
-        spark: The session to run it on; without one, a session is made for `master`.
+        pipeline: The pipeline to run.
+        spark: The session to run it on (default: a new one for `master`).
         master: `local[*]`, `local-cluster[...]`, `spark://...`, `sc://...`.
-        conf: Settings of Spark for that session, as `spark.executor.memory`.
-        available_now: End when everything that is there now is worked off, upstream first.
-        interval: How often a step begins; by default as soon as there is something to do.
-        max_rows: The most that a step reads from each input.
-        retries: How often a processor is started again after it failed without a good step.
-        only: The processors to run; by default all.
-        max_failed: Stop when more records of a processor than this failed in this run.
+        conf: Spark settings for the new session, such as `spark.executor.memory`.
+        available_now: Process the available records, upstream first, and end.
+        interval: Time between steps (default: start a step as soon as there are records).
+        max_rows: Maximum rows per step from each input.
+        retries: Number of restarts after failures without a successful step in between.
+        only: The processors to run (default: all).
+        max_failed: Stop if more than this many records of a processor fail in this run.
         on_phase: Called after each phase of a step, for tests.
     """
-    stores = _object_stores(pipeline)
+    stores = _remote_stores(pipeline)
     for store in stores:
-        ObjectFiles(store, options_of(store)).check()
-    pipeline.check(on_disk=True)
+        remote_files_at(store).check()
+    chosen = tuple(only)
+    for processor_id in chosen:
+        pipeline.graph.processor(processor_id)
+    pipeline.check(on_disk=True, only=chosen)
     with contextlib.ExitStack() as held:
         shared = is_connect(master) if spark is None else is_remote(spark)
         running = acquire_run(pipeline.paths, shared=shared)
@@ -118,7 +122,7 @@ def start(
             backing,
             settings=settings,
             retries=retries,
-            only=tuple(only),
+            only=chosen,
             own=own,
         )
         run.begin(in_turn=available_now)
@@ -127,7 +131,7 @@ def start(
 
 
 class Run:
-    """A pipeline at work. `wait` for its end, or `stop` it."""
+    """A running pipeline: `wait` for its end, or `stop` it."""
 
     def __init__(
         self,
@@ -151,8 +155,6 @@ class Run:
         self._stopping = threading.Event()
         self._stopping_queries: list[threading.Thread] = []
         self._ended = threading.Event()
-        for processor_id in only:
-            pipeline.graph.processor(processor_id)
         chosen = [each for each in pipeline.graph.in_order() if not only or each.id in only]
         self._processors = chosen
         ids = {each.id for each in chosen}
@@ -195,7 +197,7 @@ class Run:
         if is_generator(processor.function):
             for name in processor.output_names:
                 path = self.pipeline.directory(name)
-                if is_object_store(path):
+                if is_remote_store(path):
                     prepare(path, self.pipeline.graph.log(name))
                 elif not is_log(path):
                     Log.open(path).close()
@@ -222,18 +224,21 @@ class Run:
             self._end()
 
     def _end(self) -> None:
+        """Let go of everything, whatever fails on the way: somebody waits for the end."""
         try:
-            for thread in self._stopping_queries:
-                thread.join(_STOP_SECONDS)
-            self.status.save()
-            self._backing.close()
-            if self._listener is not None:
-                self.spark.streams.removeListener(self._listener)
-            if self._own:
-                self.spark.stop()
-        finally:
-            self._running.close()
-            self._ended.set()
+            with contextlib.ExitStack() as held:
+                held.callback(self._ended.set)
+                held.enter_context(self._running)
+                if self._own:
+                    held.callback(self.spark.stop)
+                if self._listener is not None:
+                    held.callback(self.spark.streams.removeListener, self._listener)
+                held.enter_context(self._backing)
+                for thread in self._stopping_queries:
+                    thread.join(_STOP_SECONDS)
+                self.status.save()
+        except Exception as error:  # noqa: BLE001 - whatever Spark, the disk or the store says
+            logger.warning("a run could not end in order", error=one_line(error))
 
     # -- one processor -----------------------------------------------------------------------
 
@@ -284,7 +289,7 @@ class Run:
         known.state = "failed"
         self.error = PipelineError(
             f"the {processor.kind} {processor.id!r} of the pipeline {self.pipeline.name!r} failed:"
-            f" {known.error}; mend the cause and run it again: it goes on where it was"
+            f" {known.error}; fix the cause and run the pipeline again: it resumes there"
         )
         self.error.__cause__ = error
         self.status.save()
@@ -293,7 +298,7 @@ class Run:
     # -- ending --------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False if the time is up first. Raises what made it fail."""
+        """Wait until the pipeline ends; False on timeout. Raises the error that made it fail."""
         if not self._ended.wait(timeout):
             return False
         if self.error is not None:
@@ -301,7 +306,7 @@ class Run:
         return True
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Let every processor end its batch, then stop; False if the time is up first."""
+        """Finish the current steps, then stop; False on timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self._stopping.set()
         self._running.stop_batches()
@@ -329,10 +334,10 @@ class Run:
         self.stop()
 
 
-def _object_stores(pipeline: Pipeline) -> list[str]:
-    """Where a pipeline and its logs are, as far as that is in object stores."""
+def _remote_stores(pipeline: Pipeline) -> list[str]:
+    """Where a pipeline and its logs are, as far as that is in remote stores."""
     found = [pipeline.paths.path, *(location_of(log.url) for log in pipeline.graph.logs)]
-    return sorted({each for each in found if each is not None and is_object_store(each)})
+    return sorted({each for each in found if each is not None and is_remote_store(each)})
 
 
 def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Status) -> None:

@@ -1,6 +1,6 @@
 """Who runs a pipeline: one process at a time.
 
-In a directory it holds a lock on a file, and others are refused. On an object store the later one
+In a directory it holds a lock on a file, and others are refused. On a remote store the later one
 claims the pipeline, and the earlier one can't write any more.
 Other processes may take batches for it, as Spark Connect's do. None begins when the run is about
 to stop, or when its process is gone; and a new run waits for the end of those that had begun.
@@ -20,8 +20,11 @@ from pillarbox.log import RealDisk
 from pillarbox.log.disk import keep_from_children, make_directory
 from pillarbox.pipeline.backing import BackingLog, FileBackingLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
-from pillarbox.pipeline.object_backing import ObjectBackingLog, new_run, running_token
 from pillarbox.pipeline.paths import Paths
+from pillarbox.pipeline.remote_backing import RemoteBackingLog, new_run, running_token
+from pillarbox.spark.errors import StorageError
+from pillarbox.spark.files import remote_files_at
+from pillarbox.spark.remote_store import CLOCKS_APART_SECONDS_MAX
 
 _DISK = RealDisk()
 #: Whoever asks `is_running` has the lock for a moment; that is no reason to give up.
@@ -78,15 +81,17 @@ class RunLock(Closing):
 
 
 class RunClaim(Closing):
-    """The same on an object store."""
+    """The same on a remote store."""
 
     def __init__(self, paths: Paths, *, shared: bool = False) -> None:
         self.token = new_run()
-        self._backing = ObjectBackingLog(paths.backing, self.token, joined=shared)
+        self._path = paths.path
+        self._backing = RemoteBackingLog(paths.backing, self.token, joined=shared)
         self._lock = threading.Lock()
         self._claimed = False
 
     def claim(self) -> None:
+        _check_clock(self._path)
         self._claimed = True
         self._backing.claim()
 
@@ -105,12 +110,28 @@ class RunClaim(Closing):
 
 def acquire_run(paths: Paths, *, shared: bool = False) -> RunLock | RunClaim:
     """Become the one that runs a pipeline; `shared` if other processes take batches for it."""
-    return RunClaim(paths, shared=shared) if paths.on_object_store else RunLock(paths)
+    return RunClaim(paths, shared=shared) if paths.on_remote_store else RunLock(paths)
+
+
+def _check_clock(location: str) -> None:
+    """Raise a StorageError if files would be removed too early or too late."""
+    files, name = remote_files_at(location), f"clock-{uuid.uuid4().hex}"
+    files.write(name, b"what time is it", durable=False)
+    try:
+        ahead = files.clock_ahead_seconds(name)
+    finally:
+        files.remove(name)
+    if abs(ahead) > CLOCKS_APART_SECONDS_MAX:
+        raise StorageError(
+            f"the clock of this machine is {abs(ahead):,.0f} seconds"
+            f" {'ahead of' if ahead > 0 else 'behind'} that of {location}: files would be removed"
+            " too early or too late. Set the clock of this machine"
+        )
 
 
 def is_running(paths: Paths) -> bool:
-    """Whether a process runs the pipeline; on an object store, as far as its entries tell."""
-    if paths.on_object_store:
+    """Whether a process runs the pipeline; on a remote store, as far as its entries tell."""
+    if paths.on_remote_store:
         return running_token(paths.backing) is not None
     try:
         handle = _DISK.open(paths.running)
@@ -125,7 +146,7 @@ def is_running(paths: Paths) -> bool:
 @contextlib.contextmanager
 def batch_for_run(paths: Paths, token: str) -> Iterator[None]:
     """Take a batch for the run with this token; StoppingError if that is not to go on."""
-    if paths.on_object_store:
+    if paths.on_remote_store:
         if running_token(paths.backing) != token:
             raise StoppingError(_OVER)
         yield
@@ -147,7 +168,7 @@ def _wait_for_batches(paths: Paths) -> None:
     try:
         if not _locked(handle, _BATCH_SECONDS):
             raise PipelineError(
-                f"a batch of an earlier run of the pipeline in {paths.path} is still at work on"
+                f"a batch of an earlier run of the pipeline in {paths.path} is still running on"
                 " its Spark Connect server; try again when it has ended, or stop the server"
             )
     finally:

@@ -65,12 +65,12 @@ class Shape:
 
     @property
     def ddl(self) -> str:
-        return ", ".join(f"{_quoted(each.name)} {each.type}" for each in self.columns)
+        return ", ".join(f"{quoted(each.name)} {each.type}" for each in self.columns)
 
     @property
     def stored_ddl(self) -> str:
         """The columns of a table of such bodies."""
-        return ", ".join(f"{_quoted(each.name)} {each.stored_type}" for each in self.columns)
+        return ", ".join(f"{quoted(each.name)} {each.stored_type}" for each in self.columns)
 
     @property
     def untyped(self) -> bool:
@@ -169,7 +169,7 @@ def _type(shape: Any) -> str:
 
 
 def _struct(parts: tuple[Column, ...]) -> str:
-    return f"STRUCT<{', '.join(f'{_quoted(each.name)}: {each.type}' for each in parts)}>"
+    return f"STRUCT<{', '.join(f'{quoted(each.name)}: {each.type}' for each in parts)}>"
 
 
 def _of_values(values: list[Any]) -> str:
@@ -196,5 +196,5 @@ def _without_none(shape: Any) -> Any:
     return shape
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -16,7 +16,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.rows import row_of
 from pillarbox.pipeline.status import StatusFile
-from pillarbox.spark.location import is_object_store
+from pillarbox.spark.location import is_remote_store
 from pillarbox.spark.table import TableLog
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def generate(
 
 def _opened(pipeline: Pipeline, name: str) -> Log | _Typed:
     location = pipeline.directory(name)
-    if is_object_store(location):
+    if is_remote_store(location):
         return _Typed(location, pipeline.graph.log(name).body_type)
     return Log.open(location)
 

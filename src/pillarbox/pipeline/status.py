@@ -15,14 +15,16 @@ from typing import Literal
 
 import msgspec
 
+from pillarbox.logger import logger
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, Kind, LogRef, Processor
 from pillarbox.pipeline.paths import open_readable
 from pillarbox.spark.files import files_at
-from pillarbox.spark.location import is_object_store
+from pillarbox.spark.location import is_remote_store, without_secret
 
-#: On an object store figures are written this often at most, but for the last ones.
+#: On a remote store figures are written this often at most, but for the last ones.
 _QUIET_SECONDS = 1.0
+_DURATIONS_MAX = 30
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
@@ -40,6 +42,8 @@ class ProcessorStatus(msgspec.Struct, kw_only=True):
     step_rows: int = 0
     rows_per_second: float = 0.0
     step_milliseconds: int = 0
+    #: Milliseconds of the last steps, the newest last.
+    durations: list[int] = []
     #: First record of each input that was not read yet.
     read: dict[str, int] = {}
     #: First index of each output that is free, and records a second into it in the last step.
@@ -50,6 +54,10 @@ class ProcessorStatus(msgspec.Struct, kw_only=True):
     failed_steps: int = 0
     restarts: int = 0
     error: str | None = None
+
+    def state_now(self, *, running: bool) -> str:
+        """Its state, given whether the pipeline is running: one that was killed can't say so."""
+        return "killed" if self.state == "running" and not running else self.state
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -71,7 +79,7 @@ class StatusFile:
     def __init__(self, path: str, status: Status) -> None:
         folder, _, self._name = path.rpartition("/")
         self._files = files_at(folder)
-        self._quiet_seconds = _QUIET_SECONDS if is_object_store(path) else 0.0
+        self._quiet_seconds = _QUIET_SECONDS if is_remote_store(path) else 0.0
         self._saved_at = 0.0
         self._lock = threading.Lock()
         self.status = status
@@ -84,18 +92,25 @@ class StatusFile:
         """How long the last batch took, from its planning to Spark's own note of its end."""
         known = self.of(processor_id)
         known.step_milliseconds = milliseconds
+        known.durations = [*known.durations, milliseconds][-_DURATIONS_MAX:]
         known.rows_per_second = known.step_rows * 1000 / max(milliseconds, 1)
         self.save(soon=True)
 
     def save(self, *, soon: bool = False) -> None:
-        """Write it down; with `soon`, not if that was done a moment ago and costs a request."""
+        """Write it down; with `soon`, not if that was done a moment ago and costs a request.
+
+        If that fails, the steps go on: figures are no records.
+        """
         with self._lock:
             if soon and time.monotonic() - self._saved_at < self._quiet_seconds:
                 return
             self._saved_at = time.monotonic()
             self.status.updated_at = datetime.datetime.now(datetime.UTC)
             data = msgspec.json.format(msgspec.json.encode(self.status))
-            self._files.write(self._name, data, durable=False)
+            try:
+                self._files.write(self._name, data, durable=False)
+            except Exception as error:  # noqa: BLE001 - whatever the disk or the store says
+                logger.warning("the status could not be written", error=str(error))
 
 
 def read_status(path: str) -> Status:
@@ -105,7 +120,7 @@ def read_status(path: str) -> Status:
         return msgspec.json.decode(files_at(folder).read(name), type=Status)
     except FileNotFoundError:
         raise PipelineError(
-            f"the pipeline has never run, for there is no {path}; start it with"
+            f"the pipeline has never run: there is no {path}; start it with"
             " 'pillarbox pipeline run'"
         ) from None
 
@@ -119,7 +134,7 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
         master=master,
         started_at=now,
         updated_at=now,
-        logs={log.name: log.url for log in graph.logs},
+        logs={log.name: without_secret(log.url) for log in graph.logs},
         processors={
             each.id: ProcessorStatus(
                 id=each.id,
@@ -170,5 +185,10 @@ def labels(graph: Graph, status: Status, end: dict[str, int]) -> dict[tuple[str,
                 found[f"log:{name}", f"processor:{each.id}"] = f"lag {behind:,}"
         for name in graph.written_by(each):
             rate = known.written_per_second.get(name, 0.0)
-            found[f"processor:{each.id}", f"log:{name}"] = f"{rate:,.0f}/s"
+            found[f"processor:{each.id}", f"log:{name}"] = f"{per_second(rate)}/s"
     return found
+
+
+def per_second(rate: float) -> str:
+    """A rate for people: with a decimal where a whole number would say too little."""
+    return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"

@@ -122,9 +122,8 @@ class StreamBatchJob:
         made = self.apply(good)
         outputs = {}
         for log in self.outputs:
-            checked = columns.checked(made[log.name], log, processor)
-            split = functools.partial(columns.split, checked, log, processor)
-            rows_of = checked.drop(columns.CAUSE)
+            split = functools.partial(columns.split, made[log.name], log, processor)
+            rows_of = columns.storable(made[log.name], log, processor)
             outputs[log.name] = OutputRows(rows_of, columns.required_columns(log), split)
 
         def failures() -> list[DataFrame]:
@@ -135,6 +134,9 @@ class StreamBatchJob:
 
 def _saw_some(seen: Observation) -> bool:
     """Whether a body could not be read; if Spark did not have to look at any, some may be so."""
+    observed: Any = seen
+    if not observed._jo.future().isCompleted():
+        return True  # no output needs this input, and to ask would be to wait for ever
     try:
         return bool(seen.get["failed"])
     except Exception:  # noqa: BLE001 - an assertion of the JVM's

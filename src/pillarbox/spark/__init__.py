@@ -1,13 +1,13 @@
 """Pillarbox on Spark: `format("pillarbox")` for DataFrames and streams, exactly once into logs.
 
-`session()` gives a ready Spark session, `register(spark)` prepares one of yours. A step is what
-one micro-batch does; its hash names it for ever (`read_step`), and the outputs remember it
-(`last_commit`). Needs `pip install 'pillarbox[spark]'`; importing this module needs nothing.
+`session()` creates a Spark session, `register(spark)` prepares your own. A step is one micro-batch,
+identified by its hash (`read_step`), which is recorded in the outputs (`last_commit`). Needs
+`pip install 'pillarbox[spark]'`; importing this module needs nothing.
 """
 
 import typing
 
-from pillarbox.spark.commits import StepCommit, claim, last_commit, step_commits
+from pillarbox.spark.commits import StepCommit, last_commit, step_commits
 from pillarbox.spark.enqueue import Progress, enqueue
 from pillarbox.spark.errors import (
     DataLossError,
@@ -42,7 +42,6 @@ __all__ = [
     "SparkError",
     "Step",
     "StepCommit",
-    "claim",
     "enqueue",
     "last_commit",
     "make_durable",

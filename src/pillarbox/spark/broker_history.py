@@ -23,35 +23,23 @@ from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
 from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows
+from pillarbox.spark.history import History, Rows, Wanted
 from pillarbox.spark.location import without_secret
-from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.rows import Rows, Wanted
+from pillarbox.spark.outline import Outline
 
 Range = tuple[int, int]
 
 
-class BrokerHistory(Dense):
+class BrokerHistory(History):
     """Indices are those of the log of the broker's store; a queue has some of them."""
-
-    mailbox = True
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.refresh()
 
-    @property
-    def first(self) -> int:
-        return self._known.first
-
-    @property
-    def end(self) -> int:
-        return self._known.end
-
     def refresh(self) -> None:
         self._known = _outline(self._url)
-
-    def close(self) -> None:
-        """Nothing is held open between two questions."""
+        self.first, self.end = self._known.first, self._known.end
 
     def index_at_time(self, time_ns: int) -> int:
         at = _outline(self._url, time_ns).at

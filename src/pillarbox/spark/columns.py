@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import VariantType, VariantVal
 
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.rows import Rows
+from pillarbox.spark.history import Rows
 
 LOG_SCHEMA = "`partition` INT, `index` BIGINT, `body` BINARY, `enqueued_at` TIMESTAMP"
 MAILBOX_SCHEMA = (

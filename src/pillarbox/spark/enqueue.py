@@ -21,7 +21,7 @@ _GROUP = "spark.jobGroup.id"
 
 
 class Progress(NamedTuple):
-    """How far it is; `what` is counted: `tasks` or `messages`."""
+    """The progress of `enqueue`, in `tasks` or `messages` (`what`)."""
 
     what: str
     done: int
@@ -31,10 +31,10 @@ class Progress(NamedTuple):
 def enqueue(
     frame: Any, url: str, *, progress: Callable[[Progress], object] | None = None, **options: str
 ) -> None:
-    """Send each row of a DataFrame to a mailbox; `progress` is told now and then how far it is.
+    """Send each row of a DataFrame to a mailbox; `progress` is called from time to time.
 
-    The options are those of a write. With `processor`, a job that is done again within five
-    minutes is recognised row by row.
+    The options are those of a write. With `processor`, rows that are sent again within five minutes
+    are recognised and dropped.
     """
     target = mailbox_url(url, wanted=True) or url
     writer = frame.write.format("pillarbox").mode("append").options(**options)

@@ -1,10 +1,10 @@
 """What the data source and its sinks raise; each says what happened, where, and what to do.
 
 SparkError
-├── JavaNotFoundError    no Java 17 or newer to run Spark on
-├── StorageError         the object store of a pipeline can't be used
+├── JavaNotFoundError    no Java 17 or newer was found
+├── StorageError         the remote store of a pipeline can't be used
 ├── OptionError          an option or a column of the data source is wrong
-├── DataLossError        retention has removed what a checkpoint still needs
+├── DataLossError        retention has removed records that a checkpoint still needs
 ├── FencedError          a later run of the same processor has taken over
 └── DivergedError        the checkpoint and the output disagree about what was done
 """
@@ -17,11 +17,11 @@ class SparkError(Exception):
 
 
 class JavaNotFoundError(SparkError):
-    """No Java 17 or newer to run Spark on."""
+    """Spark needs Java 17 or newer, and none was found."""
 
 
 class StorageError(SparkError):
-    """The object store of a pipeline can't be used."""
+    """The remote store of a pipeline can't be used."""
 
 
 class OptionError(SparkError, ValueError):
@@ -29,7 +29,7 @@ class OptionError(SparkError, ValueError):
 
 
 class DataLossError(SparkError):
-    """Retention has removed what a checkpoint still needs."""
+    """Retention has removed records that a checkpoint still needs."""
 
     def __init__(self, url: str, start: int, first: int) -> None:
         super().__init__(
@@ -44,7 +44,7 @@ class DataLossError(SparkError):
 
 
 class FencedError(SparkError):
-    """A later run of the same processor has taken over; this one must not write any more."""
+    """A later run of the same processor has taken over; this one can no longer write."""
 
 
 class DivergedError(SparkError):

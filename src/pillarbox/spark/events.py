@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from pillarbox.core import journal
 from pillarbox.log import LogReader, RealDisk
-from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.message_ids import VARIANT, MessageIds
 from pillarbox.mailbox.names import NAMING, Names
-from pillarbox.spark.rows import Rows, Wanted, Words
+from pillarbox.mailbox.store_checks import refuse_foreign
+from pillarbox.spark.history import Rows, Wanted, Words
 
 _WITH_BODY = pa.array([journal.SENT, journal.SCHEDULED, journal.RESTATED], pa.uint8())
 _NEW = pa.array([journal.SENT, journal.SCHEDULED], pa.uint8())

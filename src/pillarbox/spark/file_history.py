@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.segments import Segment, read_header
+from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.names import Names
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
-from pillarbox.spark.location import Place, place_of
-from pillarbox.spark.outline import Dense, Outline
-from pillarbox.spark.rows import LogRows, Rows, Wanted
+from pillarbox.spark.history import History, Rows, Wanted
+from pillarbox.spark.location import data_directory_of
+from pillarbox.spark.outline import Outline
 
 _MARKS_OF_A_SEGMENT = 256
 
@@ -37,34 +38,28 @@ class Piece(NamedTuple):
     frame_offset: int
 
 
-class FileHistory(Dense):
+class FileHistory(History):
     """The history in one log's directory, beside its writer if there is one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.place: Place = place_of(url)
-        self.mailbox = self.place.store is not None
-        self._log = LogReader(self.place.log, RealDisk())
+        self.data = data_directory_of(url)
+        self.mailbox = self.data.store is not None
+        self._log = LogReader(self.data.log, RealDisk())
         self._indexed_to = 0
-
-    @property
-    def first(self) -> int:
-        return self._log.first_index
-
-    @property
-    def end(self) -> int:
-        return self._log.end_index
+        self.refresh()
 
     def refresh(self) -> None:
         self._log.refresh()
+        self.first, self.end = self._log.first_index, self._log.end_index
 
     def close(self) -> None:
         self._log.close()
 
     def source(self) -> FileSource:
-        store = self.place.store
+        store = self.data.store
         names = read_names(self._log, store) if store is not None else None
-        return FileSource(self.url, self.place, names)
+        return FileSource(self.url, self.data, names)
 
     def index_at_time(self, time_ns: int) -> int:
         return self._log.index_at_time(time_ns)
@@ -104,9 +99,9 @@ class FileHistory(Dense):
     def _spans(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
         """The part of each segment that lies between two indices."""
         segments = self._log._catalog.segments
-        for place, segment in enumerate(segments):
-            last = place == len(segments) - 1
-            stop = end if last else min(end, segments[place + 1].base_index)
+        for number, segment in enumerate(segments):
+            last = number == len(segments) - 1
+            stop = end if last else min(end, segments[number + 1].base_index)
             low = max(start, segment.base_index)
             if low < stop:
                 if not segment.sealed:
@@ -126,16 +121,16 @@ class FileSource:
     """Reads pieces of the history in tasks; executors see the same directory."""
 
     url: str
-    place: Place
+    data: DataDirectory
     names: Names | None
 
     def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
-        batches = read_pieces(self.place.log, self.url, pieces, wanted)
+        batches = read_pieces(self.data.log, self.url, pieces, wanted)
         if self.names is None:
             return map(LogRows, batches)
-        queue = self.place.queue
+        queue = self.data.queue
         if queue is not None:
-            wanted = wanted.narrowed(frozenset((queue,)), None)
+            wanted = replace(wanted, queues=frozenset((queue,)))
         return event_rows(batches, self.names, self._names_now, wanted)
 
     def _names_now(self) -> Names:
@@ -146,6 +141,23 @@ class FileSource:
             history.close()
         assert names is not None
         return names
+
+
+class LogRows:
+    """Records of a log, which are bytes to it."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def column(self, name: str) -> Any:
+        known = _OF_LOG.get(name)
+        return self._batch.column(known) if known is not None else None
+
+
+_OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "time"}
 
 
 def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Any]:
@@ -167,7 +179,7 @@ def _marks(segment: Segment, stop: int, before: int) -> list[tuple[int, int]]:
     index = segment.index
     step = 1 + len(index.offsets) // _MARKS_OF_A_SEGMENT
     known = zip(index.first_indices[::step], index.offsets[::step], strict=False)
-    marks = [(first + segment.shift, before + offset) for first, offset in known]
+    marks = [(first, before + offset) for first, offset in known]
     if segment.sealed:
         return [*marks, (segment.end_index, before + segment.size_bytes)]
     size = (index.offsets[-1] if index.offsets else BLOCK_BYTES) + index.stride
@@ -175,12 +187,12 @@ def _marks(segment: Segment, stop: int, before: int) -> list[tuple[int, int]]:
 
 
 def _piece(segment: Segment, start: int, stop: int) -> Piece:
-    index, target = segment.index, start - segment.shift
-    place = bisect_right(index.first_indices, target) - 1
-    if place < 0:
+    index = segment.index
+    entry = bisect_right(index.first_indices, start) - 1
+    if entry < 0:
         frame = segment.header.base_index, BLOCK_BYTES
     else:
-        frame = index.first_indices[place], index.offsets[place]
+        frame = index.first_indices[entry], index.offsets[entry]
     return Piece(segment.name, segment.header.epoch, start, stop, *frame)
 
 

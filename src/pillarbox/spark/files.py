@@ -1,4 +1,4 @@
-"""Files by name below one location: in a directory, or in an object store.
+"""Files by name below one location: in a directory, an object store, or HDFS.
 
 What is written is durable when the call returns, and `create` never replaces: that is what
 commits and claims are made of.
@@ -11,6 +11,7 @@ import datetime
 import functools
 import io
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,9 @@ from typing import Any, Protocol
 
 from pillarbox.extras import extra
 from pillarbox.spark.errors import StorageError
-from pillarbox.spark.location import is_object_store
-from pillarbox.spark.object_store import Options, is_plain_http, options_of
+from pillarbox.spark.hdfs import HdfsFiles
+from pillarbox.spark.location import is_remote_store
+from pillarbox.spark.remote_store import Options, is_plain_http, options_of
 
 _RETRIES = {"max_retries": 4, "retry_timeout": datetime.timedelta(seconds=30)}
 
@@ -65,10 +67,25 @@ class Files(Protocol):
         """Have on disk what others wrote in a folder, and its name."""
 
 
+class RemoteFiles(Files, Protocol):
+    """Files that other machines have, too."""
+
+    def check(self) -> None:
+        """Raise a StorageError that says what to do if the store can't be read."""
+
+    def clock_ahead_seconds(self, name: str) -> float:
+        """How far the clock of this machine is ahead of the store's, after writing a file."""
+
+
 def files_at(location: str, options: Options | None = None) -> Files:
-    if is_object_store(location):
-        return ObjectFiles(location, options_of(location) if options is None else options)
-    return LocalFiles(location)
+    remote = is_remote_store(location)
+    return remote_files_at(location, options) if remote else LocalFiles(location)
+
+
+def remote_files_at(location: str, options: Options | None = None) -> RemoteFiles:
+    if location.startswith("hdfs://"):
+        return HdfsFiles(location)
+    return ObjectFiles(location, options_of(location) if options is None else options)
 
 
 @dataclass(frozen=True)
@@ -168,33 +185,42 @@ class ObjectFiles:
         return _store(self.location, tuple(sorted(self.options.items())))
 
     def read(self, name: str) -> bytes:
-        return bytes(self._store.get(name).bytes())
+        with self._errors():
+            return bytes(self._store.get(name).bytes())
 
     def size(self, name: str) -> int:
-        return int(self._store.head(name)["size"])
+        with self._errors():
+            return int(self._store.head(name)["size"])
 
     def open(self, name: str) -> Any:
         return _Object(self._store, name, self.size(name))
 
     def names(self, folder: str = "") -> list[str]:
-        found = self._store.list_with_delimiter(folder or None)
+        with self._errors():
+            found = self._store.list_with_delimiter(folder or None)
         paths = [each["path"] for each in found["objects"]] + list(found["common_prefixes"])
         # Hadoop marks a folder with an empty object of its name.
         below = [path.rstrip("/") for path in paths if path.rstrip("/") != folder]
         return sorted(path.rpartition("/")[2] for path in below)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        there = {each["path"] for each in self._store.list().collect()} if names else set()
+        there = set(self._below()) if names else set()
         return [name for name in names if name not in there]
 
+    def _below(self, folder: str | None = None) -> list[str]:
+        with self._errors():
+            return [each["path"] for each in self._store.list(folder).collect()]
+
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        self._store.put(name, data)
+        with self._errors():
+            self._store.put(name, data)
 
     def create(self, name: str, data: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - behind an extra
 
         try:
-            self._store.put(name, data, mode="create")
+            with self._errors():
+                self._store.put(name, data, mode="create")
         except AlreadyExistsError:
             # Of a request whose answer was lost, the client hears that the file is there.
             return self.read(name) == data
@@ -206,21 +232,21 @@ class ObjectFiles:
 
         written = pa.BufferOutputStream()
         yield written
-        self._store.put(name, memoryview(written.getvalue()).tobytes())
+        self.write(name, memoryview(written.getvalue()).tobytes())
 
     def remove(self, name: str) -> None:
-        below = [each["path"] for each in self._store.list(f"{name}/").collect()]
-        self._store.delete([*below, name])
+        self.remove_files([*self._below(f"{name}/"), name])
 
     def move(self, name: str, to: str) -> None:
-        for each in self._store.list(f"{name}/").collect():
+        for each in self._below(f"{name}/"):
             # Hadoop marks folders with empty objects whose names only it can write; they stay.
-            with contextlib.suppress(FileNotFoundError):
-                self._store.rename(each["path"], f"{to}/{each['path'].removeprefix(f'{name}/')}")
+            with contextlib.suppress(FileNotFoundError), self._errors():
+                self._store.rename(each, f"{to}/{each.removeprefix(f'{name}/')}")
 
     def remove_files(self, names: Iterable[str]) -> None:
         if found := list(names):
-            self._store.delete(found)
+            with self._errors():
+                self._store.delete(found)
 
     def sync(self, *names: str) -> None:
         """Nothing to do."""
@@ -229,20 +255,34 @@ class ObjectFiles:
         """Nothing to do."""
 
     def check(self) -> None:
-        """Raise a StorageError that says what to do if the store can't be read."""
-        from obstore import exceptions  # noqa: PLC0415 - behind an extra
-
         try:
             self.names()
-        except (OSError, exceptions.BaseError) as error:
-            raise StorageError(
-                f"{self.location} can't be used: {_explained(str(error))}"
-            ) from error
+        except OSError as error:
+            raise StorageError(str(error)) from error
 
     def clock_ahead_seconds(self, name: str) -> float:
-        """How far the clock of this machine is ahead of the store's, after writing a file."""
-        written = self._store.head(name)["last_modified"]
+        with self._errors():
+            written = self._store.head(name)["last_modified"]
         return float((datetime.datetime.now(datetime.UTC) - written).total_seconds())
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say what to do about an error: a StorageError if trying again can't help."""
+        from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - see above
+
+        try:
+            yield
+        except AlreadyExistsError:
+            raise
+        except (OSError, BaseError) as error:
+            if isinstance(error, FileNotFoundError) and not _NO_BUCKET.search(str(error)):
+                raise
+            said = str(error).splitlines()[0][:300]
+            for raised, advice in ((StorageError, _PERMANENT), (OSError, _TEMPORARY)):
+                for words, what in advice.items():
+                    if words in str(error):
+                        raise raised(f"{self.location} can't be used: {what} ({said})") from error
+            raise OSError(f"{self.location} can't be used: {said}") from error
 
 
 class _Object(io.RawIOBase):
@@ -298,8 +338,9 @@ _UNREACHABLE = (
     " AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
 _SKEWED = "the clocks of this machine and of the store are too far apart; set this one"
+_NO_BUCKET = re.compile("NoSuchBucket|NoSuchContainer")
 #: What to do about an error in which this stands.
-_ADVICE = {
+_PERMANENT = {
     "NoSuchBucket": "there is no such bucket; create it first",
     "NoSuchContainer": "there is no such container; create it first",
     "RequestTimeTooSkewed": _SKEWED,
@@ -307,17 +348,12 @@ _ADVICE = {
     "SignatureDoesNotMatch": _REFUSED,
     "403 Forbidden": _REFUSED,
     "401 Unauthorized": _REFUSED,
+}
+_TEMPORARY = {
     "onnect": _UNREACHABLE,
     "timed out": _UNREACHABLE,
     "credentials": _UNREACHABLE,
 }
-
-
-def _explained(error: str) -> str:
-    """What happened, and what to do about it."""
-    what = next((advice for words, advice in _ADVICE.items() if words in error), None)
-    first = error.splitlines()[0][:300]
-    return first if what is None else f"{what} ({first})"
 
 
 def _sync(path: str) -> None:

@@ -2,7 +2,7 @@
 
 Spark starts a Python of its own for each source of a query, and lets it import PySpark anew. The
 daemon of the workers has imported all of that: a child of it waits for such requests at a socket
-beside the script that stands in for Python (see `python`). That script runs this file, which
+beside the script that stands in for Python (see `python`). That script runs `fork_client`, which
 hands the request over and lives as long as the forked process does. If nobody answers at the
 socket, it becomes the Python that Spark asked for.
 """
@@ -11,41 +11,20 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
 from typing import Any, NoReturn
 
+from pillarbox.spark.fork_client import LENGTH_BYTES, STREAMS
+
 #: The environment variable with the path of the socket.
 SOCKET = "PILLARBOX_FORK_SOCKET"
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-_LENGTH = struct.Struct("!I")
-_STREAMS = (0, 1, 2)
-
-
-# -- in the script's place -------------------------------------------------------------------------
-
-
-def hand_over(path: str, command: list[str]) -> int:
-    """Have a process forked that does what `python -m module ...` would; returns at its end."""
-    _, _, module, *arguments = command
-    request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
-    with socket.socket(socket.AF_UNIX) as server:
-        try:
-            server.connect(path)
-            socket.send_fds(server, [_LENGTH.pack(len(request))], _STREAMS)
-            server.sendall(request)
-        except OSError:
-            os.execv(command[0], command)  # noqa: S606 - what Spark asked for
-        ended = server.recv(1)
-    return ended[0] if ended else 1
-
-
-# -- in a child of the daemon ----------------------------------------------------------------------
 
 
 def start(path: str) -> None:
@@ -62,6 +41,8 @@ def start(path: str) -> None:
 
 
 def _serve(path: str, parent: int) -> None:
+    import deltalake  # noqa: F401, PLC0415 - each of these is imported once, for all sources
+    import pyarrow.parquet  # noqa: F401, PLC0415
     import pyspark.sql.streaming.python_streaming_source_runner  # noqa: F401, PLC0415
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
@@ -94,11 +75,11 @@ def _run(connection: socket.socket) -> NoReturn:
 
 def _become(connection: socket.socket) -> str:
     """Take the place of the one who asks, with its streams and its environment; the module."""
-    head, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
+    head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, len(STREAMS))
     with connection.makefile("rb") as file:
-        request = file.read(_LENGTH.unpack(head)[0])
+        request = file.read(int.from_bytes(head))
     module, arguments, environment, directory = json.loads(request)
-    for stream, number in zip(streams, _STREAMS, strict=True):
+    for stream, number in zip(streams, STREAMS, strict=True):
         os.dup2(stream, number)
         os.close(stream)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -120,8 +101,6 @@ def _end_with(connection: socket.socket) -> None:
 
 
 def _run_module(module: str) -> int:
-    import runpy  # noqa: PLC0415 - the one who asks does without
-
     sys.modules.pop(module, None)  # else it warns that the module was imported before
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -131,7 +110,3 @@ def _run_module(module: str) -> int:
         traceback.print_exc()
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(hand_over(sys.argv[1], sys.argv[2:]))

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
@@ -27,10 +27,11 @@ from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
 from pillarbox.spark.columns import Columns
 from pillarbox.spark.commits import open_to_commit
+from pillarbox.spark.event_rows import EventRows, Values
 from pillarbox.spark.file_history import FileHistory, read_pieces
+from pillarbox.spark.history import Wanted
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.reading import Part
-from pillarbox.spark.rows import Wanted
 
 ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0
@@ -145,40 +146,24 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield self._columns.shaped(_Received(batch, self._options.url))
 
 
-class _Received:
+_VALUES: Values = {
+    **{name: attrgetter(name) for name in ("id", "body", "priority", "enqueued_at")},
+    "attributes": lambda each: list(each.attributes.items()),
+    "kind": lambda each: "leased",
+    "details": lambda each: None,
+}
+
+
+class _Received(EventRows):
     """Staged messages as columns."""
 
     def __init__(self, batch: Any, url: str) -> None:
+        staged = [_decode(record) for record in batch.column("record").to_pylist()]
+        super().__init__(staged, url.rpartition("/")[2], _VALUES)
         self._batch = batch
-        self._queue = url.rpartition("/")[2]
-        self.records = [_decode(record) for record in batch.column("record").to_pylist()]
-
-    def __len__(self) -> int:
-        return len(self.records)
 
     def column(self, name: str) -> Any:
-        if name in ("index", "time"):
-            return self._batch.column(name)
-        if name == "kind":
-            return pa.repeat(pa.scalar("leased"), len(self.records))
-        if name == "queue":
-            return pa.repeat(pa.scalar(self._queue), len(self.records))
-        if name == "details":
-            return None
-        values = [getattr(record, name) for record in self.records]
-        if name == "attributes":
-            return pa.array(
-                [list(each.items()) for each in values], pa.map_(pa.string(), pa.string())
-            )
-        return pa.array(values, _TYPES[name])
-
-
-_TYPES: dict[str, Any] = {
-    "id": pa.string(),
-    "body": pa.binary(),
-    "priority": pa.int32(),
-    "enqueued_at": pa.timestamp("us", "UTC"),
-}
+        return self._batch.column(name) if name in ("index", "time") else super().column(name)
 
 
 def _staged(message: Any) -> Staged:

@@ -1,4 +1,4 @@
-"""What a URL or a path means: a directory, an object store, a log, a store, or a mailbox.
+"""What a URL or a path means: a directory, a remote store, a log, a store, or a mailbox.
 
 A location is an absolute path, or a URL such as `s3a://bucket/shop`. `file:./logs/orders` is a log
 if there is one in that directory; else the mailbox `orders` of the store in `./logs`. A path
@@ -11,18 +11,21 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
-from pillarbox.mailbox import place
-from pillarbox.mailbox.place import place_at
+from pillarbox.mailbox.data_directory import (
+    LOG,
+    DataDirectory,
+    data_directory_at,
+    file_path,
+    is_log,
+)
 from pillarbox.spark.errors import OptionError
 
-#: The schemes of object stores, and what Spark calls them.
-_SCHEMES = {"s3": "s3a", "s3a": "s3a", "gs": "gs", "abfs": "abfss", "abfss": "abfss"}
-Place = place.Place
-is_log = place.is_log
+#: The schemes of remote stores, and what Spark calls them.
+_SCHEMES = {each: each for each in ("s3a", "gs", "abfss", "hdfs")} | {"s3": "s3a", "abfs": "abfss"}
 
 
 def location_of(url: str) -> str | None:
-    """Where a URL or a path leads: a directory or an object store; None for anything else."""
+    """Where a URL or a path leads: a directory or a remote store; None for anything else."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in _SCHEMES:
         return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
@@ -30,25 +33,25 @@ def location_of(url: str) -> str | None:
     return None if elsewhere else local_directory(url)
 
 
-def is_object_store(location: str) -> bool:
+def is_remote_store(location: str) -> bool:
     return "://" in location
 
 
 def spark_path(location: str) -> str:
     """A location as Spark is told it."""
-    return location if is_object_store(location) else f"file:{location}"
+    return location if is_remote_store(location) else f"file:{location}"
 
 
-def place_of(url: str) -> Place:
+def data_directory_of(url: str) -> DataDirectory:
     """What is there to be read at `url`."""
     path = local_directory(url)
-    found = place_at(path)
+    found = data_directory_at(path)
     if found is not None:
         return found
     parent = os.path.dirname(path)
     raise OptionError(
         f"there is no log in {path}, and no store with such a mailbox in {parent}; check the path,"
-        " or make the log first by writing to it"
+        " or create the log first by writing to it"
     )
 
 
@@ -57,26 +60,28 @@ def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
 
     A mailbox on disk that is not there yet has to be `wanted`: the same path could be a log.
     """
-    if place.file_path(url) is None:
+    if file_path(url) is None:
         return url
     path = local_directory(url)
-    store = f"{os.path.dirname(path)}/{place.LOG}"
+    store = f"{os.path.dirname(path)}/{LOG}"
     return f"file:{path}" if wanted or (not is_log(path) and is_log(store)) else None
 
 
 def local_directory(url: str) -> str:
     """The absolute path that a file URL, or a plain path, names."""
-    path = place.file_path(url)
+    path = file_path(url)
     if path is None:
         raise OptionError(f"{url} is not a directory; give a path or a URL that begins with file:")
     return os.path.abspath(path)
 
 
 def has_scheme(url: str) -> bool:
-    return url.startswith("file:") or place.file_path(url) is None
+    return url.startswith("file:") or file_path(url) is None
 
 
 def without_secret(url: str) -> str:
     """A URL as it may be shown: who asks and with which secret is left out."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if parts.netloc else url
+    if not parts.netloc or parts.scheme in _SCHEMES:  # which have a container before the @
+        return url
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

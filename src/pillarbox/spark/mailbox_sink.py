@@ -13,6 +13,7 @@ import hashlib
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -79,7 +80,9 @@ class MailboxSink:
         processor: str | None,
     ) -> None:
         if url.startswith("memory:"):
-            raise OptionError(f"{url} lives in one process, and Spark's tasks are others")
+            raise OptionError(
+                f"{url} exists only in its own process, and Spark's tasks run in others"
+            )
         if "body" not in columns:
             raise OptionError("a DataFrame needs a column body to be sent to a mailbox")
         self._url = url
@@ -98,7 +101,7 @@ class MailboxSink:
         rows = self._rows(batches, f"{self.processor}/{batch}/{context.partitionId()}")
         if self._by_driver:
             encoded = (pa.array(map(_encode, some), pa.binary()) for some in _chunks(rows, 1000))
-            return TaskOutput(("", records) for records in encoded)
+            return TaskOutput(encoded)
         send_rows(self._url, rows)
         return TaskOutput()
 
@@ -107,7 +110,7 @@ class MailboxSink:
         if self._by_driver:
             outputs = [each for each in messages if isinstance(each, TaskOutput)]
             total = sum(each.rows for each in outputs)
-            rows = (_decode(r) for each in outputs for r in plain_records([each], [""]))
+            rows = map(_decode, plain_records(outputs))
             send_rows(self._url, rows, lambda count: self._note(count, total))
 
     def _note(self, done: int, total: int) -> None:
@@ -194,11 +197,5 @@ def _sends(
 
 
 def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
+    while chunk := list(islice(rows, size)):
         yield chunk

@@ -6,23 +6,25 @@ place in the file, which Spark knows; nothing is computed that nobody asks for.
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.location import location_of, spark_path
-from pillarbox.spark.object_store import give_settings
+from pillarbox.spark.remote_store import give_settings
 from pillarbox.spark.table import TableLog, is_table
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
 #: With more, Spark lists them by a job; and the index of a row is looked up among so many.
 _FILES_AT_ONCE = 32
 _SCANS_MAX = 16
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
@@ -64,22 +66,26 @@ def _read(
 ) -> DataFrame:
     reader = spark.read.schema(schema).option("__globPaths__", "false")
     rows = reader.parquet(*(f"{spark_path(location)}/{each.name}" for each in files))
-    index = _by_file(files, [F.lit(each.first) for each in files]) + F.col("_metadata.row_index")
-    when = _by_file(files, [F.lit(each.time) for each in files])
-    named = [F.col(f"`{name}`") for name in schema.fieldNames()]
-    found: DataFrame = rows.select(*named, index.alias(INDEX), when.alias(TIME))
+    # As text: each Column that Python makes is several calls of the JVM.
+    index = f"{_by_file(files, [f'{each.first}L' for each in files])} + _metadata.row_index"
+    when = _by_file(files, [f"timestamp_micros({_micros(each.time)})" for each in files])
+    found: DataFrame = rows.selectExpr("*", f"{index} AS {INDEX}", f"{when} AS {TIME}")
     if start <= files[0].first and files[-1].end <= end:
         return found
-    return found.where((F.col(INDEX) >= start) & (F.col(INDEX) < end))
+    return found.where(f"{INDEX} >= {start} AND {INDEX} < {end}")
 
 
-def _by_file(files: Sequence[DataFile], values: Sequence[Column]) -> Column:
-    """The value of the file that a row is of."""
+def _by_file(files: Sequence[DataFile], values: Sequence[str]) -> str:
+    """The value of the file that a row is of, in SQL."""
     if len(files) == 1:
         return values[0]
-    names = [F.lit(each.name.rpartition("/")[2]) for each in files]
-    pairs = [item for pair in zip(names, values, strict=True) for item in pair]
-    return F.element_at(F.create_map(*pairs), F.col("_metadata.file_name"))
+    names = [each.name.rpartition("/")[2] for each in files]  # as Spark gives them
+    pairs = ", ".join(f"'{name}', {value}" for name, value in zip(names, values, strict=True))
+    return f"element_at(map({pairs}), _metadata.file_name)"
+
+
+def _micros(time: datetime.datetime) -> int:
+    return (time - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def _nothing(spark: Any, schema: StructType) -> DataFrame:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pillarbox.core import journal
 from pillarbox.spark.errors import OptionError
 
-#: Before the options of an object store.
+#: Before the options of a remote store.
 STORAGE = "storage."
 PARTITION_BYTES = 128 << 20  # as Spark's own file sources have it: a task costs more than a copy
 
@@ -27,8 +27,7 @@ class ReadOptions:
     kinds: frozenset[str] | None
     partition_bytes: int
     partitions_min: int | None
-    push_filters: bool
-    #: How the object store is reached; by the environment, unless this says it.
+    #: How the remote store is reached; by the environment, unless this says it.
     storage: Mapping[str, str]
 
     @classmethod
@@ -43,7 +42,6 @@ class ReadOptions:
             kinds_of(options.get("kinds")),
             number(options, "partitionBytes") or PARTITION_BYTES,
             number(options, "minPartitions"),
-            flag(options, "pushFilters", False),
             {k.removeprefix(STORAGE): v for k, v in options.items() if k.startswith(STORAGE)},
         )
 

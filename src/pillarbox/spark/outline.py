@@ -7,13 +7,11 @@ count as equally long, so that what it says is about right, and the parts are wh
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
-INDEX = "index"
-_WORTH_A_TASK_BYTES = 8 << 20
+WORTH_A_TASK_BYTES = 8 << 20
 
 
 class Outline:
@@ -40,7 +38,7 @@ class Outline:
         first = self._bytes_before(start)
         total = self._bytes_before(end) - first
         if count_min is None:
-            count_min = min(os.cpu_count() or 1, 1 + int(total) // _WORTH_A_TASK_BYTES)
+            count_min = min(os.cpu_count() or 1, 1 + int(total) // WORTH_A_TASK_BYTES)
         count = min(end - start, max(-(-int(total) // bytes_max), count_min))
         cuts = [
             int(_along(self._bytes, self._indices, first + total * part / count))
@@ -51,23 +49,6 @@ class Outline:
 
     def _bytes_before(self, index: int) -> float:
         return _along(self._indices, self._bytes, index)
-
-
-class Dense(ABC):
-    """For histories that count their records one by one, as a log does."""
-
-    @property
-    @abstractmethod
-    def first(self) -> int: ...
-
-    def after(self, start: int, rows: int) -> int:
-        return start + rows
-
-    def offset(self, index: int) -> dict[str, int]:
-        return {INDEX: index}
-
-    def has_lost(self, start: Mapping[str, int]) -> bool:
-        return start[INDEX] < self.first
 
 
 def _along(xs: Sequence[float], ys: Sequence[float], x: float) -> float:

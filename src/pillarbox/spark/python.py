@@ -16,7 +16,7 @@ import shlex
 import sys
 from typing import Any
 
-from pillarbox.spark import fork_server
+from pillarbox.spark import fork_client, fork_server
 from pillarbox.spark.scripts import script
 from pillarbox.spark.shipping import OWN
 
@@ -81,6 +81,6 @@ def _quick() -> str:
         daemon=daemon,
         socket=fork_server.SOCKET,
         runner=fork_server.RUNNER,
-        forked=shlex.quote(fork_server.__file__),
+        forked=shlex.quote(fork_client.__file__),
     )
     return f"{script('python', sys.executable, 'bin/python', text)}/bin/python"

@@ -1,27 +1,25 @@
-"""Reading a history in tasks, and batch reads: one range of it, narrowed by pushed filters."""
+"""Reading a history in tasks, and batch reads: one range of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pillarbox.spark.columns import Columns
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.filters import Narrowing
-from pillarbox.spark.history import History, Source, open_history, position
+from pillarbox.spark.history import History, Source, Wanted
 from pillarbox.spark.location import without_secret
+from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.rows import Wanted, Words
 from pillarbox.spark.table_history import TableHistory
 
 
 class Reading(Protocol):
     """How tasks make record batches of what was planned. It is pickled, to go to tasks."""
 
-    def narrowed(self, queues: Words, kinds: Words) -> Reading: ...
     def rows(self, part: Part) -> Iterator[Any]: ...
 
 
@@ -52,10 +50,6 @@ class Scan:
         wanted = Wanted(kinds=options.kinds, fail_on_loss=options.fail_on_loss)
         return cls(history.source(), Columns(schema, mailbox=history.mailbox), wanted)
 
-    def narrowed(self, queues: Words, kinds: Words) -> Scan:
-        """The same, for these queues and kinds only."""
-        return replace(self, wanted=self.wanted.narrowed(queues, kinds))
-
     def rows(self, part: Part) -> Iterator[Any]:
         """Record batches of the schema."""
         return map(self.columns.shaped, self.source.rows(part.pieces, self.wanted))
@@ -66,11 +60,9 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
-        self._narrowing = Narrowing()
         # Open until the partitions are planned, which is soon, and in this process.
         self._history: History | None = open_history(options.url, options.storage)
         history = self._history
-        self._mailbox = history.mailbox
         self._scan: Reading = reading_of(history, options, schema)
         self._start = position(history, "start", options.start)
         self._end = min(position(history, "end", options.end), history.end)
@@ -84,9 +76,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         history = self._history or open_history(self._options.url, self._options.storage)
-        start, end = self._narrowing.range(history, self._start, self._end)
         size, least = self._options.partition_bytes, self._options.partitions_min
-        parts = history.partitions(max(start, history.first), end, size, least)
+        parts = history.partitions(max(self._start, history.first), self._end, size, least)
         history.close()
         self._history = None
         return [Part(pieces) for pieces in parts] or [Part([])]
@@ -94,17 +85,3 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
         return self._scan.rows(partition)
-
-
-class FilteringReader(BatchReader):
-    """The same with push-down, for those who ask for it (option `pushFilters`).
-
-    Spark 4.3 plans a Python source once for all uses of a DataFrame: a filter that is pushed by
-    one use is then in force for the others. So a DataFrame with push-down may be used once.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        left = [each for each in filters if not self._narrowing.take(each, mailbox=self._mailbox)]
-        # Here, because Spark pickles the reader for its tasks before it asks for partitions.
-        self._scan = self._scan.narrowed(self._narrowing.queues, self._narrowing.kinds)
-        return left

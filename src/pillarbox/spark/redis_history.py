@@ -9,50 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
-from pillarbox.closing import Closing
 from pillarbox.core.errors import MailboxError
-from pillarbox.mailbox.redis.call import Call
-from pillarbox.mailbox.redis.connection import RedisConnection
-from pillarbox.mailbox.redis.keys import keys_of
-from pillarbox.mailbox.redis.options import RETRY_SECONDS, servers_of_url
-from pillarbox.spark.errors import OptionError
-from pillarbox.spark.outline import INDEX, Outline
-from pillarbox.spark.rows import Rows, Wanted, Words
+from pillarbox.mailbox.redis.connection import RedisClient
+from pillarbox.spark.errors import DataLossError, OptionError
+from pillarbox.spark.event_rows import EventRows, Values
+from pillarbox.spark.history import INDEX, History, Rows, Wanted
+from pillarbox.spark.location import without_secret
+from pillarbox.spark.outline import Outline
 
-Range = tuple[int, int]
+Piece = tuple[int, int, int | None]  # as a range, and how many entries came before its batch
+Entry = dict[bytes, Any]  # its index, and its fields
 SEEN = "seen"
 SEQUENCE_BITS = 20
 _MILLISECOND_NS = 1_000_000
 _PAGE = 5_000
 _COUNTS_MAX = 10_000
 _ID_TIME_DIGITS = 14  # an id begins with its time: microseconds, in hexadecimal digits
-_COLUMNS = frozenset((b"kind", b"id", b"time", b"body", b"attributes", b"priority"))
-_TIME = pa.timestamp("us", "UTC")
+_COLUMNS = frozenset((b"index", b"kind", b"id", b"time", b"body", b"attributes", b"priority"))
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Stream(Closing):
+class Stream(RedisClient):
     """The stream of one queue."""
 
     def __init__(self, url: str) -> None:
-        servers, self.queue, _ = servers_of_url(url, asynchronous=False)
-        self._connection = RedisConnection(servers, RETRY_SECONDS)
-        self._keys = keys_of(self.queue)
-        self.key = self._keys.key("journal")
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def ask(self, *command: Any) -> Any:
-        return self._connection.do(Call(self.queue, self._keys.slot, None, list(command)))
+        super().__init__(url)
+        self.key = self.keys.key("journal")
 
     def is_kept(self) -> bool:
-        return bool(self.ask("HGET", self._keys.key("queue"), "journal"))
+        return bool(self.ask("HGET", self.keys.key("queue"), "journal"))
 
     def entries(self, start: int, stop: int, count: int = _PAGE) -> list[Any]:
         """At most so many entries from an index on; [id, fields] of each."""
@@ -69,11 +59,14 @@ class Stream(Closing):
             return {}
         return told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
 
+    def lost(self) -> int:
+        """How many entries were ever added and are gone."""
+        facts = self.facts()
+        return int(facts.get(b"entries-added", 0)) - int(facts.get(b"length", 0))
 
-class RedisHistory:
+
+class RedisHistory(History):
     """The entries of one stream."""
-
-    mailbox = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -86,35 +79,27 @@ class RedisHistory:
             )
         self.refresh()
 
-    @property
-    def first(self) -> int:
-        return self._first
-
-    @property
-    def end(self) -> int:
-        return self._end
-
     def refresh(self) -> None:
         facts = self._stream.facts()
         length, added = int(facts.get(b"length", 0)), int(facts.get(b"entries-added", 0))
         self._length, self._lost = length, added - length
-        self._end = index_of(facts.get(b"last-generated-id", b"0-0")) + 1 if facts else 0
-        self._first = index_of(facts[b"first-entry"][0]) if length else self._end
+        self.end = index_of(facts.get(b"last-generated-id", b"0-0")) + 1 if facts else 0
+        self.first = index_of(facts[b"first-entry"][0]) if length else self.end
         if len(self._counts) > _COUNTS_MAX:
             self._counts.clear()
-        self._counts |= {self._first: self._lost, self._end: added}
+        self._counts |= {self.first: self._lost, self.end: added}
 
     def close(self) -> None:
-        self._stream.__exit__()
+        self._stream.close()
 
     def index_at_time(self, time_ns: int) -> int:
-        at = max(self._first, (time_ns // _MILLISECOND_NS) << SEQUENCE_BITS)
-        while found := self._stream.entries(at, self._end):
+        at = max(self.first, (time_ns // _MILLISECOND_NS) << SEQUENCE_BITS)
+        while found := self._stream.entries(at, self.end):
             for entry_id, fields in found:
                 if time_ns_of(fields) >= time_ns:
                     return index_of(entry_id)
             at = index_of(found[-1][0]) + 1
-        return self._end
+        return self.end
 
     def offset(self, index: int) -> dict[str, int]:
         seen = self._counts.get(index)
@@ -129,7 +114,7 @@ class RedisHistory:
     def after(self, start: int, rows: int) -> int:
         at, left = start, rows
         while left > 0:
-            found = self._stream.entries(at, self._end, min(left, _PAGE))
+            found = self._stream.entries(at, self.end, min(left, _PAGE))
             if not found:
                 break
             at = index_of(found[-1][0]) + 1
@@ -143,10 +128,11 @@ class RedisHistory:
 
     def partitions(
         self, start: int, end: int, bytes_max: int, count_min: int | None = None
-    ) -> list[list[Range]]:
+    ) -> list[list[Piece]]:
         total = self._length * self._entry_bytes()
-        outline = Outline([(self._first, 0), (self._end, total)])
-        return [[each] for each in outline.ranges(start, end, bytes_max, count_min)]
+        outline = Outline([(self.first, 0), (self.end, total)])
+        seen = self._counts.get(start)
+        return [[(*each, seen)] for each in outline.ranges(start, end, bytes_max, count_min)]
 
     def source(self) -> RedisSource:
         return RedisSource(self._url)
@@ -162,17 +148,23 @@ class RedisSource:
 
     url: str
 
-    def rows(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Rows]:
+    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
         with Stream(self.url) as stream:
             if wanted.queues is not None and stream.queue not in wanted.queues:
                 return
-            for start, stop in pieces:
+            for start, stop, seen in pieces:
                 at = start
                 while at < stop and (found := stream.entries(at, stop)):
-                    rows = RedisRows(found, stream.queue, wanted.kinds)
-                    if len(rows):
-                        yield rows
+                    entries = [
+                        entry
+                        for entry in map(_entry, found)
+                        if wanted.kinds is None or entry[b"kind"].decode() in wanted.kinds
+                    ]
+                    if entries:
+                        yield EventRows(entries, stream.queue, _VALUES)
                     at = index_of(found[-1][0]) + 1
+                if wanted.fail_on_loss and seen is not None and stream.lost() > seen:
+                    raise DataLossError(without_secret(self.url), start, stop)
 
 
 def _id(index: int) -> str:
@@ -193,62 +185,24 @@ def time_ns_of(fields: list[bytes]) -> int:
     return int(fields[fields.index(b"time") + 1]) * 1_000
 
 
-class RedisRows:
-    """Entries as they came, of the kinds that are wanted."""
-
-    def __init__(self, entries: list[Any], queue: str, kinds: Words) -> None:
-        pairs = [
-            (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
-            for entry_id, fields in entries
-        ]
-        if kinds is not None:
-            pairs = [pair for pair in pairs if pair[1][b"kind"].decode() in kinds]
-        self._ids = [entry_id for entry_id, _ in pairs]
-        self._entries = [fields for _, fields in pairs]
-        self._queue = queue
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def column(self, name: str) -> Any:
-        columns: dict[str, Any] = {
-            "index": lambda: pa.array([index_of(each) for each in self._ids], pa.int64()),
-            "time": lambda: pa.array(map(int, self._field(b"time")), _TIME),
-            "kind": lambda: self._text(b"kind"),
-            "queue": lambda: pa.repeat(pa.scalar(self._queue), len(self)),
-            "id": lambda: self._text(b"id"),
-            "enqueued_at": lambda: pa.array(map(_sent_at, self._field(b"id")), _TIME),
-            "body": lambda: pa.array(self._field(b"body"), pa.binary()),
-            "priority": lambda: pa.array(map(_number, self._field(b"priority")), pa.int32()),
-            "attributes": self._attributes,
-            "details": lambda: pa.array(map(_details, self._entries), pa.string()),
-        }
-        return columns[name]()
-
-    def _field(self, name: bytes) -> list[Any]:
-        return [fields.get(name) for fields in self._entries]
-
-    def _text(self, name: bytes) -> Any:
-        values = [value or None for value in self._field(name)]  # a purge has no id
-        return pa.array(values, pa.binary()).cast(pa.string())
-
-    def _attributes(self) -> Any:
-        found = [_items(value) for value in self._field(b"attributes")]
-        return pa.array(found, pa.map_(pa.string(), pa.string()))
+def _entry(entry: Any) -> Entry:
+    entry_id, fields = entry
+    return {b"index": index_of(entry_id), **dict(zip(fields[::2], fields[1::2], strict=True))}
 
 
-def _number(value: bytes | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _items(value: bytes | None) -> list[tuple[str, str]] | None:
-    return list(_attributes(value).items()) or None if value is not None else None
-
-
-def _sent_at(message_id: bytes | None) -> int | None:
-    return int(message_id[:_ID_TIME_DIGITS], 16) if message_id else None
-
-
-def _details(fields: dict[bytes, bytes]) -> str | None:
-    rest = {name.decode(): text.decode() for name, text in fields.items() if name not in _COLUMNS}
+def _details(entry: Entry) -> str | None:
+    rest = {name.decode(): text.decode() for name, text in entry.items() if name not in _COLUMNS}
     return msgspec.json.encode(rest).decode() if rest else None
+
+
+_VALUES: Values = {
+    "index": itemgetter(b"index"),
+    "time": lambda entry: int(entry[b"time"]),
+    "kind": lambda entry: entry[b"kind"].decode(),
+    "id": lambda entry: entry[b"id"].decode() or None,  # a purge has none
+    "enqueued_at": lambda entry: int(entry[b"id"][:_ID_TIME_DIGITS] or b"0", 16) or None,
+    "body": lambda entry: entry.get(b"body"),
+    "priority": lambda entry: int(entry[b"priority"]) if b"priority" in entry else None,
+    "attributes": lambda entry: list(_attributes(entry.get(b"attributes", b"{}")).items()) or None,
+    "details": _details,
+}

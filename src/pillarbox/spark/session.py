@@ -19,8 +19,6 @@ from pillarbox.spark.shipping import OWN, is_connect, is_local, is_remote, ship
 
 #: Settings for any session.
 DEFAULTS: dict[str, str] = {
-    # Lets a read ask for push-down (option pushFilters); nothing is pushed otherwise.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Fewer and larger Arrow batches between the JVM and Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Times mean the same on every machine.
@@ -86,7 +84,7 @@ def session(
     app_name: str = "pillarbox",
     conf: Mapping[str, str] | None = None,
 ) -> Any:
-    """A Spark session that knows `format("pillarbox")`; Java is found if need be.
+    """Create a Spark session with `format("pillarbox")`. Finds Java automatically.
 
     `master` is `local[*]` (the default), `local-cluster[2,1,1024]`, `spark://host:7077`, or
     `sc://host:15002` for Spark Connect.
@@ -126,8 +124,7 @@ def quick_workers(master: str) -> dict[str, str]:
 
 
 def register(spark: Any) -> None:
-    """Make `format("pillarbox")` known to a session, and let its reads ask for push-down."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    """Register `format("pillarbox")` with a session."""
     if not _found_by_spark(spark):
         from pillarbox.spark.source import PillarboxSource  # noqa: PLC0415 - behind an extra
 

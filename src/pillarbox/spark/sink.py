@@ -1,7 +1,7 @@
-"""Writing DataFrames into logs, exactly once: tasks encode the rows, the driver appends them.
+"""Writing DataFrames into a log, exactly once: tasks encode the rows, the driver appends them.
 
 The same sink serves a batch write and a stream. Spark pickles it to the tasks; only `commit`, on
-the driver, touches a log.
+the driver, touches the log.
 """
 
 from __future__ import annotations
@@ -11,89 +11,56 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from pillarbox.spark.commits import (
-    AT_LEAST_ONCE,
-    EXACTLY_ONCE,
-    Records,
-    open_to_commit,
-    publish,
-)
+from pillarbox.mailbox.data_directory import is_log
+from pillarbox.spark.commits import AT_LEAST_ONCE, EXACTLY_ONCE, open_to_commit, publish
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.location import is_log, local_directory
-from pillarbox.spark.options import number, required
-from pillarbox.spark.steps import Step, named_step, query_id, read_step
+from pillarbox.spark.location import local_directory
+from pillarbox.spark.options import required
+from pillarbox.spark.steps import make_durable, named_step, query_id, read_step
 from pillarbox.spark.table import is_table
 from pillarbox.spark.task_output import TaskOutput, encoded_records, plain_records
 
-BODY, OUTPUT = "body", "output"
-_LONE = ""  # the name of the one output of a write that has no several
+BODY = "body"
 
 
 class LogSink:
-    """One or more logs to write to, and how rows become records."""
+    """The log to write to, and how rows become records."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self.outputs = _outputs(options)
-        self._columns = [name for name in columns if name != OUTPUT or not self.several]
+        url = required(options, "path", "save it to a URL: .save('file:./out')")
+        self.directory = local_directory(url)
         self._bodies = BODY in columns
-        if self.several and OUTPUT not in columns:
-            raise OptionError(f"with option outputs each row needs a column {OUTPUT!r}")
-        for directory in self.outputs.values():
-            if is_table(directory):
-                raise OptionError(f"{directory} is a table of a pipeline, which alone writes it")
-            if not is_log(directory):
-                open_to_commit(directory).close()
-
-    @property
-    def several(self) -> bool:
-        return _LONE not in self.outputs
+        if is_table(self.directory):
+            raise OptionError(
+                f"{self.directory} is a table of a pipeline; only the pipeline may write to it"
+            )
+        if not is_log(self.directory):
+            open_to_commit(self.directory).close()
 
     def encode(self, batches: Iterator[Any]) -> TaskOutput:
         """In a task: the records of all rows."""
-        routed = (each for batch in batches for each in self._routed(batch))
-        return TaskOutput((name, self._records(part)) for name, part in routed)
-
-    def _routed(self, batch: Any) -> Iterator[tuple[str, Any]]:
-        if not self.several:
-            yield _LONE, batch
-            return
-        targets = batch.column(OUTPUT)
-        for target in targets.unique().to_pylist():
-            if target not in self.outputs:
-                known = ", ".join(sorted(self.outputs))
-                raise OptionError(f"there is no output {target!r}; option outputs has {known}")
-            yield target, batch.filter(pc.equal(targets, pa.scalar(target, targets.type)))
+        return TaskOutput(map(self._records, batches))
 
     def _records(self, batch: Any) -> Any:
         """The body of each row as bytes; a row without a body column becomes a JSON object."""
         if self._bodies:
             return batch.column(BODY).cast(pa.binary())
-        rows = batch.select(self._columns).to_pylist()
-        return pa.array([msgspec.json.encode(row) for row in rows], pa.binary())
-
-    def gathered(self, outputs: Sequence[TaskOutput], *, encoded: bool) -> dict[str, Records]:
-        """What all tasks wrote, by the directory of the log, in the order of the tasks."""
-        names: dict[str, list[str]] = {}
-        for name, directory in sorted(self.outputs.items()):
-            names.setdefault(directory, []).append(name)
-        gather = encoded_records if encoded else plain_records
-        return {directory: gather(outputs, known) for directory, known in names.items()}
+        return pa.array([msgspec.json.encode(row) for row in batch.to_pylist()], pa.binary())
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
-    """A stream into logs. Its steps are Spark's batches, as its checkpoint has them."""
+    """A stream into a log. Its steps are Spark's batches, as its checkpoint has them."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         how = "set it on the query: .option('checkpointLocation', './checkpoints/orders')"
         self.checkpoint = required(options, "checkpointLocation", how)
-        self.strategy, self.epoch = strategy_of(options), number(options, "epoch")
+        self.strategy = strategy_of(options)
         self.processor = options.get("processor") or query_id(self.checkpoint)
         self.sink = LogSink(options, columns)
 
@@ -102,39 +69,40 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         step = read_step(self.checkpoint, batchId, self.processor)
-        _publish(step, self, messages)
+        make_durable(self.checkpoint, batchId)
+        found, run = _outputs(messages)
+        records = encoded_records(found)
+        publish(self.sink.directory, step, records, strategy=self.strategy, run=run)
 
 
 class LogBatchWriter(DataSourceArrowWriter):
-    """A DataFrame into logs: one atomic append, and once only if it says which step it is."""
+    """A DataFrame into a log: one atomic append, and once only if it names its step."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self.checkpoint = options.get("checkpointLocation")
-        self.strategy, self.epoch = strategy_of(options), number(options, "epoch")
-        self.step = _batch_step(options, self.checkpoint)
+        self.strategy = strategy_of(options)
+        self.step = None
+        if "step" in options:
+            how = "a write that names its step needs it as well"
+            self.step = named_step(required(options, "processor", how), options["step"])
         self.sink = LogSink(options, columns)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return self.sink.encode(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _publish(self.step, self, messages)
+        found, run = _outputs(messages)
+        if self.step is None:
+            with open_to_commit(self.sink.directory) as log:
+                log.append_many(list(plain_records(found)))
+        else:
+            records = encoded_records(found)
+            publish(self.sink.directory, self.step, records, strategy=self.strategy, run=run)
 
 
-def _publish(
-    step: Step | None,
-    writer: LogStreamWriter | LogBatchWriter,
-    messages: Sequence[WriterCommitMessage | None],
-) -> None:
+def _outputs(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[TaskOutput], str]:
+    """What the tasks wrote, and the run that they belong to."""
     outputs = [each for each in messages if isinstance(each, TaskOutput)]
-    publish(
-        step,
-        writer.sink.gathered(outputs, encoded=step is not None),
-        strategy=writer.strategy,
-        run=next((each.run for each in outputs), ""),
-        epoch=writer.epoch,
-        checkpoint=writer.checkpoint,
-    )
+    return outputs, next((each.run for each in outputs), "")
 
 
 def strategy_of(options: Mapping[str, str]) -> str:
@@ -150,28 +118,3 @@ def strategy_of(options: Mapping[str, str]) -> str:
             f"option strategy must be {EXACTLY_ONCE} or {AT_LEAST_ONCE}; got {strategy!r}"
         )
     return strategy
-
-
-def _outputs(options: Mapping[str, str]) -> dict[str, str]:
-    if "outputs" in options:
-        try:
-            named = msgspec.json.decode(options["outputs"], type=dict[str, str])
-        except msgspec.DecodeError as error:
-            raise OptionError(f"option outputs must be JSON, name to URL: {error}") from error
-        return {name: local_directory(url) for name, url in named.items()}
-    return {
-        _LONE: local_directory(required(options, "path", "save it to a URL: .save('file:./out')"))
-    }
-
-
-def _batch_step(options: Mapping[str, str], checkpoint: str | None) -> Step | None:
-    processor, name, batch = options.get("processor"), options.get("step"), options.get("batchId")
-    if name is None and batch is None:
-        return None
-    if not processor:
-        raise OptionError("a write that names its step needs option processor as well")
-    if name is not None:
-        return named_step(processor, name)
-    if checkpoint is None or not (batch or "").isdigit():
-        raise OptionError("option batchId (a number) goes with option checkpointLocation")
-    return read_step(checkpoint, int(batch or 0), processor)

@@ -17,15 +17,14 @@ from pyspark.sql.datasource import (
 
 from pillarbox.spark.columns import MAILBOX_SCHEMA, with_body
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.history import schema_of
 from pillarbox.spark.leased import LeasedReader
 from pillarbox.spark.location import local_directory, location_of, mailbox_url
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
+from pillarbox.spark.open_history import schema_of
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.reading import BatchReader, FilteringReader
+from pillarbox.spark.reading import BatchReader
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 from pillarbox.spark.stream_reader import StreamReader
-from pillarbox.spark.table import is_table
 
 
 class PillarboxSource(DataSource):
@@ -43,11 +42,7 @@ class PillarboxSource(DataSource):
         return schema if body is None else with_body(schema, body)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        options = self._read_options()
-        location = location_of(options.url)
-        typed = location is not None and is_table(location, options.storage or None)
-        reader = FilteringReader if options.push_filters and not typed else BatchReader
-        return reader(options, schema)
+        return BatchReader(self._read_options(), schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         staging = self.options.get("stagingPath")
@@ -87,4 +82,4 @@ class PillarboxSource(DataSource):
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise OptionError("a log is only ever added to; write with mode('append')")
+        raise OptionError("records can only be appended to a log; write with mode('append')")

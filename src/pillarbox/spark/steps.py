@@ -1,4 +1,4 @@
-"""A step: what one micro-batch reads, and the hash that names it for ever.
+"""A step: the input offsets of one micro-batch, and the hash that identifies it.
 
 Spark writes the offsets of a batch to its checkpoint before it runs the batch, and runs it
 again with the same offsets after a crash: that file is the step's recovery map. Spark does not
@@ -23,7 +23,7 @@ _VERSIONS = ("v1", "v2")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a step reads of one source: from `start` (None: from its beginning) up to `end`."""
+    """The range that a step reads from one source: `start` (None: from the beginning) to `end`."""
 
     start: str | None
     end: str | None
@@ -45,17 +45,17 @@ class Step:
 
     @property
     def writer(self) -> str:
-        """The id under which it is committed: a reset processor is a new writer."""
+        """The id that it is committed under; a reset processor gets a new one."""
         return writer_id(self.processor, self.generation)
 
     @property
     def starts(self) -> list[str | None]:
-        """Where it begins to read each source, as Spark wrote it."""
+        """The start offset of each source, as Spark wrote it."""
         return [each.start for each in self.offsets]
 
     @property
     def ends(self) -> list[str | None]:
-        """Where it stops reading each source, as Spark wrote it."""
+        """The end offset of each source, as Spark wrote it."""
         return [each.end for each in self.offsets]
 
 
@@ -64,7 +64,7 @@ def writer_id(processor: str, generation: int) -> str:
 
 
 def read_step(checkpoint: str, batch_id: int, processor: str, generation: int = 0) -> Step:
-    """The step that Spark has written ahead as batch `batch_id` of a checkpoint."""
+    """The step of batch `batch_id`, from the offsets that Spark has saved in a checkpoint."""
     times, ends = _offsets(checkpoint, batch_id)
     starts: list[str | None] = [None] * len(ends)
     if batch_id > 0:
@@ -90,7 +90,7 @@ def step_hash(writer: str, offsets: tuple[Input, ...], times: list[int] | None) 
 
 
 def make_durable(checkpoint: str, batch_id: int) -> None:
-    """Sync the offsets of a batch, and the names that lead to them."""
+    """Sync the offsets of a batch to disk, with the directories that contain them."""
     files = _files(checkpoint)
     files.sync(f"offsets/{batch_id}", "offsets")
     if batch_id == 0:
@@ -114,7 +114,7 @@ def _files(checkpoint: str) -> Files:
     if location is None:
         raise OptionError(
             f"exactly-once into a log reads the checkpoint, and {checkpoint} is neither a directory"
-            " nor an object store that Pillarbox knows: use one of these"
+            " nor a remote store that Pillarbox knows: use one of those"
         )
     return files_at(location)
 

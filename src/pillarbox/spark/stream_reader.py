@@ -19,10 +19,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.history import History, open_history, position
+from pillarbox.spark.history import INDEX, History
 from pillarbox.spark.location import without_secret
+from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.outline import INDEX
 from pillarbox.spark.reading import Part, Reading, reading_of
 
 

@@ -17,16 +17,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pillarbox.closing import Closing
-from pillarbox.extras import extra
 from pillarbox.spark.errors import DivergedError, FencedError, SparkError
 from pillarbox.spark.files import files_at
-from pillarbox.spark.object_store import Options, delta_options, options_of
+from pillarbox.spark.remote_store import Options, delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.table_files import FIRST, TIME, DataFile, NewFile, addition, conformed
+from pillarbox.spark.table_files import (
+    FIRST,
+    META,
+    TIME,
+    DataFile,
+    NewFile,
+    addition,
+    conformed,
+    deltalake,
+    step_metadata,
+)
 
 _PARTITIONED = [FIRST, TIME]
 _END = "pillarbox.end"
-_META = "pillarbox."
 _COMMIT = "pillarbox.commit"  # tells a commit from every other
 _LOG = "_delta_log"
 _ATTEMPTS = 100
@@ -77,7 +85,12 @@ class TableLog(Closing):
         self._open()
 
     def _open(self) -> None:
-        self._table = deltalake().DeltaTable(self.path, storage_options=self._options)
+        lake = deltalake()
+        try:
+            self._table = lake.DeltaTable(self.path, storage_options=self._options)
+        except lake.exceptions.DeltaError as error:
+            said = str(error).partition("\n")[0][:300]
+            raise OSError(f"the table {self.path} can't be read: {said}") from error
         self._clear_cache()
 
     def _clear_cache(self) -> None:
@@ -157,9 +170,9 @@ class TableLog(Closing):
         for path, first, count, size, when in zip(*(added.get(n, ()) for n in names), strict=True):
             if first is None or count is None:
                 raise SparkError(
-                    f"{self.path}/{path} was added to the table by somebody else, so its rows have"
-                    " no index; a log of a pipeline is written by the pipeline only. Restore the"
-                    " table to the version before"
+                    f"{self.path}/{path} was added to the table by another program, so its rows"
+                    " have no index; a log of a pipeline is written by the pipeline only. Restore"
+                    " the table to the version before"
                 )
             yield DataFile(path, first, count, size, when)
 
@@ -178,9 +191,9 @@ class TableLog(Closing):
             )
         if missing := self.storage.missing([each.name for each in files]):
             raise SparkError(
-                f"{len(missing)} files of the table are gone from {self.path} before they were read"
-                f" ({missing[0]}, ...): a vacuum or another program has removed them. Restore them,"
-                " or reset the processors that read this log to a later index"
+                f"{len(missing)} files of the table disappeared from {self.path} before they were"
+                f" read ({missing[0]}, ...): a vacuum or another program has removed them. Restore"
+                " them, or reset the processors that read this log to a later index"
             )
 
     def index_at_time(self, time_ns: int) -> int:
@@ -221,13 +234,17 @@ class TableLog(Closing):
             return False
         raise DivergedError(
             f"{step.writer!r} has done step {last} into {self.path}, but its checkpoint is about"
-            f" to do step {step.number} from {step.starts}: they are not of one history. Restore"
+            f" to do step {step.number} from {step.starts}: they do not belong together. Restore"
             " the checkpoint, or reset the processor"
         )
 
-    def holds_hash(self, writer: str, hash_: str) -> bool:
-        """Whether one of the newest steps of a writer has this hash."""
-        return any(each["hash"] == hash_ for each in self._steps(writer, _SEARCHED_COMMITS[1]))
+    def holds_hash(self, writer: str, number: int, hash_: str) -> bool:
+        """Whether a step was committed, under this hash if its commit is still to be seen."""
+        last = self._transaction(writer)
+        if last is None or last < number:
+            return False
+        found = self._step_of(writer, number)
+        return found is None or found["hash"] == hash_
 
     def _step_of(self, writer: str, number: int) -> dict[str, str] | None:
         for limit in _SEARCHED_COMMITS:
@@ -240,9 +257,9 @@ class TableLog(Closing):
         if limit not in self._commits:
             self._commits[limit] = self._table.history(limit)
         for commit in self._commits[limit]:
-            name = commit.get(f"{_META}processor")
+            name = commit.get(f"{META}processor")
             if name is not None and writer in (None, name):
-                yield {k.removeprefix(_META): v for k, v in commit.items() if k.startswith(_META)}
+                yield {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}
 
     def last_steps(self) -> dict[str, dict[str, str]]:
         """The newest step of each processor, as far as the newest commits tell."""
@@ -263,28 +280,32 @@ class TableLog(Closing):
     def _epoch(self, writer: str) -> int:
         return self._transaction(f"{_EPOCH_OF}{writer}") or 0
 
-    def commit(self, files: Sequence[NewFile], step: Step | None, epoch: int | None = None) -> bool:
-        """Make files part of the table; False if the step was there.
+    def commit(
+        self, files: Sequence[NewFile], step: Step, epoch: int | None = None, *, check: bool = True
+    ) -> bool:
+        """Make files part of the table; with `check`, not if the step was there: False.
 
         They are on disk when this is called, and the commit is when it returns.
         """
         for _ in range(_ATTEMPTS):
-            if step is not None and self.holds(step):
+            if check and self.holds(step):
                 return False
-            known: dict[str, int] = {}
-            if step is not None and epoch is not None:
-                if self._epoch(step.writer) > epoch:
-                    raise FencedError(
-                        f"a later run of {step.writer!r} has taken over {self.path}; this one"
-                        " must stop, and nothing that it does now is written"
-                    )
-                known[f"{_EPOCH_OF}{step.writer}"] = epoch
-            if step is not None:
+            known = {} if epoch is None else self._still(step.writer, epoch)
+            if check:
                 known[step.writer] = step.number
-            if self._try(files, _metadata(step), known):
+            if self._try(files, step_metadata(step) if check else {}, known):
                 return True
             self.refresh()
         raise SparkError(f"other writers keep committing to {self.path}; stop them")
+
+    def _still(self, writer: str, epoch: int) -> dict[str, int]:
+        """What a commit says of its run, which must be the newest one of the writer."""
+        if self._epoch(writer) > epoch:
+            raise FencedError(
+                f"a later run of {writer!r} has taken over {self.path}; this one must stop, and"
+                " nothing that it does now is written"
+            )
+        return {f"{_EPOCH_OF}{writer}": epoch}
 
     def _try(
         self, files: Sequence[NewFile], metadata: Mapping[str, str], known: Mapping[str, int]
@@ -317,7 +338,7 @@ class TableLog(Closing):
                 commit_properties=properties,
                 post_commithook_properties=lake.PostCommitHookProperties(False, False),
             )
-        except lake.exceptions.DeltaError as error:
+        except (lake.exceptions.DeltaError, OSError) as error:
             if not self._was_entered(version, mark):
                 if isinstance(error, lake.exceptions.CommitFailedError):
                     return False
@@ -326,6 +347,7 @@ class TableLog(Closing):
         self.refresh()
         if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
             self._table.create_checkpoint()
+            self.storage.sync_all(_LOG)  # before what it stands for is removed
             # An open table goes on reading the single commits that the checkpoint stands for.
             self._open()
             self._remove_log_before(version - _SEARCHED_COMMITS[-1])
@@ -333,8 +355,7 @@ class TableLog(Closing):
 
     def _remove_log_before(self, version: int) -> None:
         """Remove entries that a checkpoint has: each look at the table lists what is there."""
-        names = self.storage.names(_LOG)
-        old = [x for x in names if x[:20].isdigit() and int(x[:20]) < version]
+        old = [x for x in self.storage.names(_LOG) if x[:20].isdigit() and int(x[:20]) < version]
         self.storage.remove_files(f"{_LOG}/{name}" for name in old)
 
     def _was_entered(self, version: int, mark: str) -> bool:
@@ -361,7 +382,7 @@ class TableLog(Closing):
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows that no step made, and move marks: numbers that the table keeps by name."""
         files = [self.write(rows)] if rows else []
-        while not self._try(files, {}, {f"{_META}{mark}": at for mark, at in marks.items()}):
+        while not self._try(files, {}, {f"{META}{mark}": at for mark, at in marks.items()}):
             self.refresh()
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> NewFile:
@@ -376,25 +397,4 @@ class TableLog(Closing):
 
     def mark(self, name: str) -> int:
         """A number that the table keeps by name; 0 if there is none."""
-        return self._transaction(f"{_META}{name}") or 0
-
-
-def _metadata(step: Step | None) -> dict[str, str]:
-    if step is None:
-        return {}
-    known = {
-        "processor": step.writer,
-        "id": step.processor,
-        "generation": str(step.generation),
-        "step": str(step.number),
-        "hash": step.hash,
-        "ends": json.dumps(step.ends),
-    }
-    return {f"{_META}{name}": value for name, value in known.items()}
-
-
-def deltalake() -> Any:
-    with extra("spark", "a log of a pipeline"):
-        import deltalake  # noqa: PLC0415 - behind an extra
-        import deltalake.exceptions  # noqa: PLC0415
-    return deltalake
+        return self._transaction(f"{META}{name}") or 0

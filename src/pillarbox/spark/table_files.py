@@ -1,4 +1,4 @@
-"""The Parquet files of a typed log, and their rows as the table has them."""
+"""The Parquet files of a typed log, their rows as the table has them, and what commits say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from pillarbox.extras import extra
+from pillarbox.spark.steps import Step
+
 FIRST, INDEX, TIME = "_first", "_index", "_time"
+#: Before the names of what Pillarbox keeps in the metadata of a table and of its commits.
+META = "pillarbox."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +61,23 @@ def addition(file: NewFile, first: int, when: datetime.datetime, *, changes: boo
     stats = json.dumps({"numRecords": file.count})
     now = time.time_ns() // 1_000_000
     return AddAction(file.name, file.size_bytes, values, now, changes, stats)
+
+
+def step_metadata(step: Step) -> dict[str, str]:
+    """What the commit of a step says of it."""
+    known = {
+        "processor": step.writer,
+        "id": step.processor,
+        "generation": str(step.generation),
+        "step": str(step.number),
+        "hash": step.hash,
+        "ends": json.dumps(step.ends),
+    }
+    return {f"{META}{name}": value for name, value in known.items()}
+
+
+def deltalake() -> Any:
+    with extra("spark", "a log of a pipeline"):
+        import deltalake  # noqa: PLC0415 - behind an extra
+        import deltalake.exceptions  # noqa: PLC0415
+    return deltalake

@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.files import Files
-from pillarbox.spark.object_store import Options
-from pillarbox.spark.outline import Dense, Outline
+from pillarbox.spark.history import History
+from pillarbox.spark.outline import Outline
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
@@ -31,28 +31,18 @@ class Piece(NamedTuple):
     stop: int
 
 
-class TableHistory(Dense):
+class TableHistory(History):
     """The rows of a typed log."""
 
     mailbox = False
 
-    def __init__(self, url: str, location: str, options: Options) -> None:
-        self.url = url
-        self._table = TableLog(location, options)
-
-    @property
-    def first(self) -> int:
-        return self._table.first_index
-
-    @property
-    def end(self) -> int:
-        return self._table.end_index
+    def __init__(self, url: str, table: TableLog) -> None:
+        self.url, self._table = url, table
+        self.first, self.end = table.first_index, table.end_index
 
     def refresh(self) -> None:
         self._table.refresh()
-
-    def close(self) -> None:
-        self._table.close()
+        self.first, self.end = self._table.first_index, self._table.end_index
 
     def source(self) -> Any:
         raise NotImplementedError("typed columns are read with `scan`")
@@ -94,11 +84,12 @@ class TableHistory(Dense):
             )
         return TableScan(self.url, self._table.storage, wanted)
 
-    def ddl(self) -> str:
-        """The columns that a read has unless it asks for others."""
-        fields = from_arrow_schema(self._table.schema)
-        columns = [f"`{each.name}` {each.dataType.simpleString()}" for each in fields]
-        return ", ".join([*columns, f"`{INDEX}` BIGINT", f"`{TIME}` TIMESTAMP"])
+
+def ddl_of(table: TableLog) -> str:
+    """The columns that a read of a typed log has unless it asks for others."""
+    fields = from_arrow_schema(table.schema)
+    columns = [f"`{each.name}` {each.dataType.simpleString()}" for each in fields]
+    return ", ".join([*columns, f"`{INDEX}` BIGINT", f"`{TIME}` TIMESTAMP"])
 
 
 @dataclass(frozen=True)
@@ -108,9 +99,6 @@ class TableScan:
     url: str
     storage: Files
     schema: Any
-
-    def narrowed(self, *_: Any) -> TableScan:
-        return self
 
     def rows(self, part: Any) -> Iterator[Any]:
         """Record batches of the schema."""

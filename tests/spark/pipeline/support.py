@@ -64,3 +64,12 @@ def maps(pipeline: Pipeline) -> list[dict[str, Any]]:
     """The backing log as a person reads it, without the times."""
     found = [json.loads(msgspec.json.encode(each)) for each in read_maps(pipeline.paths.backing)]
     return [{k: v for k, v in each.items() if k != "time"} for each in found]
+
+
+def hashes(found: list[dict[str, Any]]) -> dict[tuple[str, int], set[str]]:
+    """The hashes under which each step was ever attempted."""
+    known: dict[tuple[str, int], set[str]] = {}
+    for each in found:
+        if each["type"] == "attempt":
+            known.setdefault((each["processor"], each["step"]), set()).add(each["hash"])
+    return known

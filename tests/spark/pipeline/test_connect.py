@@ -33,8 +33,7 @@ from pillarbox.spark.session import WORKER_DEFAULTS
 from tests.environments import ROOT, python_with
 from tests.spark.pipeline.cluster import SPARK_HOME, daemon, environment, said
 from tests.spark.pipeline.driver import TOPOLOGIES, words
-from tests.spark.pipeline.support import maps, read, read_json, write
-from tests.spark.pipeline.test_kills import hashes
+from tests.spark.pipeline.support import hashes, maps, read, read_json, write
 
 WORDS = [b"one", b"two", b"three"]
 

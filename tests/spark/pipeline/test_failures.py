@@ -15,6 +15,7 @@ from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError
 from pillarbox.pipeline.status import read_status
+from pillarbox.spark.table import TableLog
 from tests.spark.pipeline.support import finish, maps, read, write
 
 MODULE = """
@@ -50,13 +51,16 @@ def test_R85_failed_records_are_counted_where_people_look(
     assert command(["pipeline", "run", target, "--now"]) == 0
     said = capsys.readouterr()
     assert "copy: done, 1 step, 2 rows, 1 failed" in said.out
-    assert "1 record of copy failed; see 'pillarbox pipeline errors TARGET copy'" in said.err
+    assert (
+        f"1 record of copy failed; list them with 'pillarbox pipeline errors {target} copy'"
+        in said.err
+    )
     assert "of 2 records read" in said.err  # progress, though this is no terminal
     assert command(["pipeline", "status", target]) == 0
     assert "failed" in capsys.readouterr().out
     write(tmp_path / "words", [b"y", b"z"])
     assert command(["pipeline", "run", target, "--now"]) == 1
-    assert "2 records of copy failed, in 1 step all of them" in capsys.readouterr().err
+    assert "2 records of copy failed, including all records of 1 step" in capsys.readouterr().err
     assert command(["pipeline", "errors", target, "cpoy"]) == 1
     assert "no processor 'cpoy' in the pipeline; it has copy" in capsys.readouterr().err
     assert command(["pipeline", "peek", target, "errors-cpoy"]) == 1
@@ -65,7 +69,7 @@ def test_R85_failed_records_are_counted_where_people_look(
 
 def test_R85_more_failed_records_than_allowed_stop_the_run(pipeline: Pipeline, spark: Any) -> None:
     pipeline.stream(inputs="words", outputs="out", id="s")(lambda words: words)
-    with pytest.raises(PipelineError, match="2 records failed, and at most 1 may"):
+    with pytest.raises(PipelineError, match="failed records: 2, more than the allowed 1"):
         finish(pipeline, spark, max_failed=1)
     known = read_status(pipeline.paths.status).processors["s"]
     assert (known.failed, known.restarts) == (2, 0)
@@ -105,18 +109,46 @@ def test_R85_a_mistake_in_a_function_is_not_tried_again(pipeline: Pipeline, spar
     assert read_status(pipeline.paths.status).processors["s"].restarts == 0
 
 
-def test_R85_spark_starts_without_a_word(tmp_path: Path) -> None:
-    (tmp_path / "quiet_shop.py").write_text(MODULE)
-    write(tmp_path / "words", [b"1"])
-    done = subprocess.run(
+def run_alone(tmp_path: Path, module: str) -> subprocess.CompletedProcess[str]:
+    """Run a pipeline as a user would, until there is nothing left to do."""
+    (tmp_path / "quiet_shop.py").write_text(module)
+    return subprocess.run(
         [sys.executable, "-m", "pillarbox.cli", "pipeline", "run", "quiet_shop:pipeline", "--now"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=300,
     )
-    lines = [x for x in done.stderr.splitlines() if "records read" not in x]
-    assert lines == []
+
+
+def test_R85_spark_starts_without_a_word(tmp_path: Path) -> None:
+    write(tmp_path / "words", [b"1"])
+    done = run_alone(tmp_path, MODULE)
+    assert done.returncode == 0
+    assert [x for x in done.stderr.splitlines() if "records read" not in x] == []
     assert done.stdout == "copy: done, 1 step, 1 row\n"
+
+
+def test_R85_the_command_tells_of_an_unknown_column_without_a_stack_trace(tmp_path: Path) -> None:
+    write(tmp_path / "words", [b"1"])
+    done = run_alone(tmp_path, MODULE.replace("return words", "return words.select('bdoy')"))
+    assert done.returncode == 1
+    (line,) = [x for x in done.stderr.splitlines() if "records read" not in x]
+    assert "`bdoy` cannot be resolved" in line
+    assert ".scala" not in line
+
+
+@pytest.mark.timeout(200)
+def test_R87_what_can_not_be_read_of_an_input_that_no_output_needs_is_told(
+    tmp_path: Path, pipeline: Pipeline, spark: Any
+) -> None:
+    """Spark never looks at that input then, and never tells what it saw there."""
+    write(tmp_path / "others", [b"7", b"z"])
+    pipeline.log("others", int, url=f"file:{tmp_path}/others")
+    pipeline.stream(inputs=["words", "others"], outputs="out", id="s")(lambda words, _: words)
+    finish(pipeline, spark)
+    assert read(pipeline.directory("out")) == [b"1"]
+    failed = [row for _, row in TableLog(pipeline.errors_directory("s")).rows()]
+    assert sorted(row["body"] for row in failed) == [b"x", b"y", b"z"]

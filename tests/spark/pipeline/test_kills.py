@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.spark.pipeline.driver import ROWS_PER_STEP, TOPOLOGIES, words
-from tests.spark.pipeline.support import finish, maps, read_json, write
+from tests.spark.pipeline.support import finish, hashes, maps, read_json, write
+from tests.spark.s3 import test_kills as on_s3
+from tests.spark.s3.driver import MASTER
 
 KILLED = -signal.SIGKILL
 
@@ -30,15 +32,6 @@ def run(topology: str, path: Path, *arguments: str, timeout: float = 300) -> int
             return process.wait(timeout)
         finally:
             process.kill()
-
-
-def hashes(found: list[dict[str, Any]]) -> dict[tuple[str, int], set[str]]:
-    """The hashes under which each step was ever attempted."""
-    known: dict[tuple[str, int], set[str]] = {}
-    for each in found:
-        if each["type"] == "attempt":
-            known.setdefault((each["processor"], each["step"]), set()).add(each["hash"])
-    return known
 
 
 @pytest.mark.timeout(600)  # three drivers, each with a Java of its own
@@ -97,3 +90,34 @@ def test_R81_soak_the_same_pipeline_runs_on_a_cluster_of_processes(tmp_path: Pat
         each["number"] for name in ("left", "right") for each in read_json(pipeline.directory(name))
     ]
     assert Counter(found) == Counter(range(200))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_executors_and_workers_are_killed_at_random(
+    topology: str, victim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as on S3, in a directory."""
+    marks = (on_s3.EXECUTOR,) if victim == "executor" else on_s3.WORKERS
+    if victim == "executor":
+        monkeypatch.setenv(MASTER, "local-cluster[2,1,1024]")
+    on_s3.kill_below_a_driver(None, topology, str(tmp_path / "p"), *marks)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_drivers_are_killed_after_each_act(topology: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "p")
+    pipeline = on_s3.TOPOLOGIES[topology](place, "exactly-once")
+    on_s3.send(pipeline, 40)
+    for number, act in enumerate(on_s3.ACTS):
+        code = on_s3.run(None, topology, place, "exactly-once", act, str(1 + number % 2))
+        assert code == KILLED
+    assert on_s3.run(None, topology, place, "exactly-once") == 0
+    assert on_s3.found(pipeline) == Counter(range(40))
+    tried = hashes(maps(pipeline))
+    assert tried
+    assert all(len(each) == 1 for each in tried.values())

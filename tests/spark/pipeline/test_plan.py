@@ -24,14 +24,27 @@ NAMES = {"number", "tea", "grams", "_index", "_time"}
 Function = Callable[[DataFrame], DataFrame]
 
 
+def other(rows: DataFrame) -> DataFrame:
+    """Rows that do not stream."""
+    return rows.sparkSession.range(3)
+
+
 ROW_BY_ROW: dict[str, tuple[Function, set[str]]] = {
     "where": (lambda rows: rows.where("grams > 5").select("tea"), {"grams", "tea"}),
     "all": (lambda rows: rows, NAMES),
     "explode": (lambda rows: rows.select(F.explode(F.split("tea", " ")).alias("word")), {"tea"}),
     "union": (lambda rows: rows.select("tea").union(rows.select("tea")), {"tea"}),
     "static join": (
-        lambda rows: rows.join(rows.sparkSession.range(3), rows.number == F.col("id")).select("id"),
+        lambda rows: rows.join(other(rows), rows.number == F.col("id")).select("id"),
         {"number"},
+    ),
+    "static outer join": (
+        lambda rows: rows.join(other(rows), rows.number == F.col("id"), "left").select("id"),
+        {"number"},
+    ),
+    "static join of a union": (
+        lambda rows: rows.union(rows).join(other(rows), F.col("number") == F.col("id")),
+        NAMES,
     ),
 }
 KEEPS_STATE: dict[str, tuple[Function, set[str]]] = {
@@ -46,6 +59,16 @@ KEEPS_STATE: dict[str, tuple[Function, set[str]]] = {
         lambda rows: rows.alias("a").join(rows.alias("b"), "number").select("a.tea", "b.grams"),
         {"number", "tea", "grams"},
     ),
+    # These repeat rows that do not stream with each step: Spark refuses them as streams.
+    "outer join from the other side": (
+        lambda rows: other(rows).join(rows, F.col("id") == rows.number, "left").select("tea"),
+        {"number", "tea"},
+    ),
+    "union with others": (
+        lambda rows: rows.select("number").union(other(rows)),
+        {"number"},
+    ),
+    "others": (other, set()),
 }
 
 

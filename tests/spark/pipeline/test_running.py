@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError, PipelineRunningError, runner
+from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.status import read_status
 from tests.spark.pipeline.support import finish, maps, read, write
 
@@ -77,9 +78,27 @@ def test_R85_a_processor_that_keeps_failing_stops_the_pipeline_and_is_named(
     def broken(batch: DataFrame, step: Any) -> None:
         raise OSError("no answer")
 
-    with pytest.raises(PipelineError, match=r"sink 'broken' .* no answer.*it goes on where it was"):
+    with pytest.raises(PipelineError, match=r"sink 'broken' .* no answer.*it resumes there"):
         finish(pipeline, spark, retries=0)
     assert read_status(pipeline.paths.status).processors["broken"].state == "failed"
+
+
+def test_R85_a_run_ends_whatever_its_end_meets(
+    pipeline: Pipeline, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full, or a store that is out of reach, say."""
+    pipeline.stream(inputs="words", outputs="out", id="s")(lambda words: words)
+
+    def close(self: FileBackingLog) -> None:
+        close_log(self)
+        raise OSError("no space left on device")
+
+    close_log = FileBackingLog.close
+    monkeypatch.setattr(FileBackingLog, "close", close)
+    finish(pipeline, spark)
+    monkeypatch.undo()
+    finish(pipeline, spark)
+    assert read(pipeline.directory("out")) == [b"one", b"two"]
 
 
 def test_R85_a_worker_that_comes_up_too_late_is_started_more_often_than_others(
@@ -149,4 +168,4 @@ def test_R80_the_command_line_looks_at_a_pipeline_that_has_run(
     assert command(["pipeline", "reset", target, "longest", "--to", "1"]) == 0
     assert "starts at words 1, as generation 1" in capsys.readouterr().out
     assert command(["pipeline", "errors", target, "longest", "--redrive"]) == 0
-    assert "1 records" in capsys.readouterr().out
+    assert "1 record " in capsys.readouterr().out

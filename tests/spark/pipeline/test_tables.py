@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import pillarbox.spark as ps
 from pillarbox.cli import run as command
@@ -99,7 +101,7 @@ def test_R82_control_without_the_look_for_the_hash_a_step_is_doubled(
 def test_R82_a_checkpoint_of_another_history_is_refused(table: TableLog, spark: Any) -> None:
     commit(table, rows(spark, 1, 2), step(0, 0, 2))
     for odd in (step(0, 0, 1), step(1, 1, 3)):
-        with pytest.raises(ps.DivergedError, match="not of one history"):
+        with pytest.raises(ps.DivergedError, match="do not belong together"):
             commit(table, rows(spark, 9), odd)
     commit(table, rows(spark, 9), step(5, 40, 50))  # after a gap nothing can be said
     assert TableLog(table.path).end_index == 3
@@ -114,6 +116,48 @@ def test_R83_a_run_that_was_replaced_commits_nothing(table: TableLog, spark: Any
         commit(table, rows(spark, 2), step(1, 1, 2), old)
     commit(table, rows(spark, 2), step(1, 1, 2), new)
     assert TableLog(table.path).end_index == 2
+
+
+@pytest.fixture
+def outputs(table: TableLog) -> Callable[[], Outputs]:
+    errors = f"{table.path}-errors"
+    prepare(errors, LogRef("errors", errors, Order))
+    return lambda: Outputs({"out": table.path}, errors)
+
+
+@pytest.mark.parametrize("check", [True, False], ids=["exactly-once", "others"])
+def test_R131_a_run_that_was_replaced_is_fenced_with_any_strategy(
+    outputs: Callable[[], Outputs], spark: Any, check: bool
+) -> None:
+    earlier, later = outputs(), outputs()
+    made = StepResult({"out": OutputRows(rows(spark, 1))})
+    epochs = earlier.take_over("s")
+    later.take_over("s")
+    with pytest.raises(ps.FencedError, match="a later run of 's' has taken over"):
+        earlier.write(made, step(0, 0, 1), epochs, check=check)
+    with pytest.raises(ps.FencedError):
+        earlier.write_failures([rows(spark, 1)], step(0, 0, 1), epochs, check=check)
+
+
+def test_R131_what_an_earlier_run_wrote_stays_until_it_can_not_enter_it(
+    outputs: Callable[[], Outputs], spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It commits in the last moment in which it can: what the table names is there then."""
+    earlier, later, claim = outputs(), outputs(), TableLog.claim
+    epochs = earlier.take_over("s")
+    files = earlier._written("out", rows(spark, 1), step(0, 0, 1))
+    left = earlier._written("out", rows(spark, 2), step(1, 1, 2))
+
+    def claim_late(self: TableLog, writer: str) -> int:
+        earlier.table("out").commit(files, step(0, 0, 1), epochs["out"])
+        return claim(self, writer)
+
+    monkeypatch.setattr(TableLog, "claim", claim_late)
+    later.take_over("s")
+    table = later.table("out")
+    table.check(0)
+    assert table.end_index == 1
+    assert table.storage.missing([each.name for each in left])  # nobody will enter these
 
 
 def test_R82_two_writers_at_once_never_number_rows_alike(table: TableLog, spark: Any) -> None:
@@ -158,7 +202,7 @@ def test_R86_others_read_a_log_as_the_delta_table_that_it_is(tmp_path: Path, spa
     by_source = spark.read.format("pillarbox").load(place)
     assert {row["_index"]: row.number for row in by_source.collect()} == by_index
     assert {row["_time"] for row in by_source.collect()} == {r["_time"] for r in frame.collect()}
-    with pytest.raises(Exception, match="a table of a pipeline, which alone writes it"):
+    with pytest.raises(Exception, match="a table of a pipeline; only the pipeline may write to it"):
         rows(spark, 1).write.format("pillarbox").mode("append").save(place)
 
 
@@ -204,9 +248,10 @@ def test_R80_a_field_with_a_default_may_be_added(tmp_path: Path, spark: Any) -> 
     [
         ([("number", int)], "has a column tea of type string, but the type of its bodies has no"),
         ([("number", str), ("tea", str)], "number of type bigint, .* has string there"),
+        ([("number", int), ("tea", Any)], "tea of type string, .* has variant there"),
         ([("number", int), ("tea", str), ("grams", int)], "new field grams.*give it a default"),
     ],
-    ids=["removed", "retyped", "required"],
+    ids=["removed", "retyped", "retyped to what is kept as text too", "required"],
 )
 def test_R80_any_other_change_of_a_type_stops_the_start(
     tmp_path: Path, spark: Any, fields: list[Any], problem: str
@@ -215,6 +260,75 @@ def test_R80_any_other_change_of_a_type_stops_the_start(
     prepare(path, LogRef("table", path, Order))
     with pytest.raises(PipelineError, match=problem):
         prepare(path, LogRef("table", path, msgspec.defstruct("Changed", fields)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ([("number", int), ("leaf", str)], "field leaf of type string, .* has no such column"),
+        ([("number", str)], "field number of type string, .* has it as bigint"),
+    ],
+    ids=["renamed", "retyped"],
+)
+def test_R133_a_type_that_its_table_does_not_have_is_never_read_as_null(
+    tmp_path: Path, spark: Any, fields: list[Any], problem: str
+) -> None:
+    """The log of another pipeline, or of a writer that does not run."""
+    path = str(tmp_path / "table")
+    prepare(path, LogRef("table", path, Order))
+    kind = msgspec.defstruct("Other", fields)
+    pipeline = Pipeline("reader", path=tmp_path / "reader")
+    pipeline.log("orders", kind, url=f"file:{path}")
+    pipeline.log("copy", kind)
+    pipeline.stream(inputs="orders", outputs="copy", id="s")(lambda orders: orders)
+    with pytest.raises(PipelineError, match=problem):
+        pipeline.run(spark, available_now=True)
+    assert not (tmp_path / "reader").exists()
+
+
+def test_R133_columns_that_nobody_asks_for_may_be_there(tmp_path: Path, spark: Any) -> None:
+    path = str(tmp_path / "table")
+    prepare(path, LogRef("table", path, Order))
+    TableLog(path).append([{"number": 1, "tea": "Assam"}], {})
+    pipeline = Pipeline("reader", path=tmp_path / "reader")
+    kind = msgspec.defstruct("Some", [("number", int)])
+    pipeline.log("orders", kind, url=f"file:{path}")
+    pipeline.log("copy", kind)
+    pipeline.stream(inputs="orders", outputs="copy", id="s")(lambda orders: orders)
+    finish(pipeline, spark)
+    assert read_json(pipeline.directory("copy")) == [{"number": 1}]
+
+
+CHANGED = """
+import msgspec
+from pillarbox.pipeline import Pipeline
+
+Order = msgspec.defstruct("Order", [("number", int)])
+pipeline = Pipeline("shop", path="./shop")
+pipeline.log("orders", Order, url="file:./orders")
+pipeline.log("copy", Order)
+pipeline.stream(inputs="orders", outputs="copy", id="first")(lambda orders: orders)
+"""
+
+
+def test_R133_the_command_tells_a_changed_type_before_a_run(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "orders", ORDERS)
+    (tmp_path / "changed_shop.py").write_text(CHANGED)
+    assert command(["pipeline", "check", "changed_shop:pipeline"]) == 0
+    assert "shop can be run" in capsys.readouterr().out
+    path = f"{tmp_path}/shop/logs/copy"
+    prepare(path, LogRef("copy", path, Order))
+    before = TableLog(path).version
+    monkeypatch.setattr(StructType, "fromDDL", None)  # which needs a Spark that runs
+    assert command(["pipeline", "check", "changed_shop:pipeline"]) == 1
+    said = capsys.readouterr().err
+    assert "has a column tea of type string, but the type of its bodies has no such field" in said
+    assert said.count("\n") == 1
+    assert TableLog(path).version == before
 
 
 def test_R80_a_table_that_somebody_else_wrote_to_is_an_error(tmp_path: Path, spark: Any) -> None:
@@ -267,6 +381,28 @@ def test_R80_values_of_any_type_pass_through_a_table(tmp_path: Path, spark: Any)
     assert found == {"one": {"a": [1, 2.5, None]}, "two": 7, "n": "t"}
     loose = [json.loads(row["body"]) for _, row in TableLog(pipeline.directory("loose")).rows()]
     assert {row["name"]: row["length"] for row in loose} == {"one": 3, "two": 3, "n": 1}
+
+
+class Brief(Struct, omit_defaults=True):
+    """In JSON it has no field whose value is the default."""
+
+    number: int
+    grams: int = 100
+
+
+def brief(order: Order) -> Brief:
+    return Brief(order.number, 100 if order.number else 5)
+
+
+def test_R80_defaults_that_json_leaves_out_are_in_the_table(tmp_path: Path, spark: Any) -> None:
+    write(tmp_path / "orders", ORDERS[:2])
+    pipeline = Pipeline("p", path=tmp_path / "p")
+    pipeline.log("orders", Order, url=f"file:{tmp_path}/orders")
+    pipeline.log("brief", Brief)
+    pipeline.stream(inputs="orders", outputs="brief", each=True, id="s")(brief)
+    finish(pipeline, spark)
+    found = read_json(pipeline.directory("brief"))
+    assert sorted(each["grams"] for each in found) == [5, 100]
 
 
 @pytest.mark.parametrize("max_rows", [3, 4, None])

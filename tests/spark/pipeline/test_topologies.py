@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,27 @@ def test_R84_a_mailbox_is_read_by_a_pipeline_while_workers_empty_it(
     finish(pipeline, spark)
     assert sorted(each["number"] for each in read_json(pipeline.directory("copy"))) == [*range(5)]
     with_orders.close()
+
+
+def test_R86_records_of_a_row_log_have_their_index_and_their_time_if_these_are_used(
+    pipeline: Pipeline, spark: Any, tmp_path: Path
+) -> None:
+    write(tmp_path / "orders", orders(3))
+    source = pipeline.log("orders", Order, url=f"file:{tmp_path}/orders")
+    for name in ("new", "old", "at"):
+        pipeline.log(name, Order)
+    new, old = (source.where(f"_time {than} timestamp '2020-01-01'") for than in "><")
+    pipeline.stream(inputs=new, outputs="new", id="copy-new")(lambda orders: orders)
+    pipeline.stream(inputs=old, outputs="old", id="copy-old")(lambda orders: orders)
+    pipeline.stream(inputs=source, outputs="at", id="place")(
+        lambda orders: orders.selectExpr("unix_seconds(_time) AS number", "tea", "_index AS grams")
+    )
+    finish(pipeline, spark)
+    assert len(read(pipeline.directory("new"))) == 3
+    assert read(pipeline.directory("old")) == []
+    found = read_json(pipeline.directory("at"))
+    assert sorted(each["grams"] for each in found) == [0, 1, 2]
+    assert all(abs(each["number"] - time.time()) < 600 for each in found)
 
 
 def test_R84_a_source_of_sparks_own_is_taken_into_a_log_once(

@@ -1,4 +1,4 @@
-"""Runs a pipeline on S3 in a process of its own, which may kill itself after an act of a step.
+"""Runs a pipeline on a remote store in a process of its own, which may kill itself after an act.
 
 python -m tests.spark.s3.driver TOPOLOGY URL STRATEGY [ACT NUMBER]
 """
@@ -82,7 +82,9 @@ MASTER = "PILLARBOX_TEST_MASTER"
 
 def main(topology: str, url: str, strategy: str, act: str = "", number: str = "0") -> None:
     options: dict[str, Any] = {"on_phase": killing(act, int(number))} if act else {}
-    conf = {"spark.jars": ",".join(map(str, jars())), "spark.log.level": "OFF"}
+    conf = {"spark.log.level": "OFF"}
+    if url.startswith("s3a:"):
+        conf["spark.jars"] = ",".join(map(str, jars()))
     pipeline = TOPOLOGIES[topology](url, strategy)
     options["master"] = os.environ.get(MASTER, "local[2]")
     pipeline.run(available_now=True, max_rows=ROWS_PER_STEP, conf=conf, **options).wait()

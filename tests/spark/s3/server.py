@@ -16,7 +16,8 @@ import obstore
 import pytest
 from obstore.store import from_url
 
-from tools.s3_jars import UnreachableError, jars
+from tools.ivy import UnreachableError
+from tools.s3_jars import jars
 
 BUCKET = "pillarbox"
 START_SECONDS = 60

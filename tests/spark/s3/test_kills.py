@@ -19,8 +19,7 @@ import pytest
 from pillarbox.pipeline import Pipeline
 from pillarbox.spark.table import TableLog, create_table, is_table
 from tests.spark.pipeline.driver import words
-from tests.spark.pipeline.support import finish, maps
-from tests.spark.pipeline.test_kills import hashes
+from tests.spark.pipeline.support import finish, hashes, maps
 from tests.spark.s3.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES
 from tests.spark.s3.server import Server, jars_or_skip
 
@@ -33,6 +32,8 @@ SCHEMA = {
     ],
 }
 ACTS = ("begun", "recovery", "attempt", "output")
+EXECUTOR = b"CoarseGrainedExecutorBackend"
+WORKERS = (b"pillarbox.spark.daemon", b"python_streaming_source_runner")
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +41,13 @@ def jars() -> None:
     jars_or_skip()
 
 
-def start(server: Server, *arguments: str) -> subprocess.Popen[bytes]:
+def start(server: Server | None, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.spark.s3.driver", *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | server.variables)
+    env = os.environ | (server.variables if server else {})
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=env)
 
 
-def run(server: Server, *arguments: str, timeout: float = 400) -> int:
+def run(server: Server | None, *arguments: str, timeout: float = 400) -> int:
     """Its exit code; what a driver said that failed is printed."""
     with start(server, *arguments) as process:
         try:
@@ -144,34 +146,51 @@ def test_R83_soak_executors_on_s3_are_killed_at_random(
 ) -> None:
     """Two executors, one of which is killed every few seconds while a driver works."""
     monkeypatch.setenv(MASTER, "local-cluster[2,1,1024]")
+    kill_below_a_driver(s3, topology, place, EXECUTOR)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_R83_soak_workers_on_s3_are_killed_at_random(topology: str, place: str, s3: Server) -> None:
+    """Processes of Python: those of sources and of tasks, and what they are forked from."""
+    kill_below_a_driver(s3, topology, place, *WORKERS)
+
+
+def kill_below_a_driver(server: Server | None, topology: str, place: str, *marks: bytes) -> None:
+    """Kill a process below a working driver every few seconds; all is there once at the end."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     pipeline = TOPOLOGIES[topology](place, "exactly-once")
     send(pipeline, 60)
     killed = 0
-    with start(s3, topology, place, "exactly-once") as driver:
+    with start(server, topology, place, "exactly-once") as driver:
         while driver.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.communicate(timeout=chance.uniform(3, 10))
-            if killed < 4 and (running := executors(driver.pid)):
-                os.kill(chance.choice(running), signal.SIGKILL)
-                killed += 1
+            if killed < 4 and (running := processes_below(driver.pid, *marks)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(running), signal.SIGKILL)
+                    killed += 1
     assert killed
-    assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
+    assert run(server, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(60))
-    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+    tried = hashes(maps(pipeline))
+    assert tried
+    assert all(len(each) == 1 for each in tried.values())
 
 
-def executors(driver: int) -> list[int]:
-    """The processes below a driver that are executors."""
+def processes_below(driver: int, *marks: bytes) -> list[int]:
+    """The processes below a driver that have one of these marks in their command."""
     parents: dict[int, int] = {}
     known: list[int] = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             pid = int(entry.name)
             parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+            command = (entry / "cmdline").read_bytes()
+            if any(mark in command for mark in marks):
                 known.append(pid)
 
     def below(pid: int) -> bool:

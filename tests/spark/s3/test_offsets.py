@@ -17,8 +17,7 @@ from pillarbox.pipeline.batch import BatchJob
 from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.status import read_status
 from pillarbox.spark.files import files_at
-from tests.spark.pipeline.support import crash, finish, maps
-from tests.spark.pipeline.test_kills import hashes
+from tests.spark.pipeline.support import crash, finish, hashes, maps
 from tests.spark.s3.driver import ROWS_PER_STEP, TOPOLOGIES
 from tests.spark.s3.test_kills import found, send
 

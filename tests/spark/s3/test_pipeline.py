@@ -20,7 +20,7 @@ from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
 from pillarbox.spark.errors import StorageError
 from pillarbox.spark.files import ObjectFiles
-from pillarbox.spark.object_store import check_session, delta_options, options_of
+from pillarbox.spark.remote_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Count, Word, words
 from tests.spark.pipeline.support import crash, finish, maps
@@ -132,7 +132,7 @@ def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
     known = delta_options(options_of(even))
     other.write_delta(even, mode="append", storage_options=known)
     before = maps(pipeline)
-    with pytest.raises(PipelineError, match="was added to the table by somebody else"):
+    with pytest.raises(PipelineError, match="was added to the table by another program"):
         finish(pipeline, s3_spark, only=["keep"])
     assert maps(pipeline) == before
 
@@ -143,7 +143,7 @@ def test_R131_files_that_were_vacuumed_away_stop_the_start(s3_spark: Any, place:
     table = TableLog(pipeline.directory("words"))
     for file in table.files():
         table.storage.remove(file.name)
-    with pytest.raises(PipelineError, match=r"2 files of the table are gone from .*words"):
+    with pytest.raises(PipelineError, match=r"2 files of the table disappeared from .*words"):
         finish(pipeline, s3_spark, only=["keep"])
     assert maps(pipeline) == []
     assert not is_table(pipeline.directory("even"))
@@ -152,4 +152,4 @@ def test_R131_files_that_were_vacuumed_away_stop_the_start(s3_spark: Any, place:
 def test_R131_a_session_without_jars_is_told_which(s3_spark: Any) -> None:
     with pytest.raises(StorageError, match="it has no jars for such URLs"):
         check_session(s3_spark, "gs://bucket/shop")
-    assert "hadoop-aws" in json.dumps(ps.object_store.S3_PACKAGES)
+    assert "hadoop-aws" in json.dumps(ps.remote_store.S3_PACKAGES)

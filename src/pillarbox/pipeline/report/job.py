@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.spark.location import location_of, place_of, without_secret
+from pillarbox.spark.location import data_directory_of, location_of, without_secret
 
 _SCHEMA = (
     "`index` BIGINT, `id` STRING, `queue` STRING, `kind` STRING, `time` TIMESTAMP,"
@@ -71,7 +71,7 @@ def make_report(
 
 def check_history(url: str) -> None:
     """Raise if there is nothing at this URL that a report can be made of."""
-    if location_of(url) is not None and place_of(url).store is None:
+    if location_of(url) is not None and data_directory_of(url).store is None:
         raise PipelineError(f"{url} is a plain log; a report needs a mailbox or a store")
 
 

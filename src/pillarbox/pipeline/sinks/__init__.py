@@ -1,4 +1,4 @@
-"""Ready-made sinks: each takes a batch and its step, and a batch handed over twice counts once.
+"""Ready-made sinks. A batch that is delivered twice takes effect once.
 
 pipeline.sink(inputs=totals, id="archive")(sinks.parquet("./archive"))
 """

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.schema import METADATA
+from pillarbox.pipeline.schema import METADATA, quoted
 from pillarbox.pipeline.sinks.files import Sink
 from pillarbox.spark.steps import Step
 
@@ -35,15 +35,15 @@ def database(
 ) -> Sink:
     """Write each step to a table, once. The table must have the columns of the rows.
 
-    With `key`, a row takes the place of the one with the same key (`ON CONFLICT`, as in SQLite
-    and PostgreSQL): what a stream of mode `update` needs. `placeholder` is the driver's own,
-    as `%s` for psycopg.
+    With `key`, a row replaces the one with the same key (`ON CONFLICT`, as in SQLite and
+    PostgreSQL), as the output of a stream with `mode="update"` requires. `placeholder` is that of
+    the driver, such as `%s` for psycopg.
     """
 
     def write(batch: DataFrame, step: Step) -> None:
         names = [name for name in batch.columns if name not in METADATA]
         insert = _insert(table, names, key, placeholder)
-        rows = (tuple(row) for row in batch.select(*map(_quoted, names)).toLocalIterator())
+        rows = (tuple(row) for row in batch.select(*map(quoted, names)).toLocalIterator())
         with contextlib.closing(connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(
@@ -88,7 +88,3 @@ def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 
 def _in_sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -18,9 +18,9 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink
 from pillarbox.spark.files import Files, files_at
 from pillarbox.spark.location import location_of, spark_path
-from pillarbox.spark.object_store import delta_options, options_of
+from pillarbox.spark.remote_store import delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.table import deltalake
+from pillarbox.spark.table_files import deltalake
 
 with extra("spark", "a sink into Delta tables"):
     from pyarrow import parquet
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def delta(path: str | os.PathLike[str], **options: str) -> Sink:
     """Append each step to a Delta table; options are those of Spark's writer.
 
-    A directory or an object store (`s3a://...`) needs `pip install 'pillarbox[delta]'`, any other
+    A directory or a remote store (`s3a://...`) needs `pip install 'pillarbox[delta]'`, any other
     URL a session with Delta Lake (`delta-spark` and its jars).
     """
     place = os.fspath(path)

@@ -1,6 +1,7 @@
-"""How an object store is reached: by the environment of the driver, as for its vendor's tools.
+"""How a remote store is reached: by the environment of the driver, as for its vendor's tools.
 
-The clients of Pillarbox, `deltalake` and Spark are each told in their own words.
+For an object store the clients of Pillarbox, `deltalake` and Spark are each told in their own
+words. For HDFS each of them reads the environment itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pillarbox.spark.errors import StorageError
-from pillarbox.spark.location import is_object_store
+from pillarbox.spark.location import is_remote_store
 from pillarbox.spark.shipping import is_remote
 
 Options = Mapping[str, str]
@@ -76,7 +77,7 @@ def is_plain_http(options: Options) -> str:
 
 def give_settings(spark: Any, location: str) -> None:
     """Tell a session how to reach a store, as the environment says it; its own settings win."""
-    if not is_object_store(location):
+    if not is_remote_store(location):
         return
     known = {} if is_remote(spark) else spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in spark_settings(location).items():
@@ -91,7 +92,7 @@ _DEFAULTS = {"fs.s3a.path.style.access": ("false",), "fs.s3a.endpoint": ("",)}
 
 def check_session(spark: Any, location: str) -> None:
     """Raise a StorageError that says what to do if Spark can't use a store."""
-    if not is_object_store(location) or is_remote(spark):
+    if not is_remote_store(location) or is_remote(spark):
         return
     jvm, java = spark._jvm, spark._jsparkSession
     path = jvm.org.apache.hadoop.fs.Path(f"{location}/backing")
@@ -99,14 +100,19 @@ def check_session(spark: Any, location: str) -> None:
         path.getFileSystem(java.sessionState().newHadoopConf()).exists(path)
     except Exception as error:
         text = str(getattr(error, "java_exception", error)).splitlines()[0]
-        raise StorageError(f"Spark can't use {location}: {_explained(text)}") from error
+        raise StorageError(f"Spark can't use {location}: {_explained(location, text)}") from error
 
 
-def _explained(error: str) -> str:
+def _explained(location: str, error: str) -> str:
     if "No FileSystem for scheme" in error or "ClassNotFound" in error or "NoClassDef" in error:
         return (
             "it has no jars for such URLs. For S3 start it with the settings"
             f" spark.jars.packages={S3_PACKAGES} and spark.jars.excludes={S3_EXCLUDES} ({error})"
+        )
+    if location.startswith("hdfs://"):
+        return (
+            f"{error}. Pillarbox itself can: start Spark with the same HADOOP_CONF_DIR and"
+            " HADOOP_USER_NAME"
         )
     return (
         f"{error}. Pillarbox itself can: give the session the same credentials and endpoint"

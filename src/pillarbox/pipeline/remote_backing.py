@@ -1,4 +1,4 @@
-"""The backing log of a pipeline on an object store: a small object for each entry, in order.
+"""The backing log of a pipeline on a remote store: a small file for each entry, in order.
 
 An entry is created under the next number, if nobody else has done so. A run claims the pipeline
 with an entry of its own; a run that finds a later claim can't write any more. So there is one
@@ -7,6 +7,7 @@ order of all that was written, and no lock that a killed process could leave beh
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import socket
@@ -20,8 +21,7 @@ from pillarbox.closing import Closing
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.maps import Map, ProcessorState
 from pillarbox.spark.errors import FencedError, StorageError
-from pillarbox.spark.files import ObjectFiles
-from pillarbox.spark.object_store import CLOCKS_APART_SECONDS_MAX, options_of
+from pillarbox.spark.files import remote_files_at
 
 _ENTRIES_KEPT = 100  # then the newest maps are said again, and the entries before are removed
 
@@ -44,23 +44,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(Entry).decode
 
 
-class ObjectLog:
+class EntryLog:
     """The entries, as far as they were read. Not safe for threads."""
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self.files = ObjectFiles(location, options_of(location))
+        self.files = remote_files_at(location)
         self.next = 0
 
     def catch_up(self) -> list[tuple[int, Entry]]:
         """Entries that were not read yet, of those since the newest maps were restated."""
+        while True:
+            try:
+                return self._read()
+            except FileNotFoundError:
+                continue  # it was removed: the newest maps were restated meanwhile
+
+    def _read(self) -> list[tuple[int, Entry]]:
         numbers = [int(name.partition(".")[0]) for name in self.files.names()]
         found: list[tuple[int, Entry]] = []
         for number in reversed([each for each in numbers if each >= self.next]):
-            try:
-                found.append((number, _decode(self.files.read(_name(number)))))
-            except FileNotFoundError:
-                break  # the newest maps were restated meanwhile, in an entry that was read
+            found.append((number, _decode(self.files.read(_name(number)))))
             if found[-1][1].restates:
                 break
         if numbers:
@@ -78,12 +82,12 @@ class ObjectLog:
         self.files.remove_files(map(_name, numbers))
 
 
-class ObjectBackingLog(Closing):
+class RemoteBackingLog(Closing):
     """The maps of a pipeline, and who runs it. Safe from many threads."""
 
     def __init__(self, location: str, run: str, *, joined: bool = False) -> None:
         self._joined = joined  # to a run that other processes write for, too
-        self._log = ObjectLog(location)
+        self._log = EntryLog(location)
         self._run = run
         self._lock = threading.Lock()
         self._last: dict[str, ProcessorState] = {}
@@ -106,23 +110,20 @@ class ObjectBackingLog(Closing):
     def claim(self) -> None:
         """Begin to run the pipeline: runs before this one can't write any more."""
         with self._lock:
-            number = self._write(_entry(self._run, claims=True))
+            self._claimed = False  # runs that have begun meanwhile are earlier ones
+            while True:
+                self._catch_up()
+                number = self._write(_entry(self._run, claims=True))
+                self._catch_up()
+                if self._log.next == number + 1:
+                    break
+                # Nobody sees it there: it took the place of an entry that was removed.
             self._claimed = True
-            ahead = self._log.files.clock_ahead_seconds(_name(number))
-        if abs(ahead) > CLOCKS_APART_SECONDS_MAX:
-            raise StorageError(
-                f"the clock of this machine is {abs(ahead):,.0f} seconds"
-                f" {'ahead of' if ahead > 0 else 'behind'} that of {self._log.location}: files"
-                " would be removed too early or too late. Set the clock of this machine"
-            )
 
     def release(self) -> None:
-        """Say that the run is about to end, unless a later one has begun."""
-        with self._lock:
-            try:
-                self._write(_entry(self._run, ends=True))
-            except FencedError:
-                return
+        """Say that the run is about to end, unless a later one has begun or nobody can hear it."""
+        with self._lock, contextlib.suppress(FencedError, StorageError, OSError):
+            self._write(_entry(self._run, ends=True))
 
     def known(self) -> dict[str, ProcessorState]:
         """The newest maps of every processor that has some."""
@@ -173,7 +174,7 @@ def new_run() -> str:
 def running_token(location: str) -> str | None:
     """The run that has claimed a pipeline and has not said that it ends."""
     held = None
-    for _, entry in ObjectLog(location).catch_up():
+    for _, entry in EntryLog(location).catch_up():
         if entry.claims:
             held = entry.run
         if entry.ends and entry.run == held:
@@ -183,7 +184,7 @@ def running_token(location: str) -> str | None:
 
 def read_entries(location: str) -> list[Map]:
     """All maps that are kept, oldest first, beside whoever writes."""
-    found = list(ObjectLog(location).catch_up())
+    found = list(EntryLog(location).catch_up())
     if not found:
         raise PipelineError(f"there is no pipeline in {location}; run it first")
     return [map_ for _, entry in found for map_ in entry.maps]

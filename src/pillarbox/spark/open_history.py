@@ -1,0 +1,76 @@
+"""Which history a URL names, and where in it an option points."""
+
+from __future__ import annotations
+
+import time
+
+from pillarbox.mailbox.url import opener_of
+from pillarbox.spark.columns import LOG_SCHEMA, MAILBOX_SCHEMA
+from pillarbox.spark.errors import OptionError
+from pillarbox.spark.file_history import FileHistory
+from pillarbox.spark.history import History
+from pillarbox.spark.location import (
+    data_directory_of,
+    is_remote_store,
+    location_of,
+    without_secret,
+)
+from pillarbox.spark.options import time_ns
+from pillarbox.spark.remote_store import Options, options_of
+from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table_history import TableHistory, ddl_of
+
+
+def open_history(url: str, options: Options | None = None) -> History:
+    """The history that a URL names; options say how its remote store is reached."""
+    location = location_of(url)
+    if location is not None:
+        table = _table_at(location, options)
+        if table is None and is_remote_store(location):
+            raise OptionError(f"there is no typed log at {url}; check the URL")
+        return FileHistory(url) if table is None else TableHistory(url, table)
+    scheme = url.partition(":")[0]
+    if scheme in ("http", "https"):
+        from pillarbox.spark.broker_history import BrokerHistory  # noqa: PLC0415
+
+        return BrokerHistory(url)
+    if scheme.startswith("redis"):
+        opener_of(url)  # which says what to install, if need be
+        from pillarbox.spark.redis_history import RedisHistory  # noqa: PLC0415 - behind an extra
+
+        return RedisHistory(url)
+    if scheme in ("postgres", "postgresql"):
+        opener_of(url)
+        from pillarbox.spark.postgres_history import PostgresHistory  # noqa: PLC0415 - likewise
+
+        return PostgresHistory(url)
+    raise OptionError(
+        f"{without_secret(url)} keeps no history that could be read; consume it instead, with"
+        " option stagingPath"
+    )
+
+
+def _table_at(location: str, options: Options | None) -> TableLog | None:
+    options = options or options_of(location)
+    return TableLog(location, options) if is_table(location, options) else None
+
+
+def schema_of(url: str, options: Options | None = None) -> str:
+    """The columns that a read has unless it asks for others."""
+    location = location_of(url)
+    if location is not None and (table := _table_at(location, options)) is not None:
+        return ddl_of(table)
+    mailbox = location is None or data_directory_of(url).store is not None
+    return MAILBOX_SCHEMA if mailbox else LOG_SCHEMA
+
+
+def position(history: History, option: str, text: str) -> int:
+    """The index that an option names: earliest, latest, an index, or a time in ISO format."""
+    if text == "earliest":
+        return history.first
+    if text == "latest":
+        return history.end
+    if text.isdigit():
+        return int(text)
+    when = time_ns(option, text)
+    return history.end if when > time.time_ns() else history.index_at_time(when)

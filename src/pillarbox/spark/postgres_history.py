@@ -1,0 +1,140 @@
+"""The history of a queue in PostgreSQL that was opened with `history=True`: a table of its events.
+
+An index is the id of the transaction that wrote the event, and the event's number in there, so
+indices grow but are not dense. Only events older than every running transaction are read: no event
+can be committed later before the end of a batch. The database remembers what was trimmed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+
+import msgspec
+
+from pillarbox.mailbox.postgres.history import Bounds, EventTable, Row
+from pillarbox.mailbox.postgres.wire import public_id
+from pillarbox.spark.errors import DataLossError, OptionError
+from pillarbox.spark.event_rows import EventRows, Values
+from pillarbox.spark.history import INDEX, History, Rows, Wanted
+from pillarbox.spark.location import without_secret
+from pillarbox.spark.outline import WORTH_A_TASK_BYTES
+
+Piece = tuple[int, int, int]  # first index, first index not to read, number of the queue
+QUEUE = "queue"
+_PAGE = 5_000
+
+
+class PostgresHistory(History):
+    """The events of one queue."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._table = EventTable(url)
+        try:
+            self.refresh()
+        except BaseException:
+            self._table.close()
+            raise
+
+    def refresh(self) -> None:
+        self._known = _bounds(self._table)
+        self.first, self.end = self._known.first, self._known.end
+
+    def close(self) -> None:
+        self._table.close()
+
+    def index_at_time(self, time_ns: int) -> int:
+        found = self._table.at_time(self._known.queue, self.first, -(-time_ns // 1_000))
+        return self.end if found is None else min(found, self.end)
+
+    def offset(self, index: int) -> dict[str, int]:
+        return {INDEX: index, QUEUE: self._known.queue}
+
+    def has_lost(self, start: Mapping[str, int]) -> bool:
+        # A queue that was deleted and created again has lost its history.
+        same = start.get(QUEUE, self._known.queue) == self._known.queue
+        return not same or start[INDEX] < self._known.lost
+
+    def after(self, start: int, rows: int) -> int:
+        return self._table.after(self._known.queue, start, self.end, rows)
+
+    def limit(self, start: int, end: int, bytes_max: int) -> int:
+        size = self._table.event_bytes(self._known.queue, start)
+        return min(end, self.after(start, max(1, bytes_max // size)))
+
+    def partitions(
+        self, start: int, end: int, bytes_max: int, count_min: int | None = None
+    ) -> list[list[Piece]]:
+        if start >= end:
+            return []
+        queue, table = self._known.queue, self._table
+        count, size = table.count(queue, start, end), table.event_bytes(queue, start)
+        if count_min is None:
+            count_min = min(os.cpu_count() or 1, 1 + count * size // WORTH_A_TASK_BYTES)
+        parts = max(1, count_min, -(-count * size // bytes_max))
+        cuts = table.every(queue, start, end, max(2, -(-count // parts))) if parts > 1 else []
+        return [[(*each, queue)] for each in pairwise((start, *cuts, end))]
+
+    def source(self) -> PostgresSource:
+        return PostgresSource(self._url)
+
+
+@dataclass(frozen=True)
+class PostgresSource:
+    """Reads ranges of the table in tasks."""
+
+    url: str
+
+    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
+        with EventTable(self.url) as table:
+            if not pieces or (wanted.queues is not None and table.queue not in wanted.queues):
+                return
+            for start, stop, queue in pieces:
+                at = start
+                while found := table.read(queue, at, stop, _PAGE, wanted.kinds):
+                    yield EventRows(found, table.queue, _VALUES)
+                    at = found[-1].index + 1
+                known = _bounds(table)
+                lost = known.lost if known.queue == queue else stop
+                if wanted.fail_on_loss and lost > start:  # perhaps before it was read
+                    raise DataLossError(without_secret(self.url), start, min(lost, stop))
+
+
+def _bounds(table: EventTable) -> Bounds:
+    known = table.bounds()
+    if known is None or not known.kept:
+        raise OptionError(
+            f"the queue {table.queue!r} keeps no history: open its mailbox once with history=True, "
+            "or consume it instead, with option stagingPath"
+        )
+    return known
+
+
+def _id(row: Row) -> str | None:
+    return None if row.message_id is None else public_id(row.message_id)
+
+
+def _priority(row: Row) -> int | None:
+    return None if row.fields is None else row.fields.get("priority")
+
+
+def _details(row: Row) -> str | None:
+    found = {name: value for name, value in row.details().items() if name != "priority"}
+    return msgspec.json.encode(found).decode() if found else None
+
+
+_VALUES: Values = {
+    "index": attrgetter("index"),
+    "time": attrgetter("at"),
+    "kind": attrgetter("kind"),
+    "id": _id,
+    "enqueued_at": attrgetter("enqueued_at"),
+    "body": attrgetter("body"),
+    "priority": _priority,
+    "attributes": lambda row: list(row.attributes().items()) or None,
+    "details": _details,
+}
