@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox import DurableMailbox, open_mailbox
-from pillarbox.backup import BackupError, BrokerFiles, StoreFiles, backup
+from pillarbox.backup import BackupError, BrokerFiles, StoreFiles, backup, copying
 from pillarbox.core.errors import MailboxError, MailboxStorageError
 from pillarbox.mailbox import compactor
 from pillarbox.mailbox.broker.wire import StoreListing
@@ -195,10 +197,62 @@ def test_R112_a_tail_that_lacks_what_was_confirmed_is_no_backup(tmp_path: Path) 
         with segment.open("r+b") as file:
             file.seek(content.rindex(b"three"))
             file.write(b"THREE")
-        with pytest.raises(BackupError, match="no backup"):
+        with pytest.raises(BackupError, match="nothing was copied"):
             backup(StoreFiles(str(data)), str(tmp_path / "copy"))
         with segment.open("r+b") as file:
             file.write(content)
+
+
+def killed_store(path: Path) -> None:
+    """A store whose process was killed: its log has no footer."""
+    program = (
+        "import os; from pillarbox import open_mailbox\n"
+        f"box = open_mailbox('file:{path}/tea', str)\n"
+        "for n in range(50): box.send(f'cup {n:02}')\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def damage(store: Path, body: bytes) -> None:
+    (segment,) = (store / "log").glob("*.seg")
+    content = bytearray(segment.read_bytes())
+    content[content.index(body)] ^= 1
+    segment.write_bytes(content)
+
+
+def test_R112_a_store_that_nobody_uses_is_not_cut_at_its_damage(tmp_path: Path) -> None:
+    killed_store(tmp_path / "data")
+    damage(tmp_path / "data", b"cup 20")
+    with pytest.raises(BackupError, match="before valid ones, is not valid; nothing was copied"):
+        backup(StoreFiles(f"{tmp_path}/data"), f"{tmp_path}/copy")
+    assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
+def test_R112_control_without_the_search_for_later_frames_the_rest_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "evidence_of_damage", lambda frames, end: None)
+    killed_store(tmp_path / "data")
+    damage(tmp_path / "data", b"cup 20")
+    backup(StoreFiles(f"{tmp_path}/data"), f"{tmp_path}/copy")
+    with open_mailbox(f"file:{tmp_path}/copy/tea", str) as box:
+        assert box.stats().ready == 20
+
+
+@pytest.mark.parametrize("is_backup", [True, False], ids=["backup", "control"])
+def test_R112_a_backup_that_lost_its_last_record_is_found_out(
+    tmp_path: Path, is_backup: bool
+) -> None:
+    killed_store(tmp_path / "data")
+    backup(StoreFiles(f"{tmp_path}/data"), f"{tmp_path}/copy")
+    damage(tmp_path / "copy", b"cup 49")
+    files = StoreFiles(f"{tmp_path}/copy", is_backup=is_backup)
+    if is_backup:
+        with pytest.raises(BackupError, match=r"its records end at \d+, not at \d+"):
+            backup(files, f"{tmp_path}/again")
+    else:  # it could be a torn tail
+        backup(files, f"{tmp_path}/again")
 
 
 def test_R58_a_backup_never_overwrites_anything(tmp_path: Path) -> None:

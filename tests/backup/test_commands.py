@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pillarbox import open_mailbox
+from pillarbox.backup.moving import BATCH
 from pillarbox.cli import run
 from pillarbox.testing.broker import running_broker
 
@@ -66,7 +67,9 @@ def test_R112_a_damaged_backup_is_not_restored(
     content = bytearray(segment.read_bytes())
     content[content.index(b"cups")] ^= 1
     segment.write_bytes(content)
-    assert "no backup" in refused(capsys, "restore", tmp_path / "today", tmp_path / "again")
+    assert "nothing was copied" in refused(
+        capsys, "restore", tmp_path / "today", tmp_path / "again"
+    )
     assert not (tmp_path / "again").exists()
 
 
@@ -76,7 +79,9 @@ def test_R22_what_can_not_be_backed_up_or_restored_is_refused_with_the_reason(
     here = tmp_path / "here"
     here.mkdir()
     assert "exists already" in refused(capsys, "backup", data, here)
-    assert "neither a broker nor a store" in refused(capsys, "backup", "redis://h/q", here / "x")
+    assert "neither a broker (http://host:9324) nor a store" in refused(
+        capsys, "backup", "redis://h/q", here / "x"
+    )
     assert "no directory" in refused(capsys, "restore", tmp_path / "nothing", here / "x")
     assert "is not one" in refused(capsys, "restore", data, "http://127.0.0.1:9324")
 
@@ -107,3 +112,18 @@ def test_R12_move_moves_and_says_what_is_left(
     shown = capsys.readouterr()
     assert "moved 0 messages" in shown.out
     assert "left behind: 1 scheduled, 1 in flight" in " ".join(shown.err.split())
+
+
+def test_R12_a_move_that_ends_early_says_how_far_it_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = f"file:{tmp_path}/a/tea", f"file:{tmp_path}/b/tea"
+    with open_mailbox(source, str) as box:
+        box.send_many(["x"] * (BATCH + 10))
+    with open_mailbox(target, str, capacity=BATCH + 5):
+        pass
+
+    said = refused(capsys, "move", source, target)
+
+    assert f"moved {BATCH} messages so far; run the command again for the rest" in said
+    assert "receive and acknowledge some" in said

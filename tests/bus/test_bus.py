@@ -339,7 +339,7 @@ def test_R91_a_url_is_no_directory_for_a_bus(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidParameterError, match="a directory of this machine") as refused:
+    with pytest.raises(InvalidParameterError, match="a directory on this machine") as refused:
         MessageBus.open(url, "ada")
     assert url in str(refused.value)
     assert list(tmp_path.iterdir()) == []

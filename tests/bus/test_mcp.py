@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import os
+import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -130,3 +133,22 @@ def test_R96_a_url_that_can_not_be_opened_ends_the_server_with_the_reason() -> N
     assert "url must be" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_R96_ctrl_c_in_a_terminal_ends_it() -> None:
+    """Without a line to read: the server waits for one in a thread."""
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-m", "pillarbox.cli", "mcp", "memory:orders"]
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is None
+        assert server.stdout is not None
+        assert server.stderr is not None
+        assert "Ctrl-C stops it" in server.stderr.readline()
+        os.write(ours, b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        server.stdout.readline()  # it reads
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == -signal.SIGINT
+    os.close(ours)
+    os.close(terminal)

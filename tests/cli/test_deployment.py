@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from pillarbox import open_mailbox
 from pillarbox.broker.config import Key
-from pillarbox.cli.deployment import _who_may, clock_of, free_space
+from pillarbox.cli.deployment import _who_may, ahead_ns, clock_of, free_space
 from pillarbox.mailbox.broker.admin import describe
 from pillarbox.testing import postgres, redis
 from pillarbox.testing.broker import running_broker
@@ -71,6 +72,7 @@ def test_R59_a_broker_for_other_machines_needs_keys_and_tls() -> None:
 
 def test_R59_a_clock_that_is_wrong_and_a_disk_that_is_full() -> None:
     assert clock_of("host", 0.2).state == "good"
+    assert [ahead_ns(theirs, 10, 20) for theirs in (3, 10, 15, 20, 26)] == [-7, 0, 0, 0, 6]
     assert clock_of("host", -7.5).found == "7.5 s behind this one"
     assert clock_of("host", 7.5).state == "bad"
     assert free_space(1 << 20, "here").state == "bad"
@@ -88,6 +90,29 @@ def test_R59_a_store_and_its_damage(tmp_path: Path) -> None:
     data[-100:] = bytes(100)
     damaged.write_bytes(data)
     assert "log repair" in doctor(f"file:{tmp_path}", 1)["log"]["advice"]
+
+
+@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "control"])
+def test_R112_damage_in_the_segment_that_was_written_last_is_found(
+    tmp_path: Path, damaged: bool
+) -> None:
+    with open_mailbox(f"file:{tmp_path}/data/tea", str) as box:
+        for number in range(20):
+            box.send(f"cup {number:02}")
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")  # as after a crash
+    (segment,) = (tmp_path / "copy" / "log").glob("*.seg")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"cup 07")] ^= damaged
+    segment.write_bytes(content)
+    found = doctor(f"file:{tmp_path}/copy", int(damaged))
+    assert ("log" in found) == damaged
+    listed = pillarbox("queue", "ls", f"file:{tmp_path}/copy")
+    assert (f"pillarbox log verify {tmp_path}/copy" in listed.stderr) == damaged
+
+
+def test_R59_there_is_nothing_to_check_in_memory() -> None:
+    done = pillarbox("doctor", "memory:orders")
+    assert (done.returncode, "nothing to check behind a memory: URL" in done.stderr) == (2, True)
 
 
 def test_R59_redis_without_persistence_and_with(tmp_path: Path) -> None:

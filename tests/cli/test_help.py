@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import subprocess
@@ -110,3 +111,15 @@ def test_R36_no_colour_where_no_colour_is_wanted(tmp_path: Path) -> None:
 
     assert "\x1b[32m" in shown("COLUMNS=120")
     assert "\x1b[3" not in shown("COLUMNS=120 NO_COLOR=1")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_R36_the_terminal_breaks_the_lines_of_a_help_text(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word stands on the next line only if it did not fit."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = pillarbox("move", "--help").stdout
+    paragraph = shown.split("\n\n")[2].splitlines()
+    for line, following in itertools.pairwise(paragraph):
+        assert len(line.rstrip()) + 1 + len(following.split()[0]) > width - 1, line

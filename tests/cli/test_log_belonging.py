@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -113,9 +112,9 @@ def test_R112_control_without_the_check_bodies_of_other_messages_are_delivered(
 ) -> None:
     monkeypatch.setattr("pillarbox.log.recovery.check_link", lambda *_: None)
     wrong = 0
-    for at, (a, b) in enumerate(itertools.combinations(range(1, 5), 2)):
+    for at in range(5):
         sent = stores[0].copy(tmp_path / str(at))
-        exchange(sent.segments()[a], sent.segments()[b])
+        shutil.copy(stores[2].segments()[at], sent.segments()[at])
         try:
             delivered(sent)
         except AssertionError:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox import open_mailbox
 from pillarbox.cli import run
 
 
@@ -39,3 +40,18 @@ def test_bench_measures_memory_and_every_durability(
     assert names == ["memory", "disk, memory", "disk, os", "disk, fsync"]
     assert all(each["one_at_a_time"] > 0 and each["in_batches"] > 0 for each in results)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_never_deletes_messages_that_it_did_not_send(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"file:{tmp_path}/data/orders"
+    with open_mailbox(url, str) as orders:
+        orders.send("tea")
+    assert run(["bench", url, "--seconds", "0.02"]) == 1
+
+    assert "contains 1 message; give the URL of an empty mailbox" in capsys.readouterr().err
+    with open_mailbox(url, str) as orders:
+        assert [message.acknowledge() for message in orders.receive()] == [True]
+    assert run(["bench", url, "--seconds", "0.02", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["mailbox"] == url

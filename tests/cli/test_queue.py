@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pillarbox import open_mailbox
+from pillarbox.testing import postgres, redis
 from pillarbox.testing.broker import RunningBroker, running_broker
 from tests.cli.support import Done, as_json, fill, on_a_terminal, pillarbox
 
@@ -230,16 +231,24 @@ def test_R88_top_is_a_live_table_on_a_terminal(broker: RunningBroker) -> None:
     assert "1 queue, 1 message" in shown
 
 
-@pytest.mark.parametrize("on", ["broker", "store"])
+@pytest.mark.parametrize("on", ["broker", "store", "redis", "postgresql"])
 def test_R59_pause_and_resume(on: str, broker: RunningBroker, store: str) -> None:
-    url = f"{broker}/notes" if on == "broker" else f"{store}/notes"
+    servers = {
+        "broker": lambda: broker,
+        "store": lambda: store,
+        "redis": lambda: redis.shared_server().url,
+        "postgresql": lambda: postgres.shared_server().database(),
+    }
+    url = f"{servers[on]()}/notes"
     pillarbox("send", url, "tea")
     paused = pillarbox("queue", "pause", url)
     assert (paused.returncode, paused.stdout) == (0, "notes was paused\n")
     assert pillarbox("send", url, "coffee").returncode == 0
     received = pillarbox("receive", url)
     assert (received.returncode, received.stdout) == (1, "")
-    assert "notes is paused" in received.stderr
+    waiting = 3 if on == "store" else 2
+    assert f"notes is paused and delivers nothing ({waiting} ready messages)" in received.stderr
+    assert f"pillarbox queue resume {url}" in received.stderr
     assert as_json(pillarbox("queue", "info", url, "--json"))["paused"]
     assert "notes (paused)" in pillarbox("queue", "ls", url).stdout
 
@@ -247,6 +256,28 @@ def test_R59_pause_and_resume(on: str, broker: RunningBroker, store: str) -> Non
 
     assert as_json(resumed) == {"resumed": ["notes"]}
     assert "tea" in pillarbox("receive", url).stdout
+    pillarbox("queue", "rm", url, "--yes")
+
+
+def test_R59_a_queue_of_sqs_can_t_be_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pillarbox.mailbox.sqs.list_queues", lambda url: [])
+    done = pillarbox("queue", "pause", "sqs://eu-west-1/orders")
+    assert (done.returncode, "no queue 'orders'" in done.stderr) == (1, True)
+
+
+def test_R39_set_keeps_the_maximum_of_a_queue_on_a_server() -> None:
+    for server in (redis.shared_server().url, postgres.shared_server().database()):
+        url = f"{server}/strict"
+        pillarbox("queue", "create", url, "--max-deliveries", "2")
+        changed = as_json(pillarbox("queue", "set", url, "--dead-letters", "graves", "--json"))
+        assert (changed["dead_letters"], changed["max_deliveries"]) == ("graves", 2)
+        pillarbox("queue", "rm", url, f"{server}/graves", "--yes")
+
+
+def test_R59_an_error_does_not_show_the_secret_in_a_url(broker: RunningBroker) -> None:
+    done = pillarbox("queue", "info", f"{broker.replace('://', '://boss:hidden@')}/tpyo")
+    assert (done.returncode, "no queue 'tpyo'" in done.stderr) == (1, True)
+    assert "hidden" not in done.stderr
 
 
 def test_R59_only_a_queue_that_exists_can_be_paused(broker: RunningBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox.testing.broker import running_broker
 from tests.broker.server_process import Server
+from tests.broker.test_security import _certificate
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -61,6 +64,27 @@ def test_R59_the_unit_starts_a_command_that_exists() -> None:
     ).stdout  # fmt: skip
     for flag in re.findall(r"--[\w-]+", found[2]):
         assert flag in usage
+
+
+def test_R59_the_health_check_knows_the_port_and_tls(tmp_path: Path) -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    found = re.search(r"^HEALTHCHECK .*?CMD (\[.*?\])$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    command = [sys.executable, *json.loads(found[1])[1:]]
+
+    def healthy(url: str, **settings: str) -> bool:
+        port = url.rpartition(":")[2]
+        env = {**os.environ, "PILLARBOX_PORT": port, **settings}
+        done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
+        return done.returncode == 0
+
+    with running_broker() as url:
+        assert healthy(url)
+    assert not healthy(url)
+    chain, key = _certificate(tmp_path, 1)
+    with running_broker(tls_certificate=chain, tls_key=key) as url:
+        assert healthy(url, PILLARBOX_TLS_CERTIFICATE=chain)
+        assert not healthy(url)
 
 
 # -- who may come in ---------------------------------------------------------------------------

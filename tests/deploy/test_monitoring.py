@@ -156,11 +156,14 @@ def test_R59_compose_gives_no_service_more_than_it_needs() -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
-    broker = compose()["services"]["broker"]
-    assert broker["read_only"] is True
     user = re.search(r"^USER (\d+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert user is not None
-    assert broker["user"].split(":")[0] == user[1]
+    shared = yaml.safe_load((DEPLOY / "shared" / "compose.yml").read_text())
+    for file in (compose(), shared):
+        broker = file["services"]["broker"]
+        assert broker["read_only"] is True
+        assert broker["cap_drop"] == ["ALL"]
+        assert broker["user"].split(":")[0] == user[1]
 
 
 def test_R59_prometheus_scrapes_the_broker_of_the_compose_file() -> None:

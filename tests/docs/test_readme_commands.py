@@ -12,13 +12,15 @@ from pathlib import Path
 
 import polars
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial" / "pipeline.md").read_text()
 
 
-def saved(name: str, folder: Path) -> list[str]:
+def saved(name: str, folder: Path, page: str = README) -> list[str]:
     """Save the block of this name; returns the lines of the shell block that follows it."""
     found = re.search(
-        rf"Save this as `{name}`:\n\n```python\n(.*?)```\n.*?```sh\n(.*?)```", README, re.DOTALL
+        rf"Save this as\s`{name}`:\n\n```python\n(.*?)```\n.*?```sh\n(.*?)```", page, re.DOTALL
     )
     assert found is not None
     (folder / name).write_text(found[1])
@@ -39,15 +41,24 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
+def commands(lines: list[str]) -> list[str]:
+    return [line.partition("  #")[0].rstrip() for line in lines]
+
+
 def test_R88_the_pipeline_of_the_readme_runs_and_its_output_can_be_read(tmp_path: Path) -> None:
-    *before, peek = saved("shop.py", tmp_path)
+    """Its tutorial does the same, and a little more: the README is a part of that."""
+    of_readme = commands(saved("shop.py", tmp_path))
+    program = (tmp_path / "shop.py").read_text()
+    *before, peek = saved("shop.py", tmp_path, TUTORIAL)
+    assert (tmp_path / "shop.py").read_text() == program
+    assert set(of_readme) <= {*commands(before), *commands([peek])}
     for line in before:
         shell(line, tmp_path)
     promised = json.loads(re.search(r"here (\{.*\})", peek)[1])  # type: ignore[index]
     (row,) = map(json.loads, shell(peek, tmp_path).splitlines())
     assert {name: row[name] for name in promised} == promised
 
-    path = re.search(r'polars\.read_delta\("(.*?)"\)', README)[1]  # type: ignore[index]
+    (path,) = {*re.findall(r'polars\.read_delta\("(.*?)"\)', README + TUTORIAL)}
     table = polars.read_delta(str(tmp_path / path))
     assert table.select("tea", "grams").rows(named=True) == [promised]
 

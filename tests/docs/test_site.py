@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+import pillarbox
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']?(?:https?:)?//""")
 OTHER_SITE = re.compile(r"^(?!file:|data:|about:|http://127\.0\.0\.1:)")
@@ -108,5 +110,13 @@ def test_R30_every_guide_says_first_what_its_reader_will_have() -> None:
     for guide in guides:
         if guide.name != "index.md":
             paragraphs = guide.read_text().split("\n\n")
-            assert paragraphs[1].startswith("*At the end of this page you have* "), guide
+            assert paragraphs[1].startswith("*By the end of this page you will have* "), guide
             assert f"({guide.name})" in overview, guide
+
+
+def test_R30_every_public_name_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    elsewhere = {"Dispatcher", "MainLoop", "MessageBus", "Pipeline", "Worker"}
+    listed = re.findall(r"^::: pillarbox\.(\w+)$", page, re.MULTILINE)
+    assert sorted([*listed, *elsewhere]) == sorted(pillarbox.__all__)
+    assert all(f"`{name}`" in page for name in elsewhere)

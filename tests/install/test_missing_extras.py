@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.environments import ROOT
 from tests.install.support import run
 
 PIPELINE = """
@@ -86,6 +88,10 @@ def test_R22_a_command_names_the_extra_that_it_needs(
         ("from pillarbox.spark import session; session()", "spark"),
         ("pillarbox.Pipeline('shop', path='shop').run()", "spark"),
         ("from pillarbox.pipeline import sinks; sinks.delta('shop')", "spark"),
+        (
+            "from pillarbox.spark.files import files_at; files_at('hdfs://here:8020/a').names()",
+            "hdfs",
+        ),
     ],
 )
 def test_R22_a_program_gets_an_error_that_names_the_extra(
@@ -100,7 +106,8 @@ def test_R22_a_program_gets_an_error_that_names_the_extra(
 
 def test_R59_doctor_names_every_extra_whole(with_cli: Path, tmp_path: Path) -> None:
     _, out, _ = run(with_cli, "-m", "pillarbox", "doctor", cwd=tmp_path)
-    for extra in ("broker", "redis", "sqs", "spark", "delta", "mcp", "telemetry"):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra in extras["optional-dependencies"].keys() - {"cli"}:
         assert f"pip install 'pillarbox[{extra}]'" in out
 
 

@@ -67,7 +67,7 @@ def by_mailboxes(scene: Scene) -> None:
             assert len(await other.peek(state="in_flight")) == 1
 
     asyncio.run(main())
-    assert {line.name for line in admin.survey(f"{scene.url}/")} == {"orders", "orders_dlq"}
+    assert {line.name for line in admin.list_queues(f"{scene.url}/")} == {"orders", "orders_dlq"}
 
 
 def by_actions_of_sqs(scene: Scene) -> None:

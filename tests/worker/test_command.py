@@ -305,7 +305,7 @@ def test_R103_watch_starts_again_with_the_new_code_and_waits_for_code_that_works
         (["no_such_module:x", "--mailbox", "file:./x/y"], "No module named 'no_such_module'"),
         ([SHOP, "--mailbox", "file:./x/y"], f"write {SHOP}:function"),
         (["tests.worker.tasks", "--mailbox", "file:./x/y"], "given for one handler"),
-        (["tests.worker.unworkable"], "the second argument is a Job"),
+        (["tests.worker.unworkable"], "a second parameter without a default is a Job"),
         ([f"{SHOP}:pack", "--mailbox", "memory:x"], "memory: is private to each process"),
         ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "2"], r"Redis \(redis:"),
         ([f"{SHOP}:pack", "--mailbox", "file:./x/y", "--processes", "0"], "from 1 to 1,000"),

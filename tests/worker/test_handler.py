@@ -106,8 +106,8 @@ def takes_a_thread(thread: threading.Thread) -> None: ...
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (generator, "a generator function does nothing"),
-        (takes_a_number, "the second argument is a Job, but 'number' is annotated with"),
+        (generator, "not a generator function"),
+        (takes_a_number, "a second parameter without a default is a Job; 'number' is not"),
         (takes_the_job_first, "the body comes first"),
         (takes_a_thread, "body_type must be"),
         (lambda: None, "with the parameters"),
@@ -119,6 +119,11 @@ def test_R103_a_handler_that_can_not_work_is_refused_when_it_is_decorated(
 ) -> None:
     with pytest.raises(InvalidParameterError, match=problem):
         worker("memory:orders")(function)
+
+
+def test_R103_a_refused_handler_is_shown_with_its_signature() -> None:
+    with pytest.raises(InvalidParameterError, match=r"takes_a_number\(order: .*Order.*, number: "):
+        Handler(takes_a_number)
 
 
 def test_R103_work_that_was_never_awaited_is_not_acknowledged() -> None:

@@ -33,7 +33,7 @@ def queues_of(place: Place, box: Any) -> set[str]:
     if place.kind == "file":
         return set(box._store.sessions)
     if place.kind == "broker":
-        return {line.name for line in admin.survey(url)}
+        return {line.name for line in admin.list_queues(url)}
     return {each.rpartition("/")[2] for each in list_queues(f"{url.rpartition('/')[0]}/")}
 
 

@@ -139,6 +139,56 @@ def test_R103_a_parked_worker_stops_at_once(place: Place, running: Running, kind
     assert message.delivery_count == 1
 
 
+class SlowAnswers(InMemoryMailbox[str]):
+    """The answer to a receive comes when the test lets it go: what it leased is leased by then."""
+
+    def __init__(self) -> None:
+        super().__init__("work", str)
+        self.claimed = threading.Event()
+        self.open = threading.Event()
+
+    def receive(self, **options: Any) -> Any:
+        messages = super().receive(**options)
+        self.claimed.set()
+        self.open.wait()
+        return messages
+
+
+def stopped_while_claiming(running: Running, kind: str) -> tuple[SlowAnswers, threading.Thread]:
+    box = SlowAnswers()
+    box.send("a")
+    worker = Worker(box, of_kind(kind, print))
+    thread = running(worker)
+    box.claimed.wait()
+    worker.stop()
+    eventually(lambda: worker._pool.drained)
+    return box, thread
+
+
+@both_kinds
+def test_R103_run_returns_when_what_was_claimed_meanwhile_is_released(
+    running: Running, kind: str
+) -> None:
+    box, thread = stopped_while_claiming(running, kind)
+    box.open.set()
+    thread.join(20)
+    assert (box.stats().in_flight, box.stats().ready) == (0, 1)
+
+
+@both_kinds
+def test_R103_a_run_that_does_not_wait_for_it_would_leave_a_lease(
+    running: Running, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control. It is also what happens where a server does not answer: `run` ends all the same."""
+    monkeypatch.setattr("pillarbox.worker.receiver._GRACE_SECONDS", 0)
+    box, thread = stopped_while_claiming(running, kind)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert box.stats().in_flight == 1
+    box.open.set()
+    eventually(lambda: box.stats().ready == 1)
+
+
 @both_kinds
 def test_R103_a_stop_before_the_run_is_honoured(place: Place, kind: str) -> None:
     box = place.open("work")

@@ -19,12 +19,17 @@ from pillarbox.log.confirmed import FILE as CONFIRMED_FILE
 from pillarbox.log.confirmed import ConfirmedIndex
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.disk import make_directory, opened, sync, write_all
-from pillarbox.log.segment_links import why_not_named
-from pillarbox.log.segments import load_segment, scan
-from pillarbox.mailbox.belonging import faults
+from pillarbox.log.segments import (
+    evidence_of_damage,
+    load_segment,
+    scan,
+    valid_frames,
+    why_not_named,
+)
 from pillarbox.mailbox.broker.wire import StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
-from pillarbox.mailbox.place import LOG
+from pillarbox.mailbox.data_directory import LOG
+from pillarbox.mailbox.store_checks import faults
 
 PIECE_BYTES = 4 << 20
 _PARTIAL = ".partial"
@@ -109,11 +114,17 @@ class _Copy:
         wrong = why_not_named(segment)
         if wrong is not None:
             raise self._damaged(name, wrong)
-        found = scan(self._log.map(name), name, segment.header)
+        image = self._log.map(name)
+        found = scan(image, name, segment.header)
         wanted = base_of_name(following[0]) if following else listing.confirmed
         self._end = end = found.end_index
         if end < wanted or (following and end != wanted):
             raise self._damaged(name, f"its records end at {end}, not at {wanted}")
+        if not found.sealed and not listing.confirmed:  # nobody writes to it
+            proof = evidence_of_damage(valid_frames(image, segment.header, found.end_offset), end)
+            if proof is not None:
+                what = f"the frame at byte {found.end_offset}, before valid ones, is not valid"
+                raise self._damaged(name, what)
         if not found.sealed:  # still written to: what follows may be half a frame
             size = found.end_offset
             with self._log.opened(name, write=True) as handle:
@@ -127,7 +138,7 @@ class _Copy:
         """Why a segment can't be used: it was dropped while it was copied, or it is damaged."""
         if name not in self._files.listing().segments:
             return _Changed()
-        return BackupError(f"the segment {name} of the store is damaged: {what}; no backup made")
+        return BackupError(f"the segment {name} is damaged: {what}; nothing was copied")
 
     def _snapshot(self, listing: StoreListing) -> int:
         if not listing.snapshot_head:
@@ -141,7 +152,7 @@ class _Copy:
         if content[SNAPSHOT_HEAD_BYTES - 4 : SNAPSHOT_HEAD_BYTES] != checksum:
             if self._files.listing().snapshot_head != listing.snapshot_head:
                 raise _Changed
-            raise BackupError("the snapshot of the store is damaged; no backup was made")
+            raise BackupError("the snapshot of the store is damaged; nothing was copied")
         return size
 
     def _confirm(self) -> None:
@@ -159,7 +170,7 @@ class _Copy:
         with LogReader(self._log.path, _disk) as log:
             known = log.log_id.hex(), log.first_index, log.end_index
         for fault in faults(_disk, self._directory, state, *known):
-            raise BackupError(f"{fault.file} of the store {fault.what}; no backup was made")
+            raise BackupError(f"{fault.file} of the store {fault.what}; nothing was copied")
 
     def _fetch(self, name: str, to: str) -> int:
         """Copy a file in pieces; returns its size."""

@@ -23,7 +23,7 @@ from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.broker.channel import channels_to
 from pillarbox.mailbox.broker.wire import ListFiles, Piece, ReadFile, StoreListing
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE
-from pillarbox.mailbox.place import LOG, place_in
+from pillarbox.mailbox.data_directory import LOG, data_directory_in
 from pillarbox.mailbox.store_settings import SETTINGS_FILE
 from pillarbox.mailbox.store_time import TIME_FILE
 
@@ -32,42 +32,46 @@ _TRIES = 100
 
 
 class Files(Protocol):
-    """Where the files of a store are read from: a directory, or a broker."""
+    """Reads the files of a store, from a directory or a broker."""
 
     def listing(self) -> StoreListing:
-        """List the files that the store consists of now."""
+        """List the current files of the store."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """A part of a segment or the snapshot; FileNotFoundError if it was dropped."""
+        """Read a part of a segment or of the snapshot; FileNotFoundError if it was dropped."""
 
 
 class StoreFiles:
-    """The files of a store in a directory of this machine."""
+    """The files of a store in a directory on this machine.
 
-    def __init__(self, directory: str) -> None:
-        place = place_in(directory)
-        if place is None:
+    A store that is itself a backup (`is_backup`) must have all that was copied into it.
+    """
+
+    def __init__(self, directory: str, *, is_backup: bool = False) -> None:
+        self._is_backup = is_backup
+        data = data_directory_in(directory)
+        if data is None:
             raise LogError(f"there is no store in {directory}")
-        if place.store is None:
+        if data.store is None:
             raise LogError(f"{directory} is a plain log; give the directory of a store")
-        self.directory, self._place = place.store, place
+        self.directory, self._data = data.store, data
 
     def listing(self) -> StoreListing:
         for _ in range(_TRIES):
             head = self._snapshot_head()
             confirmed = self._confirmed()  # before the segments, of which a new one may begin
-            segments = self._place.segment_files()
+            segments = self._data.segment_files()
             small = {name: content for name in self._small() if (content := self._content(name))}
             if head == self._snapshot_head():
                 return StoreListing(head, segments, small, confirmed)
         raise MailboxStorageError(
-            f"the snapshot of {self.directory} is replaced again and again; try again later"
+            f"the snapshot of {self.directory} keeps being replaced; try again later"
         )
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         if name != SNAPSHOT_FILE and not is_segment_name(name):
             raise LogError(f"{name!r} is neither a segment nor the snapshot")
-        folder = self.directory if name == SNAPSHOT_FILE else self._place.log
+        folder = self.directory if name == SNAPSHOT_FILE else self._data.log
         handle = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.pread(handle, size, offset)
@@ -97,9 +101,9 @@ class StoreFiles:
 
     def _confirmed(self) -> int:
         """The index after the last confirmed record; 0 if no writer vouches for it."""
-        if self._place.writer() is None:
+        if self._data.writer() is None and not self._is_backup:
             return 0
-        reader = ConfirmedIndex(LogDirectory(RealDisk(), self._place.log))
+        reader = ConfirmedIndex(LogDirectory(RealDisk(), self._data.log))
         try:
             return reader.get() or 0
         finally:
@@ -107,9 +111,9 @@ class StoreFiles:
 
 
 class BrokerFiles:
-    """The files of the store of a running broker, read over its own protocol.
+    """The files of the store of a running broker, read over the native protocol.
 
-    It takes a key with every right: the files hold all queues, and the secret of receipt handles.
+    Requires a key with full access: the files contain all queues and the secret of receipt handles.
     """
 
     def __init__(self, url: str) -> None:

@@ -20,7 +20,7 @@ LEASE_SECONDS = 60  # well within the five minutes for which a deduplication id 
 
 
 class Moved(NamedTuple):
-    """What a move did."""
+    """The result of a move."""
 
     messages: int
     deduplicated: bool  # whether the target drops a message that is sent twice

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pillarbox.bus.bus import MessageBus
-from pillarbox.bus.envelope import Envelope, SendResult, envelope
+from pillarbox.bus.envelope import Envelope, envelope
 from pillarbox.closing import AsyncClosing
 from pillarbox.core import limits
 from pillarbox.mailbox.local import AsyncLocalMailbox
-from pillarbox.mailbox.protocol import Stats
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _async(
+    verb: Callable[Concatenate[MessageBus, P], R],
+) -> Callable[Concatenate[AsyncMessageBus, P], Coroutine[Any, Any, R]]:
+    """The verb without blocking the event loop; its events are published once it is confirmed."""
+
+    @wraps(verb)
+    async def twin(self: AsyncMessageBus, /, *args: P.args, **options: P.kwargs) -> R:
+        answer = await self.bus._store.confirmed(partial(verb, self.bus, *args, **options))
+        self.bus._publish()
+        return answer
+
+    return twin
 
 
 class AsyncMessageBus(AsyncClosing):
@@ -22,39 +37,15 @@ class AsyncMessageBus(AsyncClosing):
         self.bus = bus
         self._boxes: dict[str, AsyncLocalMailbox[Any]] = {}
 
-    async def send(
-        self, *, to: str, sender: str, payload: Any, task_id: str | None = None, delay_ms: Any = 0
-    ) -> SendResult:
-        """See `MessageBus.send`."""
-        return await self._confirmed(
-            lambda: self.bus.send(
-                to=to, sender=sender, payload=payload, task_id=task_id, delay_ms=delay_ms
-            )
-        )
-
-    async def cancel(self, message_id: str) -> bool:
-        """See `MessageBus.cancel`."""
-        return await self._confirmed(lambda: self.bus.cancel(message_id))
-
-    async def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
-        """See `MessageBus.reschedule`."""
-        return await self._confirmed(lambda: self.bus.reschedule(message_id, delay_ms))
-
-    async def deliver_due_messages(self) -> int:
-        """See `MessageBus.deliver_due_messages`."""
-        return await self._confirmed(self.bus.deliver_due_messages)
-
-    async def delayed_count(self, recipient: str | None = None) -> int:
-        """See `MessageBus.delayed_count`."""
-        return self.bus.delayed_count(recipient)
-
-    async def force_deliver_all_delayed(self) -> int:
-        """See `MessageBus.force_deliver_all_delayed`."""
-        return await self._confirmed(self.bus.force_deliver_all_delayed)
-
-    async def receive_next(self, recipient: str) -> Envelope | None:
-        """See `MessageBus.receive_next`."""
-        return await self._confirmed(lambda: self.bus.receive_next(recipient))
+    send = _async(MessageBus.send)
+    cancel = _async(MessageBus.cancel)
+    reschedule = _async(MessageBus.reschedule)
+    deliver_due_messages = _async(MessageBus.deliver_due_messages)
+    delayed_count = _async(MessageBus.delayed_count)
+    force_deliver_all_delayed = _async(MessageBus.force_deliver_all_delayed)
+    receive_next = _async(MessageBus.receive_next)
+    drain = _async(MessageBus.drain)
+    stats = _async(MessageBus.stats)
 
     async def wait_for_message(
         self, recipient: str, timeout: float | None = None
@@ -73,20 +64,6 @@ class AsyncMessageBus(AsyncClosing):
             if timeout is not None or box.closed:
                 return None
 
-    async def drain(self, recipient: str | None = None) -> list[Envelope]:
-        """See `MessageBus.drain`."""
-        return await self._confirmed(lambda: self.bus.drain(recipient))
-
-    async def stats(self, recipient: str) -> Stats:
-        """See `MessageBus.stats`."""
-        return self.bus.stats(recipient)
-
     async def close(self) -> None:
         """See `MessageBus.close`."""
         self.bus.close()
-
-    async def _confirmed(self, verb: Callable[[], R]) -> R:
-        """Run a verb without blocking the event loop; publish its events once it is confirmed."""
-        answer = await self.bus._store.confirmed(verb)
-        self.bus._publish()
-        return answer

@@ -390,6 +390,6 @@ def _directory(path: str | os.PathLike[str]) -> str:
     """The directory that was meant; `file:` may stand before it."""
     text = os.fspath(path)
     if _URL.match(text):
-        problem = "a directory of this machine; a bus has no server, see open_mailbox(url)"
+        problem = "a directory on this machine; a bus has no server (for a URL, use open_mailbox)"
         raise InvalidParameterError("path", text, problem)
     return text.removeprefix("file:")

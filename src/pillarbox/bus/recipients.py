@@ -25,9 +25,6 @@ class Recipient(NamedTuple):
 class UnknownRecipientError(MailboxError, LookupError):
     """There is no such recipient; nothing was sent."""
 
-    sqs_code = "AWS.SimpleQueueService.NonExistentQueue"
-    http_status = 400
-
     def __init__(self, recipient: object, known: Iterable[str]) -> None:
         names = sorted(known)
         listed = ", ".join(names[:_NAMED_MAX]) or "none yet"

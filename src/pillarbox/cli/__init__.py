@@ -31,7 +31,7 @@ from pillarbox.cli import (  # noqa: F401 - each adds its commands to `app`
     top,
     worker,
 )
-from pillarbox.cli.options import app
+from pillarbox.cli.options import app, reflow
 from pillarbox.cli.output import FAILED, INTERRUPTED, OK, USAGE, UsageError, complain
 from pillarbox.cli.usage import refused_option, usage_message
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -56,6 +56,8 @@ def completion(
 def run(tokens: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors are printed to stderr, a line each."""
     try:
+        if {"-h", "--help"}.intersection(tokens):
+            reflow(app)
         result = app(
             tokens,
             console=Console(),  # as wide as the terminal is now

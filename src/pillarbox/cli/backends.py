@@ -1,7 +1,8 @@
 """Queue operations by URL, the same for every backend: list, look up, open, delete.
 
 A broker is asked. A store on disk is read without locking it, even while another process writes
-to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their modules.
+to it. Other backends have `list_queues(url)` and `delete_queue(url)` in their modules, and perhaps
+`describe_queue(url)` and `pause_queue(url)`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pillarbox.mailbox.broker.address import address_of
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.protocol import Mailbox, Stats
 from pillarbox.mailbox.replay import Replay
-from pillarbox.mailbox.url import opener_of
+from pillarbox.mailbox.url import opener_of, without_password
 
 _PATIENCE_SECONDS = 2.0
 _BROKER = ("http", "https")
@@ -124,7 +125,10 @@ def pause(url: str, *, paused: bool) -> None:
         with closing(DurableStore(directory)) as store:
             store.pause(store.sessions[queue], paused=paused)
     else:
-        raise MailboxError("only queues of a broker or a store (http:, file:) can be paused")
+        backend = opener_of(url)
+        if not hasattr(backend, "pause_queue"):
+            raise MailboxError(f"a queue at {scheme}: can't be paused")
+        backend.pause_queue(url, paused=paused)
 
 
 def name_in(url: str) -> str:
@@ -152,12 +156,12 @@ def stored_queues(replica: Replay, name: str | None) -> list[QueueInfo]:
 
 
 def _stored_queues(url: str) -> list[QueueInfo]:
-    place = find_log(url)
-    if place.store is None:
+    data = find_log(url)
+    if data.store is None:
         raise UsageError(f"{url} is a plain log, which has no queues.")
     with output.progress("replaying") as advance:
-        replica = read_replica(place.store, place.log, advance)
-    return stored_queues(replica, place.queue)
+        replica = read_replica(data.store, data.log, advance)
+    return stored_queues(replica, data.queue)
 
 
 def _broker_queues(url: str) -> list[QueueInfo]:
@@ -170,7 +174,7 @@ def _broker_queues(url: str) -> list[QueueInfo]:
             each.max_deliveries or None,
             each.paused,
         )
-        for each in admin.survey(url, _PATIENCE_SECONDS)
+        for each in admin.list_queues(url, _PATIENCE_SECONDS)
         if name in ("", each.name)
     ]
 
@@ -182,16 +186,20 @@ def _queue_info(url: str) -> QueueInfo | None:
     except InvalidParameterError:
         return None
     with box:
-        dead = box.dead_letters
-        return QueueInfo(box.name, box.stats(), dead.name if dead is not None else None)
+        dead, stats = box.dead_letters, box.stats()
+    describe = getattr(opener_of(url), "describe_queue", None)
+    known = describe(url) if describe is not None else None
+    if known is None:
+        return QueueInfo(box.name, stats, dead.name if dead is not None else None)
+    return QueueInfo(box.name, stats, known.dead, known.max_deliveries or None, known.paused)
 
 
 def _stored_queue(url: str) -> tuple[str, str, str]:
     """The store, the log and the queue behind the URL of a queue on disk."""
-    place = find_log(url)
-    assert place.store is not None
-    assert place.queue is not None
-    return place.store, place.log, place.queue
+    data = find_log(url)
+    assert data.store is not None
+    assert data.queue is not None
+    return data.store, data.log, data.queue
 
 
 def _stats(ready: int, scheduled: int, in_flight: int, dead: int, *, age: int | None) -> Stats:
@@ -200,7 +208,7 @@ def _stats(ready: int, scheduled: int, in_flight: int, dead: int, *, age: int | 
 
 def _missing(url: str) -> MailboxError:
     name = name_in(url)
-    server = url.removesuffix(name).rstrip("/") or url
+    server = without_password(url).removesuffix(name).rstrip("/") or url
     return MailboxError(f"there is no queue {name!r} at {server}")
 
 

@@ -23,7 +23,8 @@ from pillarbox.cli.paths import find_log
 from pillarbox.cli.replica import read_replica
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
-from pillarbox.mailbox.place import LOG, file_path
+from pillarbox.mailbox.data_directory import LOG, file_path
+from pillarbox.mailbox.protocol import Mailbox
 
 
 @app.command(help_epilogue="Example: pillarbox backup http://localhost:9324 ./backups/today")
@@ -75,7 +76,8 @@ def restore(
         raise UsageError(f"a backup is restored into a directory; {store} is not one.")
     _queues_of(directory)  # replay it before anything is copied
     with output.progress("copying") as advance:
-        size = backups.backup(backups.StoreFiles(_store_of(directory)), target, advance)
+        files = backups.StoreFiles(_store_of(directory), is_backup=True)
+        size = backups.backup(files, target, advance)
     return _show("restored", directory, target, size, began, json=json)
 
 
@@ -102,8 +104,7 @@ def move(
     if source.rstrip("/") == target.rstrip("/"):
         raise UsageError("source and target are the same queue.")
     with open_existing(source, bytes) as taken, _target(target, create=create) as given:
-        with output.progress("moving") as advance:
-            moved = backups.move(taken, given, limit=limit, progress=advance)
+        moved = _moved(taken, given, limit)
         left = taken.stats()
     known = {
         "moved": moved.messages,
@@ -124,6 +125,25 @@ def move(
     return output.show(known, text, json=json)
 
 
+def _moved(source: Mailbox[bytes], target: Mailbox[bytes], limit: int | None) -> backups.Moved:
+    """Move messages; if that is interrupted or fails, say how far it came."""
+    moved = 0
+
+    def note(done: int, total: int) -> None:
+        nonlocal moved
+        moved = done
+        advance(done, total)
+
+    try:
+        with output.progress("moving") as advance:
+            return backups.move(source, target, limit=limit, progress=note)
+    except (KeyboardInterrupt, MailboxError):
+        output.remark(
+            f"moved {output.count(moved, 'message')} so far; run the command again for the rest"
+        )
+        raise
+
+
 def _target(url: str, *, create: bool) -> Any:
     if create:
         return open_box(url, bytes, create=True)
@@ -136,11 +156,11 @@ def _target(url: str, *, create: bool) -> Any:
 def _store_of(url: str) -> str:
     path = file_path(url)
     if path is None:
-        raise UsageError(f"{url} is neither a broker nor a store; give http://... or file:...")
-    place = find_log(path)
-    if place.store is None:
+        raise UsageError(f"{url} is neither a broker (http://host:9324) nor a store (file:./data).")
+    data = find_log(path)
+    if data.store is None:
         raise UsageError(f"{url} is a plain log, which can be copied with cp.")
-    return place.store
+    return data.store
 
 
 def _queues_of(directory: str) -> list[QueueInfo]:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from pillarbox import open_mailbox
 from pillarbox.cli import output
 from pillarbox.cli.options import Json, app
+from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.durable import DurableMailbox
 from pillarbox.mailbox.protocol import Mailbox
 
@@ -30,7 +31,7 @@ class Result(NamedTuple):
 
 @app.command(help_epilogue="Example: pillarbox bench redis://localhost/bench")
 def bench(
-    url: Annotated[str | None, Parameter(help="Mailbox to measure too; it is purged.")] = None,
+    url: Annotated[str | None, Parameter(help="An empty mailbox to measure as well.")] = None,
     /,
     *,
     seconds: Annotated[float, Parameter(help="Seconds per measurement.")] = 1,
@@ -52,7 +53,7 @@ def bench(
             store = DurableMailbox("bench", str, path=f"{folder}/{level}", durability=level)
             boxes.append((f"disk, {level}", stack.enter_context(store)))
         if url is not None:
-            boxes.append((url, stack.enter_context(open_mailbox(url, str))))
+            boxes.append((url, stack.enter_context(_open_empty(url))))
         for number, (name, box) in enumerate(boxes):
             advance(number, len(boxes))
             results.append(_measured(name, box, seconds))
@@ -60,6 +61,16 @@ def bench(
     rows = [(x.mailbox, f"{x.one_at_a_time:,.0f}/s", f"{x.in_batches:,.0f}/s") for x in results]
     shown = output.table(("mailbox", *right), rows, right=right)
     return output.show([result._asdict() for result in results], shown, json=json)
+
+
+def _open_empty(url: str) -> Mailbox[str]:
+    """A mailbox whose messages are all ours; they are received and deleted."""
+    box = open_mailbox(url, str)
+    if held := box.approximate_count():
+        box.close()
+        messages = output.count(held, "message")
+        raise MailboxError(f"{url} contains {messages}; give the URL of an empty mailbox")
+    return box
 
 
 def _measured(name: str, box: Mailbox[str], seconds: float) -> Result:
@@ -73,7 +84,6 @@ def _measured(name: str, box: Mailbox[str], seconds: float) -> Result:
         box.send_many([_BODY] * _BATCH)
         return sum(box.acknowledge_many(box.receive(max_messages=_BATCH)))
 
-    box.purge()
     return Result(name, _rate(one, seconds), _rate(many, seconds))
 
 

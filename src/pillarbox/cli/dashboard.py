@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pillarbox.cli import output
+from pillarbox.cli.backends import open_existing
 from pillarbox.cli.options import app
 from pillarbox.cli.output import FAILED, OK, UsageError
 
@@ -26,7 +27,7 @@ def dashboard(
     read_only: Annotated[bool, Parameter(help="Disable all changes.")] = False,
     json: Annotated[bool, Parameter(name="--json", help="Print the address as JSON.")] = False,
 ) -> int:
-    """Serve the dashboard for mailboxes by URL: Redis, SQS, a store on disk.
+    """Serve the dashboard for mailboxes on Redis, PostgreSQL, Amazon SQS or disk.
 
     A broker serves its own dashboard at its root. This one has no access keys, so it listens on
     127.0.0.1 only. A store on disk is opened for writing, so no other process may have it open.
@@ -35,6 +36,13 @@ def dashboard(
 
     if not urls:
         raise UsageError("give the URL of at least one mailbox.")
+    names: dict[str, str] = {}
+    for url in urls:
+        with open_existing(url) as box:  # so that a wrong URL is named
+            if names.setdefault(box.name, url) != url:
+                raise UsageError(
+                    f"two mailboxes are named {box.name!r}; start a dashboard for each."
+                )
     boxes = UrlMailboxes(urls)
     try:
         return asyncio.run(_serve(boxes, port, read_only=read_only, json=json))

@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 
 from pillarbox import __version__
 from pillarbox.cli.backends import name_in
+from pillarbox.cli.output import UsageError
 from pillarbox.cli.paths import find_log
 from pillarbox.cli.segments import durability_of, list_segments
 from pillarbox.log import LogReader, RealDisk
 from pillarbox.mailbox.broker import admin
+from pillarbox.mailbox.broker.wire import Described
 from pillarbox.mailbox.url import opener_of
 
 _PATIENCE_SECONDS = 2.0
@@ -64,6 +66,8 @@ def check_deployment(url: str) -> list[Finding]:
         return list(_redis(url))
     if scheme.startswith("postgres"):
         return list(_postgres(url))
+    if not hasattr(opener_of(url), "list_queues"):
+        raise UsageError(f"there is nothing to check behind a {scheme}: URL.")
     queues = opener_of(url).list_queues(url)
     return [Finding("connection", "good", f"answered; {len(queues)} queues can be seen")]
 
@@ -77,19 +81,43 @@ def _broker(url: str) -> Iterator[Finding]:
     yield _same_version(about.version)
     problem = about.problem
     if problem is not None:
-        yield Finding("health", "bad", problem, "see the broker's log; make room on its disk")
-    yield _LEVELS[about.durability]
-    yield clock_of(host, (about.time_ns - (asked + answered) // 2) / 1e9)
+        advice = "check the store, and the broker's log"
+        if about.durability != "shared":
+            advice = "see the broker's log; free space on its disk"
+        yield Finding("health", "bad", problem, advice)
+    if about.durability == "shared":
+        yield from _shared(about)
+    else:
+        yield _LEVELS[about.durability]
+    yield clock_of(host, ahead_ns(about.time_ns, asked, answered) / 1e9)
     if about.free_bytes is not None:
         yield free_space(about.free_bytes, "at the broker")
     yield from _who_may(url, about.may, host, has_keys=about.has_keys)
-    if about.durability != "none":
+    if about.durability not in ("none", "shared"):
         yield Finding(
             "replication",
             "warning",
             "one copy, on the disk of the broker",
             "keep --data on replicated storage, or back it up",
         )
+
+
+def _shared(about: Described) -> Iterator[Finding]:
+    """A broker that shares its store: the store has to be checked by itself."""
+    found = f"that of its store, {about.store or 'which it shares with other brokers'}"
+    advice = f"check it with: pillarbox doctor {about.store or 'URL-OF-THE-STORE'}"
+    yield Finding("durability", "good", found, advice)
+    if not about.brokers:  # this key may not see them
+        return
+    named = ", ".join(about.brokers)
+    if len(set(about.brokers.values())) > 1:
+        named = ", ".join(f"{url} ({version})" for url, version in about.brokers.items())
+        yield Finding("brokers", "warning", f"of several versions: {named}", "upgrade the older")
+    elif len(about.brokers) == 1:
+        advice = "run a second one on another machine"
+        yield Finding("brokers", "warning", f"only one on this store: {named}", advice)
+    else:
+        yield Finding("brokers", "good", f"{len(about.brokers)} on this store: {named}")
 
 
 def _same_version(version: str) -> Finding:
@@ -124,11 +152,11 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _store(url: str) -> Iterator[Finding]:
-    place = find_log(url)
-    directory, pid = Path(place.store or place.log), place.writer()
+    data = find_log(url)
+    directory, pid = Path(data.store or data.log), data.writer()
     yield Finding("in use", "good", f"by process {pid}" if pid is not None else "by nobody")
-    with LogReader(place.log, RealDisk()) as reader:
-        segments = list_segments(place.log, place.segment_files())
+    with LogReader(data.log, RealDisk()) as reader:
+        segments = list_segments(data.log, data.segment_files())
         known = durability_of(reader, segments[-1] if segments else None)
         damaged = [each.name for each in segments if each.state == "damaged"]
     if damaged:
@@ -263,6 +291,11 @@ def clock() -> Finding:
     if drift > SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
         return Finding("clock", "bad", time.ctime(), "set the clock, and keep it with NTP")
     return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")
+
+
+def ahead_ns(theirs: int, asked: int, answered: int) -> int:
+    """How far a server's clock is ahead at least: it was read at some time during a request."""
+    return theirs - min(max(theirs, asked), answered)
 
 
 def clock_of(server: str, seconds_ahead: float) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import sys
@@ -23,16 +24,7 @@ from pillarbox.cli.output import FAILED, OK
 
 _REDIS_MIN = 7
 _COLOURS = {"good": "green", "absent": "yellow", "warning": "yellow", "bad": "bold red"}
-_EXTRAS = {
-    "broker": ("uvloop", "jinja2", "prometheus-client"),
-    "redis": ("redis",),
-    "sqs": ("boto3", "aiobotocore"),
-    "postgres": ("psycopg",),
-    "spark": ("pyspark", "pyarrow"),
-    "delta": ("deltalake",),
-    "mcp": ("mcp",),
-    "telemetry": ("opentelemetry-api",),
-}
+_REQUIREMENT = re.compile(r"([\w.-]+).*; extra == ['\"]([\w-]+)['\"]")
 
 
 @app.command(help_epilogue="Example: pillarbox doctor http://localhost:9324")
@@ -55,7 +47,7 @@ def doctor(
     directory = _existing(Path(data).absolute())
     checks: list[Callable[[], Finding]] = [
         _python,
-        *(partial(_extra, extra) for extra in _EXTRAS),
+        *(partial(_extra, *each) for each in _extras().items()),
         _java,
         lambda: _redis(redis),
         lambda: sync_speed(directory),
@@ -87,9 +79,18 @@ def _python() -> Finding:
     return Finding("Python", "good", f"{sys.version.split()[0]}, Pillarbox {__version__}")
 
 
-def _extra(extra: str) -> Finding:
+def _extras() -> dict[str, list[str]]:
+    """The packages that each extra installs."""
+    found: dict[str, list[str]] = {}
+    for requirement in metadata.requires("pillarbox") or ():
+        if match := _REQUIREMENT.match(requirement):
+            found.setdefault(match[2], []).append(match[1])
+    return found
+
+
+def _extra(extra: str, packages: list[str]) -> Finding:
     versions = []
-    for package in _EXTRAS[extra]:
+    for package in packages:
         try:
             versions.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:

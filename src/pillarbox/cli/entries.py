@@ -156,7 +156,7 @@ def line(known: dict[str, Any], width: int | None) -> Text:
     for part in _details(known):
         rest.append(f"  {safe(part)}", style="not bold yellow")
     if "body" in known:
-        rest.append(f"  {safe(_body(known))}", style="not bold default")
+        rest.append(f"  {safe(body_text(known))}", style="not bold default")
     if rest and "id" in known and width is not None and width < _WIDTH_FOR_ONE_LINE:
         text.append("\n" + " " * 6)
     return text.append(rest)
@@ -181,7 +181,8 @@ def _details(known: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _body(known: dict[str, Any]) -> str:
+def body_text(known: dict[str, Any]) -> str:
+    """The body of `body_fields` in one piece of text."""
     body = known["body"]
     if known["body_format"] == "json":
         return json.dumps(body, ensure_ascii=False)

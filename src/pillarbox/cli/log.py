@@ -27,8 +27,8 @@ from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.place import Place
 
 app = group(
     "log",
@@ -48,8 +48,8 @@ _WIDTH_FOR_YEARS = 100
 @app.command(help_epilogue="Example: pillarbox log ls ./data")
 def ls(path: PathText, /, *, json: Json = False) -> int:
     """List the segment files: first index, records, bytes, times."""
-    place = find_log(path)
-    found = list_segments(place.log, place.segment_files())
+    data = find_log(path)
+    found = list_segments(data.log, data.segment_files())
     right = ("first", "records", "bytes")
     narrow = output.console().width < _WIDTH_FOR_YEARS
     rows: list[tuple[str | Text, ...]] = []
@@ -60,7 +60,7 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
         rows.append((each.name, *numbers, *(x[5:16] if narrow else x for x in times), state))
     names = ("segment", *right, "from (UTC)", "to (UTC)", "state")
     shown = output.table(names, rows, right=right) if found else "the log is empty"
-    known = {"log": place.log, "segments": [each.as_json() for each in found]}
+    known = {"log": data.log, "segments": [each.as_json() for each in found]}
     return output.show(known, shown, json=json)
 
 
@@ -69,12 +69,12 @@ def info(path: PathText, /, *, json: Json = False) -> int:
     """Show the range of indices, size, durability, queues, pins and tailers."""
     if (table := table_of(path)) is not None:
         return _table_info(info_of(table), json=json)
-    place = find_log(path)
-    known, queues, misfits = _info(place), [], 0
-    if place.store is not None:
+    data = find_log(path)
+    known, queues, misfits = _info(data), [], 0
+    if data.store is not None:
         with output.progress("replaying") as advance:
-            replica = read_replica(place.store, place.log, advance)
-        queues, misfits = stored_queues(replica, place.queue), len(replica.misfits)
+            replica = read_replica(data.store, data.log, advance)
+        queues, misfits = stored_queues(replica, data.queue), len(replica.misfits)
         known["queues"] = [each.as_json() for each in queues]
         known["message_id_prefix"] = replica.names.prefix
         known["entries_that_do_not_fit"] = misfits
@@ -98,13 +98,13 @@ def _table_info(known: dict[str, Any], *, json: bool) -> int:
     return output.show(known, output.facts(rows), json=json)
 
 
-def _info(place: Place) -> dict[str, Any]:
-    names = place.segment_files()
-    segments = list_segments(place.log, names)
-    log_id, version = identity_of(place.log, names)
-    known: dict[str, Any] = {"store": place.store, "log": place.log, "log_id": log_id}
-    known |= {"format": version, "in_use_by_pid": place.writer()}
-    with LogReader(place.log, RealDisk()) as reader:
+def _info(data: DataDirectory) -> dict[str, Any]:
+    names = data.segment_files()
+    segments = list_segments(data.log, names)
+    log_id, version = identity_of(data.log, names)
+    known: dict[str, Any] = {"store": data.store, "log": data.log, "log_id": log_id}
+    known |= {"format": version, "in_use_by_pid": data.writer()}
+    with LogReader(data.log, RealDisk()) as reader:
         known |= {
             "first_index": reader.first_index,
             "end_index": reader.end_index,
@@ -115,8 +115,8 @@ def _info(place: Place) -> dict[str, Any]:
             "durability": durability_of(reader, segments[-1] if segments else None),
             "pins": reader.pins(),
         }
-    if place.store is not None:
-        state = read_snapshot(RealDisk(), place.store)
+    if data.store is not None:
+        state = read_snapshot(RealDisk(), data.store)
         known["snapshot"] = state and {"index": state.index, "time": output.iso(state.time)}
     return known
 
@@ -174,9 +174,9 @@ def cat(
         for row in islice(rows_of(table, first, end), limit):
             output.print_json(row)
         return OK
-    place = find_log(path)
-    with LogReader(place.log, RealDisk()) as reader, contextlib.suppress(KeyboardInterrupt):
-        chosen = LogFilter(place, reader, queue or place.queue, kinds_of(kind or ()))
+    data = find_log(path)
+    with LogReader(data.log, RealDisk()) as reader, contextlib.suppress(KeyboardInterrupt):
+        chosen = LogFilter(data, reader, queue or data.queue, kinds_of(kind or ()))
         first = reader.first_index if start is None else index_of(reader, "--from", start)
         end = None if stop is None else index_of(reader, "--to", stop)
         write = output.print_json if json else _line_writer()
@@ -207,13 +207,13 @@ def _line_writer() -> Callable[[dict[str, Any]], object]:
 @app.command(help_epilogue="Example: pillarbox log verify ./data && echo intact")
 def verify(path: PathText, /, *, json: Json = False) -> int:
     """Check every record. List the damage and exit with code 1 if there is any."""
-    place = find_log(path)
+    data = find_log(path)
     with output.progress("checking") as advance:
-        checked = repair.check(place, advance)
+        checked = repair.check(data, advance)
     if json:
-        output.print_json(repair.check_as_json(place, checked))
+        output.print_json(repair.check_as_json(data, checked))
     else:
-        repair.show_check(place, checked)
+        repair.show_check(data, checked)
     return OK if checked.healthy else FAILED
 
 
@@ -232,27 +232,27 @@ def repair_(
 
     Nothing is deleted: damaged files move to the directory 'aside' of the log.
     """
-    place = find_log(path)
+    data = find_log(path)
     if not dry_run:
-        _refuse_if_in_use(place, place.writer())
+        _refuse_if_in_use(data, data.writer())
     with output.progress("checking") as advance:
-        checked = repair.check(place, advance)
+        checked = repair.check(data, advance)
     with output.progress("looking for lost messages") as advance:
-        lost = None if checked.healthy else repair.losses_of(place, checked, advance)
+        lost = None if checked.healthy else repair.losses_of(data, checked, advance)
     if not json:
-        repair.show_check(place, checked)
+        repair.show_check(data, checked)
         repair.show_losses(lost)
     refused = repair.why_not_repairable(checked)
     repaired = False
     if not (refused or checked.healthy or dry_run) and (yes or _repair_confirmed(json=json)):
-        with output.progress("repairing") as advance, _explaining_lock(place):
-            checked.report.kept_aside = repair.repair_store(place, checked, advance)
+        with output.progress("repairing") as advance, _explaining_lock(data):
+            checked.report.kept_aside = repair.repair_store(data, checked, advance)
         repaired = True
     if json:
-        known = repair.check_as_json(place, checked) | {"lost": lost.as_json() if lost else None}
+        known = repair.check_as_json(data, checked) | {"lost": lost.as_json() if lost else None}
         output.print_json(known | {"repaired": repaired, "not_repairable": refused})
     else:
-        repair.show_end(place, checked, repaired=repaired, refused=refused)
+        repair.show_end(data, checked, repaired=repaired, refused=refused)
     return OK if repaired or checked.healthy else FAILED
 
 
@@ -276,16 +276,16 @@ def compact(
 
     Messages, pins, named tailers and --keep retain history. A running store compacts itself.
     """
-    place = find_log(path)
-    if place.store is None:
-        raise UsageError(f"{place.log} is a plain log; only a store can be compacted.")
+    data = find_log(path)
+    if data.store is None:
+        raise UsageError(f"{data.log} is a plain log; only a store can be compacted.")
     age = None if keep is None else seconds_of(keep)
     if keep is not None and age is None:
         raise UsageError(f"--keep must be a duration such as 12h or 7d; got {keep!r}.")
-    _refuse_if_in_use(place, place.writer())
-    before, started = bytes_on_disk(place.store), time.monotonic()
-    with _explaining_lock(place):
-        store = DurableStore(place.store)
+    _refuse_if_in_use(data, data.writer())
+    before, started = bytes_on_disk(data.store), time.monotonic()
+    with _explaining_lock(data):
+        store = DurableStore(data.store)
     try:
         if age is not None:
             store.compactor.history = Retention(age_seconds=age)
@@ -293,24 +293,24 @@ def compact(
             store.compactor.compact(advance)
     finally:
         store.close()
-    after, seconds = bytes_on_disk(place.store), time.monotonic() - started
+    after, seconds = bytes_on_disk(data.store), time.monotonic() - started
     sizes = f"{output.size(before)} before, {output.size(after)} after ({seconds:.1f} s)"
-    known = {"store": place.store, "bytes_before": before, "bytes_after": after}
-    return output.show(known, f"{place.store}: {sizes}", json=json)
+    known = {"store": data.store, "bytes_before": before, "bytes_after": after}
+    return output.show(known, f"{data.store}: {sizes}", json=json)
 
 
-def _refuse_if_in_use(place: Place, pid: int | None) -> None:
+def _refuse_if_in_use(data: DataDirectory, pid: int | None) -> None:
     if pid is not None:
-        raise LogError(f"{place.name} is in use by {holder_of_lock(pid)}; stop that process first")
+        raise LogError(f"{data.name} is in use by {holder_of_lock(pid)}; stop that process first")
 
 
 @contextlib.contextmanager
-def _explaining_lock(place: Place) -> Iterator[None]:
+def _explaining_lock(data: DataDirectory) -> Iterator[None]:
     """Give the same error if a writer has opened the log since it was checked."""
     try:
         yield
     except (LogLockedError, MailboxError) as error:
         locked = error if isinstance(error, LogLockedError) else error.__cause__
         if isinstance(locked, LogLockedError):
-            _refuse_if_in_use(place, locked.pid)
+            _refuse_if_in_use(data, locked.pid)
         raise

@@ -12,10 +12,10 @@ from pillarbox.cli.entries import describe, describe_raw
 from pillarbox.cli.output import UsageError
 from pillarbox.core import journal
 from pillarbox.log import Frame, LogCorruptError, LogReader, RealDisk, Record
-from pillarbox.mailbox.belonging import refuse_foreign
 from pillarbox.mailbox.compactor import read_snapshot
+from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.names import Names
-from pillarbox.mailbox.place import Place
+from pillarbox.mailbox.store_checks import refuse_foreign
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -66,19 +66,19 @@ class LogFilter:
     """Reads the records of one log and describes those that match."""
 
     def __init__(
-        self, place: Place, reader: LogReader, queue: str | None, kinds: frozenset[int]
+        self, data: DataDirectory, reader: LogReader, queue: str | None, kinds: frozenset[int]
     ) -> None:
         self._reader, self._kinds = reader, kinds
         self._queue = queue
         self._names: Names | None = None
-        self._place = place
-        if place.store is None and (queue is not None or kinds):
-            raise UsageError(f"{place.log} is a plain log, without queues and kinds.")
+        self._data = data
+        if data.store is None and (queue is not None or kinds):
+            raise UsageError(f"{data.log} is a plain log, without queues and kinds.")
 
     def read(self, start: int, stop: int | None, *, follow: bool) -> Iterator[dict[str, Any]]:
         """The entries from `start` up to `stop`; with `follow`, also new ones as they arrive."""
         start = max(start, self._reader.first_index)
-        if self._place.store is not None:
+        if self._data.store is not None:
             self._names = self._names_at(start)
             if self._queue is not None and not follow:
                 self._must_exist(self._queue)
@@ -108,9 +108,9 @@ class LogFilter:
 
     def _names_at(self, start: int) -> Names:
         """The names of the queues declared before `start`."""
-        assert self._place.store is not None
-        state = read_snapshot(RealDisk(), self._place.store)
-        refuse_foreign(state, self._place.store, self._reader)
+        assert self._data.store is not None
+        state = read_snapshot(RealDisk(), self._data.store)
+        refuse_foreign(state, self._data.store, self._reader)
         names = Names.of(state)
         first = max(state.index if state is not None else 0, self._reader.first_index)
         try:
@@ -132,7 +132,7 @@ class LogFilter:
                 return
         if queue not in known.queues.values():
             names = ", ".join(sorted(known.queues.values())) or "none"
-            raise UsageError(f"there is no queue {queue!r} in {self._place.name}; it has {names}.")
+            raise UsageError(f"there is no queue {queue!r} in {self._data.name}; it has {names}.")
 
 
 def _records(frames: Iterable[Frame]) -> Iterator[bytes]:

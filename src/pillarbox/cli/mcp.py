@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from pillarbox.cli.options import app
-from pillarbox.cli.output import OK, UsageError
+from pillarbox.cli.output import OK, UsageError, remark
 
 
 @app.command(help_epilogue="Example: pillarbox mcp file:./data/orders http://localhost:9324/jobs")
@@ -25,8 +27,14 @@ def mcp(
         raise UsageError("give the URL of at least one mailbox.")
     from pillarbox.bus.mcp_server import build_server  # noqa: PLC0415 - behind an extra
 
+    server = build_server(urls)
+    if sys.stdin.isatty():
+        remark("Serving MCP on stdin and stdout, for an agent to start. Ctrl-C stops it.")
+    # A thread of the server is blocked in a read that nothing else ends. Nothing is lost: what was
+    # confirmed survives a kill.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        build_server(urls).run()
+        server.run()
     except BaseExceptionGroup as group:  # the server runs in nested task groups
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):

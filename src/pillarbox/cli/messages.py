@@ -21,6 +21,7 @@ from pillarbox.cli.options import Json, JsonLines, Limit, Url, app, check_limit,
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.replica import ReadOnlyMailbox
 from pillarbox.mailbox.protocol import Mailbox, State
+from pillarbox.mailbox.url import without_password
 
 Max = Annotated[int, Parameter(name=["--max", "-n"], help="Maximum number of messages.")]
 
@@ -42,7 +43,7 @@ def send(
     *,
     lines: Annotated[bool, Parameter(help="Send each line as a message.")] = False,
     delay: Annotated[float, Parameter(help="Seconds before the message can be received.")] = 0,
-    priority: Annotated[int, Parameter(help="0 to 255; higher goes first.")] = 0,
+    priority: Annotated[int, Parameter(help="0 to 255; higher numbers first.")] = 0,
     attribute: Annotated[
         list[str] | None, Parameter(name=["--attribute", "-a"], help="name=value; may be repeated.")
     ] = None,
@@ -111,10 +112,15 @@ def receive(
         _print_all(messages, json=json)
         if ack:
             box.acknowledge_many(messages)
-        if not messages:
+        paused = not messages and queue_at(url).paused
+        if paused:
+            waiting = output.count(box.stats().ready, "ready message")
+            output.remark(
+                f"{box.name} is paused and delivers nothing ({waiting}); deliver again with "
+                f"'pillarbox queue resume {without_password(url)}'."
+            )
+        elif not messages:
             _say_empty(box, "ready")
-    if not messages and queue_at(url).paused:
-        output.remark(f"{box.name} is paused; see 'pillarbox queue resume --help'.")
     return OK if messages else FAILED
 
 
@@ -164,7 +170,9 @@ def redrive(
     to: Annotated[
         str | None, Parameter(help="Existing queue to move them to (default: their sources).")
     ] = None,
-    reason: Annotated[str | None, Parameter(help="Only if their reason contains this.")] = None,
+    reason: Annotated[
+        str | None, Parameter(help="Only messages whose reason contains this text.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Move dead letters back to their source queues, or to another queue."""

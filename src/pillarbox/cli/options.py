@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated
 
@@ -40,6 +41,15 @@ def group(name: str, help_text: str, epilogue: str) -> App:
     made = App(name=name, help=help_text, help_epilogue=epilogue)
     app.command(made)
     return made
+
+
+def reflow(command: App) -> None:
+    """Let the terminal break the lines of help texts, not the source."""
+    for name in command:
+        if not name.startswith("-"):
+            reflow(command[name])
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 def check_limit(limit: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -142,6 +143,15 @@ def waiting(what: str) -> Iterator[None]:
 def remark(message: str) -> None:
     """Print something about the result, rather than of it, to stderr."""
     Console(stderr=True, highlight=False).print(Text(message, style="dim"), soft_wrap=True)
+
+
+def log_to_stderr(level: str) -> None:
+    """For commands that run until they are stopped: log what happens."""
+    logger = logging.getLogger("pillarbox")
+    logger.setLevel(level.upper())
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s level=%(levelname)s %(message)s"))
+    logger.addHandler(handler)
 
 
 def iso(time_ns: int) -> str:

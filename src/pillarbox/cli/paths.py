@@ -7,13 +7,18 @@ from pathlib import Path
 
 from pillarbox.log import LogError
 from pillarbox.log.directory import ASIDE
-from pillarbox.mailbox.place import Place, file_path, place_at, place_in
+from pillarbox.mailbox.data_directory import (
+    DataDirectory,
+    data_directory_at,
+    data_directory_in,
+    file_path,
+)
 
 
-def find_log(text: str) -> Place:
+def find_log(text: str) -> DataDirectory:
     """Find the log behind PATH; LogError if there is none."""
     path, is_url = file_path(text) or text, text.startswith("file:")
-    found = place_at(path) if is_url else place_in(path)
+    found = data_directory_at(path) if is_url else data_directory_in(path)
     if found is not None:
         return found
     if is_url:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
 import threading
 import time
@@ -15,7 +17,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pillarbox.cli import output
-from pillarbox.cli.entries import body_fields
+from pillarbox.cli.entries import body_fields, body_text, safe
 from pillarbox.cli.options import Json, JsonLines, group, key_and_value
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.tables import rows_of, table_of
@@ -29,7 +31,15 @@ from pillarbox.pipeline.maintenance import maintain as maintain_pipeline
 from pillarbox.pipeline.rename import orphans, rename
 from pillarbox.pipeline.reset import reset as reset_pipeline
 from pillarbox.pipeline.running import is_running
-from pillarbox.pipeline.status import ProcessorStatus, Status, ends, labels, read_status
+from pillarbox.pipeline.status import (
+    ProcessorStatus,
+    Status,
+    ends,
+    labels,
+    per_second,
+    read_status,
+)
+from pillarbox.spark.errors import SparkError
 from pillarbox.spark.shipping import is_connect
 from pillarbox.worker.signals import on_signals
 
@@ -47,6 +57,8 @@ Target = Annotated[str, Parameter(help="module:pipeline, such as shop:pipeline."
 _STATES = {"running": "green", "done": "blue", "failed": "red", "waiting": "dim"}
 #: Spark's stack traces would disturb the progress bar; errors are printed in one line.
 QUIET = {"spark.log.level": "OFF"}
+#: PySpark logs an error of a query with its Java stack trace before it raises it.
+_PYSPARK_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _POLL_SECONDS = 0.2
 #: Where there is no terminal for a progress bar, progress is printed this often.
 LINE_SECONDS = 10.0
@@ -83,6 +95,8 @@ def run(
     With --now, the exit code is 1 if all records of a step failed.
     """
     pipeline = load(target)
+    for name in _PYSPARK_LOGGERS:
+        logging.getLogger(name).disabled = True
     started = pipeline.run(
         master=master,
         conf=({} if is_connect(master) else QUIET)
@@ -94,10 +108,10 @@ def run(
         only=only or (),
         max_failed=max_failed,
     )
-    return _watch(pipeline, started, now=now)
+    return _watch(target, pipeline, started, now=now)
 
 
-def _watch(pipeline: Pipeline, running: Run, *, now: bool) -> int:
+def _watch(target: str, pipeline: Pipeline, running: Run, *, now: bool) -> int:
     """Show progress until the run ends, then what each processor did; the exit code."""
     if not now:
         output.remark(f"{pipeline.name} is running; Ctrl-C stops it after the current steps")
@@ -106,15 +120,16 @@ def _watch(pipeline: Pipeline, running: Run, *, now: bool) -> int:
     try:
         with on_signals(lambda number: stopping.set()), output.progress("processing") as advance:
             while not running.wait(timeout=_POLL_SECONDS):
-                if now:
-                    advance(*_progress(pipeline, status))
-                if not sys.stderr.isatty() and time.monotonic() - last_line >= LINE_SECONDS:
-                    last_line = time.monotonic()
-                    _print_line(pipeline, status)
+                with contextlib.suppress(OSError, SparkError):  # the run itself knows what to do
+                    if now:
+                        advance(*_progress(pipeline, status))
+                    if not sys.stderr.isatty() and time.monotonic() - last_line >= LINE_SECONDS:
+                        last_line = time.monotonic()
+                        _print_line(pipeline, status)
                 if stopping.is_set():
                     running.stop()
     finally:
-        _print_end(status)
+        _print_end(target, status)
     return FAILED if now and any(each.failed_steps for each in status.processors.values()) else OK
 
 
@@ -122,11 +137,11 @@ def _print_line(pipeline: Pipeline, status: Status) -> None:
     done, total = _progress(pipeline, status)
     failed = sum(each.failed for each in status.processors.values())
     steps = sum(each.steps for each in status.processors.values())
-    text = f"{pipeline.name}: {done:,} of {total:,} records read, {steps:,} steps"
+    text = f"{pipeline.name}: {done:,} of {total:,} records read, {output.count(steps, 'step')}"
     output.remark(text + (f", {failed:,} failed" if failed else ""))
 
 
-def _print_end(status: Status) -> None:
+def _print_end(target: str, status: Status) -> None:
     console = output.console()
     for each in status.processors.values():
         steps, rows = output.count(each.steps, "step"), output.count(each.rows, "row")
@@ -135,14 +150,14 @@ def _print_end(status: Status) -> None:
         console.print(Text(text + (f", {each.failed:,} failed" if each.failed else ""), style))
     for each in status.processors.values():
         if each.failed:
-            output.complain(_about_failed(each))
+            output.complain(_about_failed(target, each))
 
 
-def _about_failed(known: ProcessorStatus) -> str:
+def _about_failed(target: str, known: ProcessorStatus) -> str:
     text = f"{output.count(known.failed, 'record')} of {known.id} failed"
     if known.failed_steps:
-        text += f", in {output.count(known.failed_steps, 'step')} all of them"
-    return f"{text}; see 'pillarbox pipeline errors TARGET {known.id}'"
+        text += f", including all records of {output.count(known.failed_steps, 'step')}"
+    return f"{text}; list them with 'pillarbox pipeline errors {target} {known.id}'"
 
 
 def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
@@ -191,7 +206,7 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
     right = ("step", "rows", "rows/s", "ms/step", "failed", "restarts")
     shown = []
     for each in known.processors.values():
-        state = each.state if running or each.state != "running" else "killed"
+        state = each.state_now(running=running)
         behind = ", ".join(f"{name} {count:,}" for name, count in lag[each.id].items())
         shown.append(
             (
@@ -200,7 +215,7 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
                 Text(state, style=_STATES.get(state, "yellow")),
                 "-" if each.step is None else str(each.step),
                 f"{each.rows:,}",
-                f"{each.rows_per_second:,.0f}",
+                per_second(each.rows_per_second),
                 str(each.step_milliseconds),
                 Text(f"{each.failed:,}", style="red" if each.failed else ""),
                 str(each.restarts),
@@ -211,6 +226,15 @@ def _print_status(known: Status, lag: dict[str, dict[str, int]], *, running: boo
     for each in known.processors.values():
         if each.error:
             output.complain(f"{each.id}: {each.error}")
+
+
+@app.command(help_epilogue="Example: pillarbox pipeline check shop:pipeline")
+def check(target: Target, /) -> int:
+    """Check a pipeline, its inputs and the types of its logs, without starting it."""
+    pipeline = load(target)
+    pipeline.check(on_disk=True)
+    output.console().print(Text(f"{pipeline.name} can be run"))
+    return OK
 
 
 @app.command(help_epilogue="Example: pillarbox pipeline graph shop:pipeline --svg shop.svg")
@@ -352,7 +376,7 @@ def errors(
     path = pipeline.errors_directory(pipeline.graph.processor(processor).id)
     if redrive_all:
         count = redrive(pipeline.graph, processor, path, anyway=anyway)
-        output.console().print(f"{count} records were appended to their source logs")
+        output.console().print(f"{output.count(count, 'record')} appended to the source logs")
         return OK
     for index, each in failures(path):
         known: dict[str, Any] = {"error": index} | msgspec.to_builtins(each)
@@ -361,6 +385,6 @@ def errors(
             output.print_json(known)
         else:
             source = f"{each.log} {each.index}" if each.log else f"for {each.output}"
-            line = f"{index}  {source}  {each.cause}  {known['body']}"
+            line = f"{index}  {source}  {each.cause}  {safe(body_text(known))}"
             output.console().print(Text(line), overflow="ellipsis", no_wrap=True)
     return OK

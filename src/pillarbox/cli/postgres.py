@@ -8,8 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pillarbox.cli import output
 from pillarbox.cli.options import group
-from pillarbox.cli.output import OK
+from pillarbox.cli.output import FAILED, OK
 
 app = group(
     "postgres",
@@ -54,15 +55,22 @@ def relay(
 ) -> int:
     """Send the messages in the outbox, in order within each group, until stopped.
 
-    You can run several relays: one is active for each mailbox, the others stand by.
+    You can run several relays: one is active for each mailbox, the others stand by. With
+    --once, the exit code is 1 if messages were left because a mailbox did not take them.
     """
     from pillarbox.mailbox.postgres.relay import Relay  # noqa: PLC0415 - behind an extra
 
     runner = Relay(url)
     if once:
-        print(f"{runner.run_once():,} sent")
+        with output.waiting("sending"):
+            count = runner.run_once()
         runner.close()
-        return OK
+        print(f"{count:,} sent")
+        for what, problem in runner.problems.items():
+            output.complain(f"{what} was left: {problem}")
+        return FAILED if runner.problems else OK
+    output.log_to_stderr("warning")
+    output.remark("Sending what comes into the outbox. Ctrl-C stops it.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))  # whatever it does, nothing is lost
     runner.run()
     return OK

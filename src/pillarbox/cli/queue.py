@@ -30,8 +30,8 @@ app = group(
     "queue",
     "List, create, inspect, change, pause, purge and delete queues.\n\n"
     "URL names a queue: http://localhost:9324/orders on a broker, file:./data/orders in a store, "
-    "redis://host/orders, sqs://region/orders. Without a queue name it means the whole broker or "
-    "store.",
+    "redis://host/orders, postgresql://host/shop/orders, sqs://region/orders. Without a queue "
+    "name it means the whole broker or store.",
     "Exit codes: 0 success; 1 failure, or the queue does not exist; 2 wrong usage.\n\n"
     "Example: pillarbox queue ls http://localhost:9324",
 )

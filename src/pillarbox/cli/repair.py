@@ -17,13 +17,13 @@ from pillarbox.log import Log, RealDisk, Report, repair, verify
 from pillarbox.log.directory import LogDirectory
 from pillarbox.log.disk import Mapping
 from pillarbox.log.repair import salvage
-from pillarbox.mailbox.belonging import Fault, faults, identity_noted, snapshot_misfit
 from pillarbox.mailbox.compactor import SNAPSHOT_FILE, read_snapshot
+from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.location import index_of
-from pillarbox.mailbox.place import Place
 from pillarbox.mailbox.replay import Replay, all_records
 from pillarbox.mailbox.snapshot import StoreState
+from pillarbox.mailbox.store_checks import Fault, faults, identity_noted, snapshot_misfit
 
 _LISTED_MAX = 50  # lines about lost messages; --json has all of them
 
@@ -71,11 +71,11 @@ class Checked:
         return self.report.healthy and not self.faults
 
 
-def check(place: Place, advance: Advance) -> Checked:
+def check(data: DataDirectory, advance: Advance) -> Checked:
     """Verify a log and its store. While a process writes to it, damage must be seen twice."""
-    checked = _check(place, advance)
-    if not checked.healthy and place.writer() is not None:
-        again = _check(place, advance)
+    checked = _check(data, advance)
+    if not checked.healthy and data.writer() is not None:
+        again = _check(data, advance)
         known = checked.report.damage
         again.report.damage = [each for each in again.report.damage if each in known]
         again.faults = [each for each in again.faults if each in checked.faults]
@@ -83,29 +83,29 @@ def check(place: Place, advance: Advance) -> Checked:
     return checked
 
 
-def _check(place: Place, advance: Advance) -> Checked:
-    if place.store is None:
-        return Checked(_verify(place, advance))
+def _check(data: DataDirectory, advance: Advance) -> Checked:
+    if data.store is None:
+        return Checked(_verify(data, advance))
     disk = RealDisk()
     # Read before the log, which may grow meanwhile.
-    state, log_id = read_snapshot(disk, place.store), identity_noted(disk, place.store)
-    report = _verify(place, advance, log_id)
-    needs = _needs(place, state, report, advance)
+    state, log_id = read_snapshot(disk, data.store), identity_noted(disk, data.store)
+    report = _verify(data, advance, log_id)
+    needs = _needs(data, state, report, advance)
     if needs is not None:
-        report = _verify(place, advance, log_id, needs)
-    found = faults(disk, place.store, state, report.log_id, report.first_index, report.end_index)
+        report = _verify(data, advance, log_id, needs)
+    found = faults(disk, data.store, state, report.log_id, report.first_index, report.end_index)
     return Checked(report, log_id, needs, found)
 
 
 def _needs(
-    place: Place, state: StoreState | None, report: Report, advance: Advance
+    data: DataDirectory, state: StoreState | None, report: Report, advance: Advance
 ) -> tuple[int, int] | None:
     """The records that a store needs in its log; None if they are all there."""
     if state is None or snapshot_misfit(state, report.log_id, report.first_index) is not None:
         return None
     oldest = state.oldest
     if oldest < report.first_index:  # though the compactor may have rewritten them since
-        found = replay(state, salvage(place.log, log_id=report.log_id), report.end_index, advance)
+        found = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
         records = all_records(found.queues.values())
         oldest = min((index_of(record.body) for record in records), default=state.index)
     if oldest >= report.first_index and state.index <= report.end_index:
@@ -114,28 +114,28 @@ def _needs(
 
 
 def _verify(
-    place: Place, advance: Advance, log_id: str = "", needs: tuple[int, int] | None = None
+    data: DataDirectory, advance: Advance, log_id: str = "", needs: tuple[int, int] | None = None
 ) -> Report:
     def read() -> Report:
-        names = place.segment_files()
+        names = data.segment_files()
         disk = SharedDisk(names[-1] if names else "")
-        return verify(place.log, disk=disk, progress=advance, log_id=log_id, needs=needs)
+        return verify(data.log, disk=disk, progress=advance, log_id=log_id, needs=needs)
 
     return retry_while_compacting(read)
 
 
-def repair_store(place: Place, checked: Checked, advance: Advance) -> list[str]:
+def repair_store(data: DataDirectory, checked: Checked, advance: Advance) -> list[str]:
     """Repair a log and its store, and open them as a test; returns the files set aside."""
-    report = repair(place.log, progress=advance, log_id=checked.log_id, needs=checked.needs)
+    report = repair(data.log, progress=advance, log_id=checked.log_id, needs=checked.needs)
     kept = report.kept_aside
     for fault in checked.faults:
-        file = f"{place.store}/{fault.file}"
-        kept.append(LogDirectory(RealDisk(), place.log).set_aside(file, fault.file))
+        file = f"{data.store}/{fault.file}"
+        kept.append(LogDirectory(RealDisk(), data.log).set_aside(file, fault.file))
         os.unlink(file)
-    if place.store is None:
-        Log.open(place.log, check="all").close()
+    if data.store is None:
+        Log.open(data.log, check="all").close()
     else:
-        store = DurableStore(place.store)
+        store = DurableStore(data.store)
         store.compactor.stop()
         store.log.close()  # not the store, which would replace its snapshot
     return kept
@@ -185,14 +185,14 @@ class Losses:
         return asdict(self)
 
 
-def losses_of(place: Place, checked: Checked, advance: Advance) -> Losses | None:
+def losses_of(data: DataDirectory, checked: Checked, advance: Advance) -> Losses | None:
     """Which messages the damage hit; None for a plain log."""
-    if place.store is None:
+    if data.store is None:
         return None
     report = checked.report
     foreign = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
-    state = None if foreign else read_snapshot(RealDisk(), place.store)
-    replayed = replay(state, salvage(place.log, log_id=report.log_id), report.end_index, advance)
+    state = None if foreign else read_snapshot(RealDisk(), data.store)
+    replayed = replay(state, salvage(data.log, log_id=report.log_id), report.end_index, advance)
     gone = [range(each.first_index, each.end_index) for each in report.damage]
     found = Losses()
     bodies = 0
@@ -230,23 +230,23 @@ def _mentioned(replayed: Replay) -> list[LostMessage]:
     return list(found.values())
 
 
-def check_as_json(place: Place, checked: Checked) -> dict[str, Any]:
+def check_as_json(data: DataDirectory, checked: Checked) -> dict[str, Any]:
     known = asdict(checked.report)
     torn = known.pop("torn_tail")
     known["torn_tail"] = torn and dict(zip(("file", "first_byte", "bytes"), torn, strict=True))
     known["faults"] = [asdict(fault) for fault in checked.faults]
     known["snapshot_damaged"] = any(fault.file == SNAPSHOT_FILE for fault in checked.faults)
-    return {"store": place.store, "healthy": checked.healthy} | known
+    return {"store": data.store, "healthy": checked.healthy} | known
 
 
-def show_check(place: Place, checked: Checked) -> None:
+def show_check(data: DataDirectory, checked: Checked) -> None:
     console, report = output.console(), checked.report
     _show_damage(report)
     for fault in checked.faults:
-        console.print(Text(f"{place.store}/{fault.file} {fault.what}", style="red"))
+        console.print(Text(f"{data.store}/{fault.file} {fault.what}", style="red"))
     verdict = "intact" if checked.healthy else "damaged"
     console.print(
-        f"{place.name} is {verdict}: {output.count(report.records, 'record')} in"
+        f"{data.name} is {verdict}: {output.count(report.records, 'record')} in"
         f" {output.count(report.frames, 'frame')}, {output.count(report.segments, 'segment')},"
         f" {output.size(report.bytes)}",
         style="green" if checked.healthy else "bold red",
@@ -292,10 +292,10 @@ def show_losses(lost: Losses | None) -> None:
         )
 
 
-def show_end(place: Place, checked: Checked, *, repaired: bool, refused: str | None) -> None:
+def show_end(data: DataDirectory, checked: Checked, *, repaired: bool, refused: str | None) -> None:
     """Print how a repair ended."""
     if repaired:
-        kept = ", ".join(f"{place.log}/{each}" for each in checked.report.kept_aside)
+        kept = ", ".join(f"{data.log}/{each}" for each in checked.report.kept_aside)
         files = f"; the replaced files are kept: {kept}" if kept else ""
         output.console().print(output.success(f"repaired, and opened successfully{files}"))
     elif refused is not None:

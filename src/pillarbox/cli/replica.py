@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from pillarbox.cli import output
 from pillarbox.cli.output import Advance
 from pillarbox.clock import WallClock
 from pillarbox.closing import Closing
@@ -15,7 +16,8 @@ from pillarbox.core import journal
 from pillarbox.core.errors import MailboxError
 from pillarbox.core.queue import Queue, Record
 from pillarbox.log import Frame, LogError, LogIndexError, LogReader, RealDisk, RecordLostError
-from pillarbox.mailbox.belonging import refuse_foreign
+from pillarbox.log.confirmed import ConfirmedIndex
+from pillarbox.log.directory import LogDirectory
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.local import LocalMailbox
 from pillarbox.mailbox.location import index_of
@@ -25,6 +27,7 @@ from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.replay import Replay
 from pillarbox.mailbox.snapshot import StoreState
 from pillarbox.mailbox.store import Store
+from pillarbox.mailbox.store_checks import refuse_foreign
 from pillarbox.mailbox.store_time import store_time
 
 R = TypeVar("R")
@@ -49,8 +52,14 @@ def read_replica(store: str, log: str, advance: Advance) -> Replay:
 
 def _read(store: str, log: str, advance: Advance) -> Replay:
     state = read_snapshot(RealDisk(), store)
+    confirmed = _confirmed(log)
     with LogReader(log, RealDisk()) as reader:
         refuse_foreign(state, store, reader)
+        if reader.end_index < confirmed:
+            output.remark(
+                f"the log ends at record {reader.end_index:,}, but {confirmed:,} were written; "
+                f"check it with 'pillarbox log verify {store}'"
+            )
         if state is None and reader.first_index > 0:
             raise LogError(
                 f"the snapshot of the store {store} is missing or damaged, and its log no longer"
@@ -59,6 +68,15 @@ def _read(store: str, log: str, advance: Advance) -> Replay:
         found = replay(state, reader.frames(state.index if state else 0), reader.end_index, advance)
     found.settle(store_time(RealDisk(), store, found.latest))
     return found
+
+
+def _confirmed(log: str) -> int:
+    """How many records the last writer confirmed; 0 if that is not known."""
+    index = ConfirmedIndex(LogDirectory(RealDisk(), log))
+    try:
+        return index.get() or 0
+    finally:
+        index.close()
 
 
 def replay(state: StoreState | None, frames: Iterable[Frame], end: int, advance: Advance) -> Replay:

@@ -44,5 +44,5 @@ def report(
         made = make_report(spark, url, out, every=every, start=start, end=stop)
     written = out / "report.html"
     written.write_text(page(made, datetime.datetime.now(datetime.UTC)), encoding="utf-8")
-    output.console().print(f"wrote {written}, and {len(made.queues)} queues to {out}/*.parquet")
+    output.console().print(f"wrote {written} and {out}/*.parquet")
     return OK

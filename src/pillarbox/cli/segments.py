@@ -10,7 +10,7 @@ from pillarbox.log import LogReader, RealDisk
 from pillarbox.log.directory import LogDirectory, base_of_name
 from pillarbox.log.frame import DATA
 from pillarbox.log.layout import BLOCK_BYTES, FORMAT, decode_segment_header
-from pillarbox.log.segments import load_segment, scan
+from pillarbox.log.segments import Segment, evidence_of_damage, load_segment, scan, valid_frames
 
 
 class SegmentFile(NamedTuple):
@@ -49,24 +49,41 @@ def _segment(log: str, name: str, *, last: bool) -> SegmentFile:
         count, size = sealed.end_index - base, sealed.size_bytes
         times = sealed.min_time_ns, sealed.max_time_ns
         return SegmentFile(name, base, count, size, size, *times, "sealed")
-    # Read, not mapped: its writer may shorten it.
-    image = (Path(log) / name).read_bytes()
+    image = _read(log, name)
     header = decode_segment_header(image[:BLOCK_BYTES], f"{log}/{name}")
     if header is None:
         return SegmentFile(name, base, 0, 0, len(image), 0, 0, "damaged")
     seen = scan(image, name, header)
     count = seen.end_index - base
     times = seen.min_time_ns, seen.max_time_ns
-    state = "open" if last else "damaged"
+    intact = last and not _has_hole(log, seen, image)
+    state = "open" if intact else "damaged"
     return SegmentFile(name, base, count, seen.end_offset, len(image), *times, state)
 
 
+def _read(log: str, name: str) -> bytes:
+    """Read, not mapped: its writer may shorten it."""
+    return (Path(log) / name).read_bytes()
+
+
+def _has_hole(log: str, seen: Segment, image: bytes) -> bool:
+    """Whether confirmed frames follow one that is not valid, also when it is read again.
+
+    The first time, its writer may have been at work while it was read.
+    """
+    for data in (image, _read(log, seen.name)):
+        rest = valid_frames(data, seen.header, seen.end_offset)
+        if evidence_of_damage(rest, seen.end_index) is None:
+            return False
+    return scan(data, seen.name, seen.header).end_index == seen.end_index
+
+
 def identity_of(log: str, names: list[str]) -> tuple[str | None, int]:
-    """The id and the format of the log, from the newest segment that it wrote itself."""
+    """The id and the format of the log, from its newest readable segment."""
     for name in reversed(names):
         with (Path(log) / name).open("rb") as file:
             header = decode_segment_header(file.read(BLOCK_BYTES), f"{log}/{name}")
-        if header is not None and not header.flags:
+        if header is not None:
             return header.log_id.hex(), FORMAT
     return None, FORMAT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import logging
+import os
 import resource
 import signal
 import sys
@@ -14,14 +14,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
 from pillarbox.cli import output
 from pillarbox.cli.options import app
 from pillarbox.cli.output import FAILED, OK
+from pillarbox.core.errors import MailboxConnectionError
 from pillarbox.extras import extra
+from pillarbox.mailbox.url import without_password
 
 if TYPE_CHECKING:
     from pillarbox.broker import Broker, Config
@@ -60,13 +61,14 @@ def serve(
     ] = None,
     tls_key: Annotated[str | None, _flag("Private key file.", "TLS_KEY")] = None,
     key: Annotated[
-        str | None, _flag("Access key with all rights (id:secret); safer in the variable.", "KEY")
+        str | None, _flag("Access key with full access (id:secret); safer in the variable.", "KEY")
     ] = None,
     anonymous: Annotated[
-        bool | None, _flag("Accept other machines without access keys.", "ANONYMOUS")
+        bool | None, _flag("Serve other machines without access keys.", "ANONYMOUS")
     ] = None,
     allowed_hosts: Annotated[
-        str | None, _flag("Allowed host names without keys (a.example,b).", "ALLOWED_HOSTS")
+        str | None,
+        _flag("Host names to accept if there are no keys (a.example,b).", "ALLOWED_HOSTS"),
     ] = None,
     audit_log: Annotated[
         str | None, _flag("File for administrative actions, as JSON lines.", "AUDIT_LOG")
@@ -105,7 +107,7 @@ def serve(
         "allowed_hosts": allowed_hosts.replace(",", " ").split() if allowed_hosts else None,
     }
     chosen = load(config, flags, key)
-    _log_to_stderr(log_level)
+    output.log_to_stderr(log_level)
     _allow_many_connections()
     _give_memory_back()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -123,35 +125,30 @@ async def _run(
     json: bool,
 ) -> int:
     from pillarbox.broker import Broker  # noqa: PLC0415 - behind an extra
-    from pillarbox.broker.keys import reload_keys  # noqa: PLC0415 - behind an extra
     from pillarbox.dashboard import Pipelines, mount  # noqa: PLC0415 - behind an extra
 
     broker = Broker(config)
-    dashboard = None
-    if config.store is None:  # it shows the queues of this process
-        folders = [pipelines] if pipelines is not None else []
-        dashboard = mount(broker, read_only=read_only, pipelines=Pipelines(folders))
+    folders = [pipelines] if pipelines is not None else []
+    dashboard = mount(broker, read_only=read_only, pipelines=Pipelines(folders))
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
 
-    def reload() -> None:
-        if broker.tls is not None:
-            broker.tls.reload()
-        if broker.audit is not None:
-            broker.audit.reopen()
-        reload_keys(broker, read_config)
-
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, broker.reload, read_config)
+    store = without_password(config.store) if config.store is not None else "its store"
     try:
-        await broker.start()
+        with output.waiting(f"waiting for {store}"):
+            await broker.start()
     except OSError as error:
         await broker.stop()
-        output.complain(f"can't listen on {config.host}:{config.port}: {error}")
+        why = os.strerror(error.errno) if error.errno else str(error)
+        output.complain(f"can't listen on {config.host}:{config.port}: {why}; see --host, --port")
         return FAILED
-    if dashboard is not None:
-        dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
+    except MailboxConnectionError as error:
+        output.complain(f"the store {store} can't be used: {error}")
+        return FAILED
+    dashboard.start()  # it keeps a history of the queues, whether anyone looks or not
     gc.freeze()  # exempt what was loaded at start-up from every collection
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER_BY_ITSELF)
     collecting = asyncio.create_task(_collect_garbage())
@@ -187,27 +184,12 @@ def _announce(broker: Broker, *, json: bool) -> None:
     else:
         known["data"] = config.data
         known["durability"] = config.durability if config.data else "memory"
-        known["dashboard"] = f"{broker.url}/"
         where = f"{config.data} ({config.durability})" if config.data else "in memory only"
-        rows += [("data", where), ("dashboard", f"{broker.url}/")]
-    output.show(known, output.facts([*rows, ("open to", who)]), json=json)
+        rows += [("data", where)]
+    known["dashboard"] = f"{broker.url}/"
+    rows += [("dashboard", known["dashboard"]), ("open to", who)]
+    output.show(known, output.facts(rows), json=json)
     sys.stdout.flush()
-
-
-def without_password(url: str) -> str:
-    """A URL that can be shown."""
-    parts = urlsplit(url)
-    user, at, hosts = parts.netloc.rpartition("@")
-    shown = user.partition(":")[0] + at + hosts
-    return parts._replace(netloc=shown, query="").geturl()
-
-
-def _log_to_stderr(level: str) -> None:
-    logger = logging.getLogger("pillarbox")
-    logger.setLevel(level.upper())
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s level=%(levelname)s %(message)s"))
-    logger.addHandler(handler)
 
 
 def _allow_many_connections() -> None:

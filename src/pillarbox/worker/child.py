@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> int:
     """Run the workers and return the exit code."""
     options = msgspec.json.decode(arguments[0], type=Options)
     reports = int(arguments[1])
+    sys.argv[0] = f"worker {' '.join(options.handlers)}"  # how the broker's dashboard names us
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s")
     try:
         workers = build(options)

@@ -132,6 +132,7 @@ class Worker(Generic[T]):
             self._pool.stop()
             while not self._pool.drained:
                 self._wakeups.get()
+            self._receiver.finish()
             acknowledger.close()
             self._keeper.close()
             self._shut_down()

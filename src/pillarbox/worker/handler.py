@@ -27,7 +27,7 @@ class Handler:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
-            raise InvalidParameterError("handler", function, _FORM)
+            raise _refusal(function)
         self.function = function
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         called = function if inspect.isroutine(function) else type(function).__call__
@@ -35,9 +35,7 @@ class Handler:
         if any(
             inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in code
         ):
-            raise InvalidParameterError(
-                "handler", function, f"{_FORM}; a generator function does nothing when it is called"
-            )
+            raise _refusal(function, ", not a generator function")
         self.is_async = any(map(inspect.iscoroutinefunction, code))
         names = _parameters(function)
         self.wants_job = len(names) > 1
@@ -53,6 +51,14 @@ class Handler:
             result.close()  # never ran, so the message must not be acknowledged
             raise TypeError(f"handler {self.name} returned a coroutine: define it with async def")
         return result
+
+
+def _refusal(function: object, why: str = "") -> InvalidParameterError:
+    """The error for a function that can't be a handler, with its signature."""
+    shown = function
+    if inspect.isroutine(function):
+        shown = f"{function.__module__}.{function.__qualname__}{inspect.signature(function)}"
+    return InvalidParameterError("handler", shown, _FORM + why)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -73,7 +79,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         or len(needed) > 2
         or any(each.kind is each.KEYWORD_ONLY for each in needed)
     ):
-        raise InvalidParameterError("handler", function, _FORM)
+        raise _refusal(function)
     # A second parameter with a default is not the job.
     wanted = [each.name for each in positional[:2] if each is positional[0] or each in needed]
     return wanted or ["body"]
@@ -84,15 +90,12 @@ def _body_type(function: Any, called: Any, names: list[str]) -> Any:
     hints = _hints(function, called)
     body_type = hints.get(names[0], Any)
     if _is_job(body_type):
-        raise InvalidParameterError("handler", function, f"{_FORM}: the body comes first")
+        raise _refusal(function, ": the body comes first")
     if len(names) > 1:
         job_type = hints.get(names[1], Any)
         if job_type is not Any and not _is_job(job_type):
-            raise InvalidParameterError(
-                "handler",
-                function,
-                f"{_FORM}: the second argument is a Job, but {names[1]!r} is annotated with "
-                f"{job_type}; give it a default if it is not for the worker",
+            raise _refusal(
+                function, f": a second parameter without a default is a Job; {names[1]!r} is not"
             )
     codec_for(body_type)  # raises if no message can have this type
     return body_type

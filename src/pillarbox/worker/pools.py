@@ -67,21 +67,22 @@ class Pool(ABC):
         """Receive for up to `free` places, and add the jobs to the pool."""
         jobs: list[Job[Any]] = []
         error: BaseException | None = None
-        try:
-            jobs = self._receiver.receive(free)
-        except BaseException as failure:  # noqa: BLE001 - `Worker.run` raises it
-            error = failure
-        with self._lock:
-            too_late = self._ending
-            self._add([] if too_late else jobs)
-            if self._receives_left is not None:
-                self._receives_left -= 1
-            if error is not None or self._receives_left == 0:
-                self.error = self.error or error
-                self._end()
-        if jobs and too_late:
-            self._receiver.release(jobs)
-            return []
+        with self._receiver.claiming:
+            try:
+                jobs = self._receiver.receive(free)
+            except BaseException as failure:  # noqa: BLE001 - `Worker.run` raises it
+                error = failure
+            with self._lock:
+                too_late = self._ending
+                self._add([] if too_late else jobs)
+                if self._receives_left is not None:
+                    self._receives_left -= 1
+                if error is not None or self._receives_left == 0:
+                    self.error = self.error or error
+                    self._end()
+            if jobs and too_late:
+                self._receiver.release(jobs)
+                return []
         return jobs
 
     @abstractmethod

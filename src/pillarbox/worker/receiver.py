@@ -23,10 +23,11 @@ from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 _BATCH_EVERYWHERE = 10  # the largest batch that every backend accepts
 _PAUSE_NS = SECOND_NS // 10  # after a failed receive, then doubled
 _PAUSE_NS_MAX = 10 * SECOND_NS
+_GRACE_SECONDS = 2  # for a server to answer a receive when the worker stops
 
 
 class Receiver:
-    """Receives for a pool. One thread at a time calls `receive`."""
+    """Receives for a pool. One thread at a time calls `receive`, with the lock `claiming`."""
 
     def __init__(
         self,
@@ -46,6 +47,9 @@ class Receiver:
         self._wait = wait
         self._failed = failed
         self._most = MESSAGES_MAX
+        # Held from a receive until its messages are in the pool or released, but not while the
+        # receive waits for a message: nobody waits for that one when the worker stops.
+        self.claiming = threading.Lock()
         # A store in this process writes receives lazily. Confirm them first, or the delivery of a
         # message that kills the process at once is never counted, and it is never dead-lettered.
         self._confirms = (
@@ -60,16 +64,23 @@ class Receiver:
         self.stopping = True
         open_gate(self._gate)
 
+    def finish(self) -> None:
+        """Wait, after `stop`, for a receive that may have claimed messages to release them."""
+        if self.claiming.acquire(timeout=_GRACE_SECONDS):
+            self.claiming.release()
+
     def _is_stopping(self) -> bool:
         return self.stopping
 
     def receive(self, free: int) -> list[Job[Any]]:
         """At most `free` jobs; none if the mailbox is empty or can't be reached."""
+        if self._is_stopping():
+            return []
         try:
             # The first receive does not wait, to find out at once whether the server answers.
             messages = () if self.connected else self._receive(free, 0)
             self.connected = True
-            messages = messages or self._receive(free, self._wait)
+            messages = messages or self._await(free)
         except InvalidParameterError as error:
             if error.parameter != "max_messages" or self._most == _BATCH_EVERYWHERE:
                 raise
@@ -90,6 +101,13 @@ class Receiver:
             self._mailbox.extend_visibility_many(messages, self._terms.timeout)
         self._keeper.hold(jobs)
         return jobs
+
+    def _await(self, free: int) -> Sequence[Message[Any]]:
+        self.claiming.release()
+        try:
+            return self._receive(free, self._wait)
+        finally:
+            self.claiming.acquire()
 
     def _receive(self, free: int, wait: float) -> Sequence[Message[Any]]:
         return self._mailbox.receive(

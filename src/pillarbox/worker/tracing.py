@@ -8,7 +8,7 @@ the handler runs. Workers call `trace` by themselves if the program uses OpenTel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pillarbox.extras import extra
@@ -49,17 +49,11 @@ def trace(dispatcher: Dispatcher, *, provider: Any = None) -> Callable[[], None]
     """
     dispatcher.traced = True
     spans = _Spans(api.get_tracer(SYSTEM, tracer_provider=provider))
-    unsubscribes = [
-        dispatcher.subscribe(TaskStarted, spans.begin),
-        dispatcher.subscribe(TaskEnded, spans.end),
-        dispatcher.subscribe(LeaseLost, spans.lose),
-    ]
-
-    def stop() -> None:
-        for unsubscribe in unsubscribes:
-            unsubscribe()
-
-    return stop
+    stopping = ExitStack()
+    stopping.callback(dispatcher.subscribe(TaskStarted, spans.begin))
+    stopping.callback(dispatcher.subscribe(TaskEnded, spans.end))
+    stopping.callback(dispatcher.subscribe(LeaseLost, spans.lose))
+    return stopping.close
 
 
 class _Spans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,30 +18,23 @@ with extra("telemetry", "telemetry"):
 
 def measure(dispatcher: Dispatcher, *, registry: Any = None) -> Callable[[], None]:
     """Count the events of a dispatcher; returns a function that stops and unregisters."""
-    metrics = _Metrics(registry or REGISTRY)
-    unsubscribes = [
-        dispatcher.subscribe(TaskStarted, metrics.start),
-        dispatcher.subscribe(TaskEnded, metrics.end),
-        dispatcher.subscribe(LeaseLost, metrics.lose),
-        dispatcher.subscribe(ReceiveFailed, metrics.fail),
-    ]
-
-    def stop() -> None:
-        for unsubscribe in unsubscribes:
-            unsubscribe()
-        metrics.unregister()
-
-    return stop
+    stopping = ExitStack()
+    metrics = _Metrics(registry or REGISTRY, stopping)
+    stopping.callback(dispatcher.subscribe(TaskStarted, metrics.start))
+    stopping.callback(dispatcher.subscribe(TaskEnded, metrics.end))
+    stopping.callback(dispatcher.subscribe(LeaseLost, metrics.lose))
+    stopping.callback(dispatcher.subscribe(ReceiveFailed, metrics.fail))
+    return stopping.close
 
 
 class _Metrics:
-    def __init__(self, registry: Any) -> None:
-        self._registry = registry
-
+    def __init__(self, registry: Any, stopping: ExitStack) -> None:
         def make(kind: Any, name: str, what: str, *labels: str, **options: Any) -> Any:
-            return kind(
+            made = kind(
                 f"pillarbox_worker_{name}", what, ("queue", *labels), registry=registry, **options
             )
+            stopping.callback(registry.unregister, made)
+            return made
 
         self._tasks = make(Counter, "tasks", "Messages handled, by outcome", "outcome")
         self._running = make(Gauge, "tasks_running", "Handlers running now")
@@ -51,14 +45,6 @@ class _Metrics:
         )
         self._wait = make(
             Histogram, "task_wait_seconds", "Time from send to handler", buckets=DURATION_SECONDS
-        )
-        self._all = (
-            self._tasks,
-            self._running,
-            self._lost,
-            self._failed,
-            self._duration,
-            self._wait,
         )
 
     def start(self, event: TaskStarted) -> None:
@@ -79,7 +65,3 @@ class _Metrics:
 
     def fail(self, event: ReceiveFailed) -> None:
         self._failed.labels(event.queue).inc()
-
-    def unregister(self) -> None:
-        for each in self._all:
-            self._registry.unregister(each)

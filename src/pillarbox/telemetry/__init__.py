@@ -1,9 +1,0 @@
-"""OpenTelemetry traces and Prometheus metrics of workers. Needs `pillarbox[telemetry]`.
-
-Both subscribe to a dispatcher, so an error in them does not affect a worker.
-"""
-
-from pillarbox.telemetry.metrics import measure
-from pillarbox.worker.tracing import sending, trace
-
-__all__ = ["measure", "sending", "trace"]
