@@ -26,7 +26,7 @@ help: ## List the targets
 setup: $(READY) ## Create or refresh .venv (nothing to do when it is up to date)
 
 run: $(JAVA) ## Run the demo (ONCE=1: one round, then stop)
-	@$(PY) -m pillarbox.demo
+	@$(PY) -m examples.demo
 
 test: lint services $(DOCS) ## Lint, type-check, run the tests with coverage, build the docs
 	rm -f .coverage*
@@ -83,6 +83,7 @@ lock: $(UV) ## Pin the requirements again (UPGRADE=1: to the newest versions)
 	$(COMPILE) --group docs --constraint requirements/dev.lock --output-file requirements/docs.lock
 	$(COMPILE) --group bench --constraint requirements/dev.lock --output-file requirements/bench.lock
 	$(COMPILE) requirements/interop.in --output-file requirements/interop.lock
+	$(COMPILE) requirements/dramatiq-pg.in --output-file requirements/dramatiq-pg.lock
 	$(COMPILE) requirements/connect.in --constraint requirements/dev.lock --no-emit-package pyspark \
 		--no-emit-package py4j --no-emit-package pyarrow --output-file requirements/connect.lock
 	$(COMPILE) --group java --output-file requirements/java.lock
@@ -124,7 +125,8 @@ $(DOCS): $(READY) requirements/docs.lock
 	@$(INSTALL) --requirement requirements/docs.lock
 	@touch $@
 
-$(PEERS): $(READY) requirements/bench.lock
+$(PEERS): $(READY) requirements/bench.lock requirements/dramatiq-pg.lock
 	@echo "Installing the peers of the benchmarks"
 	@$(INSTALL) --requirement requirements/bench.lock
+	@$(INSTALL) --quiet --target .venv/dramatiq-pg --requirement requirements/dramatiq-pg.lock
 	@touch $@

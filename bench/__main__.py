@@ -42,7 +42,13 @@ def options() -> argparse.Namespace:
 
 
 def chosen_benchmarks(suite: str, only: str, quick: bool) -> list[Benchmark]:
-    offered = importlib.import_module(f"bench.{suite}.suite").benchmarks
+    try:
+        offered = importlib.import_module(f"bench.{suite}.suite").benchmarks
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"the suite {suite} needs {error.name}; install the peers and run it with:"
+            f" make bench ARGS={suite}"
+        ) from error
     return [each for each in offered(quick_size if quick else full_size) if only in each.name]
 
 

@@ -45,14 +45,14 @@ def mailbox_cycle(box: Mailbox[str], wait_seconds: float = 0) -> Cycle:
     return cycle
 
 
-def dramatiq_cycle(broker: Any) -> Cycle:
+def dramatiq_cycle(broker: Any, timeout_ms: int = 1_000) -> Cycle:
     """Of a broker of dramatiq, for its actors' queue."""
     broker.declare_queue(QUEUE)
     consumers: dict[int, Any] = {}
 
     def cycle(count: int) -> None:
         if count not in consumers:
-            consumers[count] = broker.consume(QUEUE, prefetch=count, timeout=1_000)
+            consumers[count] = broker.consume(QUEUE, prefetch=count, timeout=timeout_ms)
         for _ in range(count):
             broker.enqueue(dramatiq.Message(QUEUE, "work", (BODY,), {}, {}))
         done = 0

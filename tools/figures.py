@@ -17,7 +17,7 @@ RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
 HOME = ROOT / "docs" / "index.md"
 PAGE = ROOT / "docs" / "reference" / "figures.md"
-SUITES = ("core", "durable", "broker", "redis", "worker", "spark")
+SUITES = ("core", "durable", "broker", "redis", "postgres", "worker", "spark")
 BEGIN, END = "<!-- figures -->\n", "<!-- /figures -->\n"
 
 # What README shows: races, by how their names begin; the first contender is ours.
@@ -25,19 +25,25 @@ CHOSEN = (
     ("core", "full cycle, one thread"),
     ("durable", "send, one producer, confirmed on disk"),
     ("durable", "full cycle, 100 threads, confirmed on disk"),
-    ("broker", "SendMessage, 32 keep-alive connections, in memory"),
+    ("broker", "SendMessage, 32 connections"),
+    ("broker", "Send, receive and delete, 32 connections"),
     ("broker", "one Python thread sends"),
     ("redis", "full cycle, one at a time"),
     ("redis", "full cycle, batches of 100"),
+    ("postgres", "full cycle, one at a time"),
+    ("postgres", "full cycle, batches of 100"),
     ("worker", "10,000 no-op tasks"),
-    ("spark", "reading 5,000,000 messages"),
-    ("spark", "a stream of 5,000,000 messages"),
+    ("spark", "where + select over 4,000,000"),
+    ("spark", "totals of 9,973 teas over 4,000,000"),
+    ("spark", "a chain of three over 4,000,000"),
+    ("spark", "reading 4,000,000 typed orders"),
 )
 _WHERE = {
     "core": "in memory",
     "durable": "on disk",
     "broker": "broker",
     "redis": "on Redis",
+    "postgres": "on PostgreSQL",
     "worker": "workers",
     "spark": "on Spark",
 }
@@ -70,8 +76,11 @@ def summary(suites: Suites, link: str = "docs/reference/figures.md") -> str:
         ours, *others = [row for row in race["rows"] if row["median"]]
         peers = " · ".join(f"{_cell(row['name'])} {_rate(row)}" for row in others)
         lines.append(f"| {_WHERE[suite]}: {_cell(race['name'])} | **{_rate(ours)}** | {peers} |")
-    machines = sorted({_machine(document["machine"]) for document in suites.values()})
-    lines += ["", f"Measured on {'; '.join(machines)}. [All figures]({link})."]
+    measured: dict[str, list[str]] = {}  # by what they were measured with
+    for suite in dict.fromkeys(suite for suite, _ in CHOSEN if suite in suites):
+        measured.setdefault(_machine(suites[suite]["machine"]), []).append(_WHERE[suite])
+    told = "; ".join(f"{', '.join(rows)}: {machine}" for machine, rows in measured.items())
+    lines += ["", f"Measured with: {told}. [All figures]({link})."]
     return "\n".join(lines) + "\n"
 
 
@@ -151,10 +160,12 @@ def _rate(row: Any) -> str:
 
 
 def _machine(facts: Any, *, full: bool = False) -> str:
-    short = f"{facts['cores']} cores of {facts['cpu']}, {facts['python']}, {facts['date'][:10]}"
-    if not full:
-        return short
-    return f"{short}, {facts['system']}, Pillarbox {facts['pillarbox']}, load {facts['load']}"
+    """What was measured where; `full` says more of the machine."""
+    short = (
+        f"Pillarbox {facts['pillarbox']}, {facts['python']}, {facts['cores']} cores of"
+        f" {facts['cpu']}, {facts['date'][:10]}"
+    )
+    return f"{short}, {facts['system']}, load {facts['load']}" if full else short
 
 
 def _cell(text: str) -> str:

@@ -20,9 +20,16 @@ from typing import Any
 import msgspec
 from cyclopts import App
 
+import pillarbox
+import pillarbox.backup
 import pillarbox.bus
 import pillarbox.cli
-import pillarbox.pipeline
+import pillarbox.log
+import pillarbox.mailbox.broker
+import pillarbox.mailbox.postgres
+import pillarbox.mailbox.redis
+import pillarbox.mailbox.sqs
+import pillarbox.pipeline.errors
 import pillarbox.spark.errors
 import pillarbox.worker
 from pillarbox.broker import errors as wire
@@ -32,11 +39,8 @@ from pillarbox.cli.serve import serve
 from pillarbox.core import limits as core_limits
 from pillarbox.core.errors import MailboxError
 from pillarbox.log import LogError
-from pillarbox.mailbox.broker import errors as _broker_client  # so that its errors are known
 from pillarbox.pipeline import PipelineError
 from pillarbox.spark.errors import SparkError
-
-assert _broker_client
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -93,7 +97,7 @@ def configuration() -> str:
 a setting is unknown or out of range, the broker does not start.
 
 {table}
-`PILLARBOX_KEY=id:secret` adds one key with all rights to those in the file. `--key` does the same,
+`PILLARBOX_KEY=id:secret` adds one key with full access to those in the file. `--key` does the same,
 but other users of the machine can see the command line.
 The dashboard has `--read-only` (`PILLARBOX_READ_ONLY`) and `--pipelines` (`PILLARBOX_PIPELINES`),
 logging has `--log-level` (`PILLARBOX_LOG_LEVEL`). Mailboxes are configured when they are opened:
@@ -105,8 +109,8 @@ def limits() -> str:
     return f"""# Limits
 
 {MADE}Every input has a limit, and every limit has a name. A value out of range raises an
-`InvalidParameterError` that states the range, before anything is changed. Some limits of SQS and
-Redis are lower: [What each backend can do](backends.md).
+`InvalidParameterError` that states the range, before anything is changed. Some limits of Amazon
+SQS are lower: [What each backend can do](backends.md).
 
 ## Mailboxes
 
@@ -116,29 +120,62 @@ Redis are lower: [What each backend can do](backends.md).
 {_constants(broker_limits)}"""
 
 
+# Where a program imports an error from: the first of these that has it.
+PUBLIC = (
+    pillarbox,
+    pillarbox.bus,
+    pillarbox.worker,
+    pillarbox.backup,
+    pillarbox.mailbox.broker,
+    pillarbox.mailbox.redis,
+    pillarbox.mailbox.postgres,
+    pillarbox.mailbox.sqs,
+    pillarbox.log,
+    pillarbox.pipeline,
+    pillarbox.pipeline.errors,
+    pillarbox.spark,
+    pillarbox.spark.errors,
+)
+
+
 def errors() -> str:
     parts = [
-        ("Mailboxes", MailboxError),
-        ("Logs", LogError),
-        ("Pipelines", PipelineError),
-        ("Spark", SparkError),
+        ("Mailboxes", _tree(MailboxError)),
+        ("Workers", [kind for kind in vars(pillarbox.worker).values() if _is_error(kind)]),
+        ("Logs", _tree(LogError)),
+        ("Pipelines", _tree(PipelineError)),
+        ("Spark", _tree(SparkError)),
     ]
     text = f"""# Errors
 
 {MADE}An error says what happened, to which queue, and what to do next. Retryable means that the
 same call may succeed later.
 """
-    for title, root in parts:
+    for title, kinds in parts:
         rows = [
-            (f"`{kind.__name__}`", _first_line(kind), *_on_the_wire(kind)) for kind in _tree(root)
+            (f"`{kind.__name__}`", _first_line(kind), f"`{home.__name__}`", _retryable(kind))
+            for kind in kinds
+            if (home := _home(kind)) is not None
         ]
-        columns = ["error", "meaning", "SQS code", "HTTP", "retryable"]
-        shown = len(columns) if root is MailboxError else 2  # the others don't go over a wire
+        columns = ["error", "meaning", "import from", "retryable"]
+        shown = len(columns) if title == "Mailboxes" else 3
         text += f"\n## {title}\n\n" + _table(columns[:shown], [row[:shown] for row in rows])
-    rows = [(f"`{name}`", f"`{kind.code}`", str(kind.status)) for name, kind in wire.KINDS.items()]
+    codes = [(f"`{name}`", f"`{kind.code}`", str(kind.status)) for name, kind in wire.KINDS.items()]
     return text + (
         "\n## SQS error codes of the broker\n\nThe names that Amazon SQS uses in the JSON "
-        "protocol and in the query protocol.\n\n" + _table(("JSON", "query", "HTTP"), rows)
+        "protocol and in the query protocol.\n\n" + _table(("JSON", "query", "HTTP"), codes)
+    )
+
+
+def _home(kind: type) -> ModuleType | None:
+    """The public module of an error; None if it never reaches a program."""
+    homes = (module for module in PUBLIC if getattr(module, kind.__name__, None) is kind)
+    return next(homes, None)
+
+
+def _is_error(kind: Any) -> bool:
+    return (
+        isinstance(kind, type) and issubclass(kind, Exception) and kind.__name__.endswith("Error")
     )
 
 
@@ -198,7 +235,7 @@ def _constants(module: ModuleType) -> str:
         value = getattr(module, name)
         text = f"{value:,}" if isinstance(value, int | float) else f"`{value}`"
         rows.append((f"`{name}`", text, comment))
-    return _table(("name", "value", ""), rows)
+    return _table(("name", "value", "meaning"), rows)
 
 
 def _tree(root: type[Exception]) -> Iterator[type[Exception]]:
@@ -212,10 +249,8 @@ def _first_line(kind: type) -> str:
     return (kind.__doc__ or "").strip().splitlines()[0]
 
 
-def _on_the_wire(kind: Any) -> tuple[str, str, str]:
-    if not issubclass(kind, MailboxError):
-        return "", "", ""
-    return f"`{kind.sqs_code}`", str(kind.http_status), "yes" if kind.retryable else ""
+def _retryable(kind: Any) -> str:
+    return "yes" if issubclass(kind, MailboxError) and kind.retryable else ""
 
 
 def _toml(value: Any) -> str:

@@ -22,14 +22,15 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 AT_A_TIME = 3  # much of the time is spent waiting
-# The longest first, so that the cores are busy to the end.
+# What takes long first, and the shorter ones last, so that both cores are busy to the end.
 SHARES = {
     "spark": ("spark", "demo"),
     "rest": (),  # every folder that is in no other share
+    "core": ("core", "model", "unit", "contract/test_memory.py"),
+    "contract": ("contract",),
     "servers": ("broker", "redis", "postgres", "sqs"),
     "disk": ("log", "durable"),
-    "contract": ("contract",),
-    "core": ("core", "model", "unit", "contract/test_memory.py"),
+    "ui": ("ui",),
 }
 MEASURED = {
     "core": ["--branch", "--source=src/pillarbox/core"],
@@ -37,6 +38,7 @@ MEASURED = {
     "rest": [],
     "servers": [],
     "spark": [],
+    "ui": [],
 }
 
 
@@ -51,8 +53,11 @@ def shares() -> dict[str, list[str]]:
 
 
 def main() -> int:
-    # Some 20 MB from far away, while others work; the tests that need them wait.
-    fetching = subprocess.Popen([sys.executable, "-m", "tools.s3_jars"], cwd=ROOT)
+    # Some 80 MB from far away, while others work; the tests that need them wait.
+    fetching = [
+        subprocess.Popen([sys.executable, "-m", f"tools.{name}_jars"], cwd=ROOT)
+        for name in ("s3", "hdfs")
+    ]
     work: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
     for share in shares().items():
         work.put(share)
@@ -65,7 +70,8 @@ def main() -> int:
         thread.start()
     for thread in threads:
         thread.join()
-    fetching.wait()
+    for process in fetching:
+        process.wait()
     for name, code in codes.items():
         print(f"{name}: {'passed' if code == 0 else f'FAILED with exit code {code}'}")
     # Again and last: whoever sees only the end of a long output must see what failed.

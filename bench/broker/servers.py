@@ -26,15 +26,22 @@ ELASTICMQ_VERSION = "1.7.1"
 
 @contextmanager
 def broker(
-    path: Path | None, durability: str = "fsync", *, checked: bool = False
+    path: Path | None,
+    durability: str = "fsync",
+    *,
+    checked: bool = False,
+    shared: str | None = None,
 ) -> Iterator[tuple[str, int]]:
     """A broker with an empty queue; its URL and process. Without a path it is in memory only.
 
-    Signatures are checked if that is asked for.
+    Signatures are checked if that is asked for. `shared` is the URL of a store to share.
     """
-    data = "none" if path is None else str(path / "data")
     command = [sys.executable, "-m", "pillarbox.cli", "serve", "--port", "0", "--json"]
-    command += ["--data", data, "--durability", durability]
+    if shared is not None:
+        command += ["--store", shared]
+    else:
+        data = "none" if path is None else str(path / "data")
+        command += ["--data", data, "--durability", durability]
     environment = dict(os.environ)
     if checked:
         environment["PILLARBOX_KEY"] = f"{KEY_ID}:{SECRET}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.broker import clients, effort, parked, queues, sqs
+from bench.broker import clients, effort, parked, queues, shared, sqs
 from bench.harness import Benchmark, Sized
 
 
@@ -15,4 +15,5 @@ def benchmarks(sized: Sized) -> list[Benchmark]:
         parked.parked(sized),
         queues.queues(sized),
         effort.effort(sized),
+        shared.shared(sized),
     ]

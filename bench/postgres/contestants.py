@@ -24,7 +24,8 @@ from pgqueuer.queries import EntrypointExecutionParameter, Queries
 from procrastinate.jobs import Status
 
 from bench.harness import UnavailableError
-from bench.mailboxes import BODY, QUEUE, Cycle, dramatiq_cycle, mailbox_cycle
+from bench.mailboxes import BODY, QUEUE, Cycle, mailbox_cycle
+from bench.postgres import dramatiq_pg
 from pillarbox.mailbox.postgres import PostgresMailbox
 from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.testing.postgres import PostgresServer, new_server
@@ -156,26 +157,6 @@ def _procrastinate(url: str) -> Iterator[Cycle]:
         runner.run(connector.close_async())
 
 
-def _install_dramatiq(url: str) -> None:
-    try:
-        from dramatiq_pg import generate_init_sql  # noqa: PLC0415 - it may be missing
-    except ImportError as error:
-        raise UnavailableError(
-            "dramatiq-pg needs dramatiq before 2.0, the others a newer one: install it by hand"
-        ) from error
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(generate_init_sql())
-
-
-@contextmanager
-def _dramatiq(url: str) -> Iterator[Cycle]:
-    from dramatiq_pg import PostgresBroker  # noqa: PLC0415 - as in `_install_dramatiq`
-
-    broker = PostgresBroker(url=url, middleware=[], results=False)
-    yield dramatiq_cycle(broker)
-    broker.close()
-
-
 PILLARBOX = Contestant("Pillarbox", _nothing, _pillarbox)
 PGMQ = Contestant(
     "pgmq (bare SQL)", _install_pgmq, _pgmq, "dead letters, priorities, groups, deduplication"
@@ -185,7 +166,7 @@ PEERS = (
     Contestant(
         "procrastinate", _install_procrastinate, _procrastinate, "lease, batches of receives"
     ),
-    Contestant("dramatiq-pg", _install_dramatiq, _dramatiq, "lease, batches"),
+    Contestant("dramatiq-pg", dramatiq_pg.prepare, dramatiq_pg.client, "lease, batches"),
 )
 
 

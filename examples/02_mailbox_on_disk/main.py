@@ -1,4 +1,4 @@
-"""A mailbox on disk: what was confirmed is there when the program comes back.
+"""A mailbox on disk: confirmed messages survive the end of the program.
 
 python examples/02_mailbox_on_disk/main.py ./data
 """

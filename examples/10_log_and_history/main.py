@@ -1,4 +1,4 @@
-"""A log is read as often as you like, and a mailbox on disk is a log as well.
+"""A log that is read by index, and the history of a mailbox on disk.
 
 python examples/10_log_and_history/main.py ./data
 """
@@ -17,7 +17,7 @@ def clicks(path: str) -> None:
     with Log.open(path) as log:
         log.append_many([b"home", b"tea", b"basket"])  # on disk when it returns
 
-        reader = log.tailer("report")  # remembers by its name how far it has come
+        reader = log.tailer("report")  # its position is saved under this name
         for record in reader:
             print(f"{record.index}: {record.data.decode()}")
         reader.save()

@@ -20,7 +20,7 @@ def main(url: str) -> None:
         endpoint_url=url,
         region_name="us-east-1",
         aws_access_key_id="any",
-        aws_secret_access_key="any",  # noqa: S106 - a broker without keys takes any
+        aws_secret_access_key="any",  # noqa: S106 - a broker without keys accepts any
     )
     queue = sqs.create_queue(QueueName="orders-of-boto3")["QueueUrl"]
     sqs.send_message(QueueUrl=queue, MessageBody="tea, sent by boto3")

@@ -1,4 +1,4 @@
-"""The loop of a language model with the `send_message` tool; a script plays the model."""
+"""A language model with the `send_message` tool; a script stands in for the model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pillarbox.bus import MessageBus, SendMessageTool
 
 
 def model(tools: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Stands for a real model: asks for tool calls, and reads what they answer."""
+    """Stands in for a real model: asks for tool calls and reads their results."""
     assert tools[0]["name"] == "send_message"
     answer = yield {"to": "qa", "payload": {"build": 7}}
-    assert "not registered" in answer["error"]  # it reads the error, and does better
+    assert "not registered" in answer["error"]  # it reads the error and corrects itself
     answer = yield {"to": "tester", "payload": {"build": 7}}
     assert "messageId" in answer
     yield {"to": "tester", "payload": {"remind": "results?"}, "delayMs": 3_600_000}

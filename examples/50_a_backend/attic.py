@@ -1,7 +1,7 @@
 """A skeleton of a backend: mailboxes behind a server called the attic.
 
-Copy it, and replace `Attic` and `AtticConnection` by your server and your way to it. The attic here
-is a store in this process, so that the example runs without one. What a backend must write:
+Copy it, and replace `Attic` and `AtticConnection` with your server and a connection to it. The
+attic here is a store in this process, so that the example runs without a server. A backend needs:
 
 - the verbs (`AtticVerbs`), once, as generators that yield the requests they need;
 - a connection that makes one request, for threads (`AtticConnection`); one for asyncio is alike;
@@ -18,7 +18,6 @@ import msgspec
 from pillarbox import InMemoryMailbox, InvalidParameterError, MailboxClosedError, Message, Stats
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
-from pillarbox.core.errors import SerializationError
 from pillarbox.mailbox.abstract import AbstractMailbox
 from pillarbox.mailbox.answers import (
     IN_REPLY_TO,
@@ -99,22 +98,15 @@ class AtticVerbs(Verbs[T, Kept], Generic[T]):
                 "wait_time_seconds": wait / _SECOND_NS,
             }
             found = yield Request(self.name, "receive", (), options, lambda: self.closed)
-            messages = []
-            for kept in found:
-                try:
-                    body = self.codec.decode(self._body(kept))
-                except SerializationError as error:
-                    self.log_undecodable(kept.id, error, dead_lettered=self.dead is not None)
-                    yield from self._refuse_body(kept, error)
-                else:
-                    messages.append(mailbox._kind(body, kept.delivery_count, kept, mailbox))
+            numbers = [kept.delivery_count for kept in found]
+            bodies = list(map(self._body, found))
+            messages = yield from self.received(mailbox, found, numbers, bodies)
             if messages or not found:
                 return messages
 
-    def _refuse_body(self, kept: Kept, error: Exception) -> Verb[None]:
+    def has_dead_letters(self) -> Verb[bool]:
         yield from self.open()
-        if self.dead is not None:
-            yield from self._reject((kept,), f"undecodable: {error}")
+        return self.dead is not None
 
     def _body(self, kept: Kept) -> bytes:
         letter = _unpack(kept.body)
