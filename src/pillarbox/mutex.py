@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
 from time import sleep
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -65,6 +66,42 @@ def now_or_soon(work: Callable[P, object], *args: P.args, **options: P.kwargs) -
         threading.Thread(
             target=work, args=args, kwargs=options, name="pillarbox-close", daemon=False
         ).start()
+
+
+def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs) -> None:
+    """Do this on a thread of its own, where no signal handler runs, and wait until it is done.
+
+    What handlers raise in this thread meanwhile is dropped: this is for code that has caught
+    what a handler raised, and raises that afterwards.
+    """
+    todo, done = [work], threading.Lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            mine = todo.pop()
+        except IndexError:  # another thread has it: a handler raised when that had just started
+            return
+        try:
+            mine(*args, **options)
+        finally:
+            done.release()
+
+    while True:
+        try:
+            if todo:
+                _start(run)
+            done.acquire()
+            return
+        except BaseException:  # noqa: BLE001, S112  # see above
+            continue
+
+
+def _start(run: Callable[[], None]) -> None:
+    try:
+        start_new_thread(run, ())
+    except RuntimeError:  # the process has as many threads as it may
+        run()
 
 
 def short_pause() -> None:

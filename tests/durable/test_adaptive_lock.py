@@ -18,6 +18,10 @@ import pytest
 
 from pillarbox import InMemoryMailbox, ReentrantCallError
 from pillarbox.adaptive_lock import AdaptiveLock
+from pillarbox.core import apply
+from pillarbox.core.events import Scheduled
+from pillarbox.core.queue import Queue
+from pillarbox.mailbox import queue_steps
 
 THREADS = 8
 STEPS = 2_000
@@ -151,6 +155,48 @@ def test_R38_an_interrupt_within_any_verb_gives_the_lock_back() -> None:
     for _ in interrupted(lambda: box.send("a letter", delay_seconds=100), 2_000):
         assert (lock.token, lock.holder) == ([None], 0)
     assert box.approximate_count() > 0
+
+
+def scheduled_under_interrupts(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Interrupt a send half way, and then every millisecond; how many there are, and should be."""
+    box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
+    box.send_many(["a letter"] * 20_000, delay_seconds=100)  # finishing takes many milliseconds
+    alarm = [True]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if alarm:
+            raise Interrupt
+
+    def half_way(queue: Queue, event: Scheduled) -> None:
+        apply.remember(queue, event.records[0])
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        raise Interrupt
+
+    monkeypatch.setitem(apply.HOW, Scheduled, half_way)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        box.send("one more", delay_seconds=100)
+    except Interrupt:
+        alarm.clear()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return box.approximate_count(), 20_001
+
+
+def test_R111_what_was_decided_happens_however_often_a_handler_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, expected = scheduled_under_interrupts(monkeypatch)
+    assert found == expected
+
+
+def test_R111_control_what_is_finished_in_the_same_thread_is_interrupted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_steps, "uninterrupted", lambda finish, *args: finish(*args))
+    found, expected = scheduled_under_interrupts(monkeypatch)
+    assert found < expected
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -82,11 +82,10 @@ class Timers:
 
     def rebuild(self, gone: Container[int]) -> None:
         """Make the heap anew, without these: an interrupt has left it unfinished."""
-        fresh = Timers()
-        for at, key, record in self:
-            if key not in gone:
-                fresh.add(at, record)
-        self._live, self._heap, self._latest = fresh._live, fresh._heap, fresh._latest
+        live = {key: entry for key, entry in self._live.items() if key not in gone}
+        heap = list(live.values())
+        heapify(heap)
+        self._live, self._heap = live, heap
 
     def find(self, key: int) -> Record | None:
         entry = self._live.get(key)

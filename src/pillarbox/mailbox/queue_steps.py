@@ -19,6 +19,7 @@ from pillarbox.core.finish import finish
 from pillarbox.core.queue import NEVER, Lease, Queue, Record, body_of
 from pillarbox.mailbox.totals import Totals
 from pillarbox.mailbox.waiters import Waiter
+from pillarbox.mutex import uninterrupted
 
 if TYPE_CHECKING:
     from pillarbox.mailbox.queue_session import QueueSession
@@ -180,17 +181,13 @@ class QueueSteps:
                 apply.HOW[type(event)](self.queue, event)
                 done += 1
         except BaseException:  # a signal handler raised: what is on record has to happen
-            self._finish(events[done:])
+            uninterrupted(self._finish, events[done:])
             raise
         return written
 
     def _finish(self, events: Sequence[Event]) -> None:
-        try:
-            for event in events:
-                finish(self.queue, event)
-        except BaseException:  # it raised once more
-            self._finish(events)
-            raise
+        for event in events:
+            finish(self.queue, event)
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         """Put events on record before they are applied; in memory there is none. Needs the lock."""
