@@ -9,10 +9,12 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import sleep
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -20,8 +22,7 @@ from pillarbox import InMemoryMailbox, ReentrantCallError
 from pillarbox.adaptive_lock import AdaptiveLock
 from pillarbox.core import apply
 from pillarbox.core.events import Scheduled
-from pillarbox.core.queue import Queue
-from pillarbox.mailbox import queue_steps
+from pillarbox.mailbox import memory, queue_steps
 
 THREADS = 8
 STEPS = 2_000
@@ -157,8 +158,39 @@ def test_R38_an_interrupt_within_any_verb_gives_the_lock_back() -> None:
     assert box.approximate_count() > 0
 
 
-def scheduled_under_interrupts(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Interrupt a send half way, and then every millisecond; how many there are, and should be."""
+def raise_every_millisecond() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    raise Interrupt
+
+
+class Interrupting(deque[Any]):
+    """The head of a line, whose receiver is interrupted."""
+
+    def popleft(self) -> Any:
+        super().popleft()
+        raise_every_millisecond()
+
+
+def interrupt_send(box: InMemoryMailbox[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the general way."""
+    monkeypatch.setitem(apply.HOW, Scheduled, lambda *_: raise_every_millisecond())
+    box.send("one more", delay_seconds=100)
+
+
+def interrupt_receive(box: InMemoryMailbox[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the quick way."""
+    box.receive(visibility_timeout=30)  # from now on there is a line of such leases
+    box.send("one more")
+    lane = box._session.queue.lanes[0]
+    lane.head = lane.tail = Interrupting(lane.head)
+    box.receive(visibility_timeout=30)
+
+
+def all_after_interrupts(
+    interrupt_verb: Callable[[InMemoryMailbox[str], pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> bool:
+    """Interrupt a verb half way, and then every millisecond: is every message there?"""
     box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
     box.send_many(["a letter"] * 20_000, delay_seconds=100)  # finishing takes many milliseconds
     alarm = [True]
@@ -167,36 +199,33 @@ def scheduled_under_interrupts(monkeypatch: pytest.MonkeyPatch) -> tuple[int, in
         if alarm:
             raise Interrupt
 
-    def half_way(queue: Queue, event: Scheduled) -> None:
-        apply.remember(queue, event.records[0])
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        raise Interrupt
-
-    monkeypatch.setitem(apply.HOW, Scheduled, half_way)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        box.send("one more", delay_seconds=100)
+        interrupt_verb(box, monkeypatch)
     except Interrupt:
         alarm.clear()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    return box.approximate_count(), 20_001
+    assert not alarm, "the verb was not interrupted"
+    stats = box.stats()
+    return stats.ready == 0 and stats.scheduled + stats.in_flight == 20_001
 
 
+@pytest.mark.parametrize("verb", [interrupt_send, interrupt_receive])
 def test_R111_what_was_decided_happens_however_often_a_handler_raises(
-    monkeypatch: pytest.MonkeyPatch,
+    verb: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, expected = scheduled_under_interrupts(monkeypatch)
-    assert found == expected
+    assert all_after_interrupts(verb, monkeypatch)
 
 
+@pytest.mark.parametrize("verb", [interrupt_send, interrupt_receive])
 def test_R111_control_what_is_finished_in_the_same_thread_is_interrupted_again(
-    monkeypatch: pytest.MonkeyPatch,
+    verb: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_steps, "uninterrupted", lambda finish, *args: finish(*args))
-    found, expected = scheduled_under_interrupts(monkeypatch)
-    assert found < expected
+    for module in (queue_steps, memory):
+        monkeypatch.setattr(module, "uninterrupted", lambda finish, *args: finish(*args))
+    assert not all_after_interrupts(verb, monkeypatch)
 
 
 @pytest.mark.parametrize("quick", [True, False])

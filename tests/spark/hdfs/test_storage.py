@@ -17,7 +17,7 @@ from pillarbox.pipeline.remote_backing import read_entries
 from pillarbox.pipeline.running import acquire_run, is_running
 from pillarbox.spark.errors import StorageError
 from pillarbox.spark.files import Files, files_at, remote_files_at
-from pillarbox.spark.hdfs import HdfsFiles
+from pillarbox.spark.hdfs_files import HdfsFiles
 from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog
 from tests.spark.hdfs.lossy import lossy

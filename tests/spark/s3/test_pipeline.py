@@ -19,7 +19,7 @@ from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
 from pillarbox.spark.errors import StorageError
-from pillarbox.spark.files import ObjectFiles
+from pillarbox.spark.object_files import ObjectFiles
 from pillarbox.spark.remote_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Count, Word, words

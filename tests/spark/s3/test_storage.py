@@ -28,8 +28,9 @@ from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import StoppingError, acquire_run, batch_for_run, is_running
 from pillarbox.pipeline.status import StatusFile, first_status, read_status
 from pillarbox.spark.errors import FencedError, StorageError
-from pillarbox.spark.files import Files, ObjectFiles, files_at
+from pillarbox.spark.files import Files, files_at
 from pillarbox.spark.location import location_of
+from pillarbox.spark.object_files import ObjectFiles
 from pillarbox.spark.remote_store import options_of
 from pillarbox.spark.steps import Input, Step
 from pillarbox.spark.table import TableLog, create_table

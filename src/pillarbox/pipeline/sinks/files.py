@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillarbox.spark.files import LocalFiles
+from pillarbox.spark.local_files import LocalFiles
 from pillarbox.spark.location import local_directory
 from pillarbox.spark.steps import Step
 

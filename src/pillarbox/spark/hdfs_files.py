@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pillarbox.extras import extra
-from pillarbox.spark.errors import StorageError
+from pillarbox.spark.remote_files import RemoteFiles, StoreUnavailableError
 
 #: By which a client knows who it is, and where the namenodes are.
 _VARIABLES = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "HADOOP_HOME")
@@ -28,10 +28,11 @@ _ATTEMPTS = {"dfs.client.failover.max.attempts": "4"}
 
 
 @dataclass(frozen=True)
-class HdfsFiles:
-    """Files of HDFS. Names that begin with a dot are those of files that are not whole yet."""
+class HdfsFiles(RemoteFiles):
+    """Files of HDFS. Names that begin with a dot are those of files that are not whole yet.
 
-    location: str
+    A closed file is on its datanodes, which sync it if they are configured to.
+    """
 
     @property
     def _client(self) -> Any:
@@ -104,14 +105,6 @@ class HdfsFiles:
         self._ask(put)
         return temporary
 
-    @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - behind an extra
-
-        written = pa.BufferOutputStream()
-        yield written
-        self.write(name, memoryview(written.getvalue()).tobytes())
-
     def remove(self, name: str) -> None:
         self._ask(lambda: self._client.delete(self._path(name), recursive=True))
 
@@ -128,19 +121,8 @@ class HdfsFiles:
         for name in names:
             self.remove(name)
 
-    def sync(self, *names: str) -> None:
-        """Nothing to do: a closed file is on its datanodes, which sync it if they are told to."""
-
-    def sync_all(self, folder: str) -> None:
-        """Nothing to do."""
-
-    def check(self) -> None:
-        try:
-            self.names()
-        except OSError as error:
-            raise StorageError(str(error)) from error
-
     def clock_ahead_seconds(self, name: str) -> float:
+        """How far the clock of this machine is ahead of the store's, after writing a file."""
         with self._errors():
             written_ms = self._client.get_file_info(self._path(name)).modification_time
         return time.time() - float(written_ms) / 1000
@@ -171,19 +153,11 @@ class HdfsFiles:
         """
         try:
             yield
-        except (FileNotFoundError, FileExistsError, _TemporaryError):
+        except (FileNotFoundError, FileExistsError, StoreUnavailableError):
             raise
         except (OSError, RuntimeError) as error:
-            said = str(error).replace("\\n", "\n").partition("\n")[0][:300]
-            for raised, advice in ((StorageError, _PERMANENT), (_TemporaryError, _TEMPORARY)):
-                for words, what in advice.items():
-                    if words in said:
-                        raise raised(f"{self.location} can't be used: {what} ({said})") from error
-            raise _TemporaryError(f"{self.location} can't be used: {said}") from error
-
-
-class _TemporaryError(OSError):
-    """HDFS can't be used now."""
+            said = str(error).replace("\\n", "\n").partition("\n")[0]
+            raise self._with_advice(said, _PERMANENT, _TEMPORARY) from error
 
 
 @functools.lru_cache(maxsize=64)
