@@ -76,6 +76,7 @@ def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs)
     """
     todo, done = [work], threading.Lock()
     done.acquire()
+    outcome: list[BaseException | None] = []
 
     def run() -> None:
         try:
@@ -84,17 +85,21 @@ def uninterrupted(work: Callable[P, object], *args: P.args, **options: P.kwargs)
             return
         try:
             mine(*args, **options)
+            outcome.append(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised by whoever waits
+            outcome.append(error)
         finally:
             done.release()
 
-    while True:
+    while not outcome:
         try:
             if todo:
                 _start(run)
             done.acquire()
-            return
-        except BaseException:  # noqa: BLE001, S112  # see above
+        except BaseException:  # noqa: BLE001, S112 - see above
             continue
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def _start(run: Callable[[], None]) -> None:
