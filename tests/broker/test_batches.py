@@ -141,6 +141,24 @@ def test_R55_a_batch_deletes_by_expired_handles_on_a_standard_queue(world: World
     assert sqs.counts(queue) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("group", [{}, {"MessageGroupId": "tenant"}])
+def test_R55_a_batch_may_name_one_message_by_two_old_handles(
+    sqs: Client, group: dict[str, str]
+) -> None:
+    queue = sqs.create()
+    for body in ("a", "b"):
+        sqs.send(queue, body, **group)
+    old = [sqs.receive(queue, 1, VisibilityTimeout=0)[0] for _ in range(2)]
+    assert [message["Body"] for message in old] == ["a", "a"]
+    entries = [
+        {"Id": str(at), "ReceiptHandle": message["ReceiptHandle"]} for at, message in enumerate(old)
+    ]
+    answer = sqs("DeleteMessageBatch", QueueUrl=queue, Entries=entries)
+    assert [entry["Id"] for entry in answer["Successful"]] == ["0", "1"]
+    assert "Failed" not in answer
+    assert sqs.bodies(queue) == ["b"]
+
+
 def test_R55_visibility_changes_by_entry(world: World) -> None:
     sqs, queue = world.sqs, world.sqs.create()
     for body in "ab":

@@ -423,9 +423,9 @@ class World:
             return str(error)
         raise AssertionError(f"expected {kind.__name__}")
 
-    def _keys(self, at: int, picks: Sequence[int]) -> frozenset[int]:
+    def _keys(self, at: int, picks: Sequence[int]) -> list[int]:
         known = sorted(message.key for message in self.models[at].messages)
-        return frozenset(known[pick % len(known)] if known and pick >= 0 else 1 for pick in picks)
+        return [known[pick % len(known)] if known and pick >= 0 else 1 for pick in picks]
 
     def _end(self, *touched: int) -> None:
         for at in touched:

@@ -170,20 +170,20 @@ def force(queue: Queue, now: int) -> list[Event]:
 
 
 def redrive(queue: Queue, keys: Collection[int], target: Queue, now: int) -> Redriven:
-    """Ready messages move to another queue, in the order of `lines.order`."""
+    """Ready messages move to another queue, in the order of `lines.order`; each of them once."""
     if target is queue:
         raise InvalidParameterError("to", target.name, "another queue")
-    found = [record for key in keys if (record := lines.find(queue, key)) is not None]
+    found = [record for key in set(keys) if (record := lines.find(queue, key)) is not None]
     return Redriven(sorted(found, key=partial(lines.order, queue)), target, now)
 
 
 def remove(queue: Queue, keys: Collection[int]) -> Removed:
-    """Only those that exist, in whatever state."""
+    """Only those that exist, in whatever state; one that is named twice once."""
     leased = queue.leases.among(keys)
     return Removed(
         sorted(
             key
-            for key in keys
+            for key in set(keys)
             if key in leased or queue.schedule.find(key) or lines.find(queue, key)
         )
     )
