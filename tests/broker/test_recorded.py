@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
@@ -172,6 +172,37 @@ def test_R150_the_id_of_a_move_task_is_a_uuid(world: World) -> None:
     known = json.loads(b64decode(handle))
     assert known["sourceArn"] == sqs.arn(dead)
     assert str(uuid.UUID(known["taskId"])) == known["taskId"]
+
+
+def test_R150_a_move_task_is_over_with_its_last_message(world: World) -> None:
+    """Even if it is slow: the clock stands still, and the next one can start at once."""
+    sqs, dead = world.sqs, world.sqs.create()
+    policy = json.dumps({"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 1})
+    queue = sqs.create(RedrivePolicy=policy, VisibilityTimeout=0)
+    source = {"SourceArn": sqs.arn(dead)}
+
+    def statuses() -> list[str]:
+        listed = sqs("ListMessageMoveTasks", **source, MaxResults=10)["Results"]
+        return [task["Status"] for task in listed]
+
+    for round_ in range(1, 4):
+        sqs.send(queue, "a")
+        _die(sqs, queue)
+        sqs("StartMessageMoveTask", **source, MaxNumberOfMessagesPerSecond=1)
+        eventually(lambda: "RUNNING" not in statuses())
+        assert statuses() == ["COMPLETED"] * round_
+        (message,) = sqs.receive(queue)
+        sqs.delete(queue, message)
+
+
+def test_R150_a_task_handle_names_its_source_in_full(sqs: Client) -> None:
+    name = sqs.create().rpartition("/")[2]
+    for arn in (f"arn:aws:sqs:us-east-1:999999999999:{name}", f"arn:aws:sqs:eu-west-1:0:{name}"):
+        known = json.dumps({"taskId": str(uuid.uuid4()), "sourceArn": arn})
+        with pytest.raises(Refused) as refused:
+            sqs("CancelMessageMoveTask", TaskHandle=b64encode(known.encode()).decode())
+        assert (refused.value.status, refused.value.code) == (404, "ResourceNotFoundException")
+        assert "SourceArn parameter doesn't exist" in refused.value.message
 
 
 # -- chains of dead-letter queues ------------------------------------------------------------

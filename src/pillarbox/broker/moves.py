@@ -58,10 +58,10 @@ def task_handle(task_id: str, source_arn: str) -> str:
 
 
 def read_handle(handle: str) -> tuple[str, str] | None:
-    """The task's id and the name of its source; None for a handle that is not one of ours."""
+    """The task's id and the ARN of its source; None for a handle that is not one of ours."""
     try:
         known = msgspec.json.decode(base64.b64decode(handle, validate=True))
-        return str(known["taskId"]), str(known["sourceArn"]).rpartition(":")[2]
+        return str(known["taskId"]), str(known["sourceArn"])
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -170,6 +170,9 @@ class Moves(ABC):
             return False
         moved = await source.redrive(chosen, task.target)  # perhaps none: others may take them
         await self._broker.saved()
+        if now.moved + moved >= task.to_move:  # at once, not after the pause of a slow task
+            await self._update(task, moved=moved, status="COMPLETED")
+            return False
         await self._update(task, moved=moved)
         return True
 

@@ -185,7 +185,7 @@ def _of_source(
 def _cancel_move(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> Needs:
     known = read_handle(params.TaskHandle or "")
     if known is not None:
-        yield request.action, known[1]
+        yield request.action, plain_name(known[1])
 
 
 def _none(*_: object) -> Needs:

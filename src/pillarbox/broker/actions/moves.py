@@ -46,10 +46,8 @@ async def cancel_message_move_task(
     known = read_handle(params.TaskHandle)
     if known is None:
         raise invalid("Value for parameter TaskHandle is invalid.")
-    name, source = known[0], request.namespace + known[1]
-    if await request.broker.queues.find(source) is None:
-        raise _no_such("SourceArn")
-    task = await request.broker.moves.cancel(source, name)
+    source = await _queue(request, "SourceArn", known[1])
+    task = await request.broker.moves.cancel(source.name, known[0])
     return {"ApproximateNumberOfMessagesMoved": task.moved}
 
 
