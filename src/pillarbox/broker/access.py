@@ -20,7 +20,7 @@ from pillarbox.broker.config import Config, Key
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request, Response
 from pillarbox.broker.quotas import quota_of
-from pillarbox.broker.sigv4 import signature_of, verify, verify_head
+from pillarbox.broker.sigv4 import account_of, signature_of, verify, verify_head
 from pillarbox.broker.translation import SENDER_NOTE
 
 _SENDS = frozenset(("SendMessage", "SendMessageBatch"))
@@ -45,6 +45,7 @@ _READS = frozenset(
 LOG_IN: Final = {"WWW-Authenticate": 'Basic realm="pillarbox", charset="UTF-8"'}
 _BEARER: Final = "Pillarbox "  # begins the Authorization field of a client that has one
 _TOKEN_SECONDS_MAX: Final = 43_200
+_ACCOUNTS_MAX: Final = 1_000
 _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read": _READS}
 
 
@@ -95,6 +96,7 @@ class Access:
         self.token_secret = secrets.token_bytes(32)  # brokers that share a store share it
         self._account = config.account
         self._everyone = Principal(None, config.account)
+        self._accounts: dict[str, Principal] = {}  # everyone who uses another one
         self.replace_keys(config.keys)
         self._skew_seconds = config.clock_skew_seconds
 
@@ -121,7 +123,7 @@ class Access:
     def principal(self, request: Request, service: str = "sqs") -> Principal:
         """Whoever signed this request with SigV4; anyone where there are no keys."""
         if not self._keys:
-            return self._everyone
+            return self._anyone(account_of(request))
         signature = signature_of(request)
         key = self._keys.get(signature.signer.key_id)
         if key is None:
@@ -130,6 +132,17 @@ class Access:
             )
         verify(request, signature, key.secret, service, time.time(), self._skew_seconds)
         return self._principals[key.id]
+
+    def _anyone(self, account: str) -> Principal:
+        """Without keys a client says itself, by its key id, which account it uses."""
+        if not account:
+            return self._everyone
+        known = self._accounts.get(account)
+        if known is None:
+            if len(self._accounts) >= _ACCOUNTS_MAX:
+                self._accounts.clear()
+            known = self._accounts[account] = Principal(None, account)
+        return known
 
     def shows_key(self, request: Request) -> bool:
         """Whether the head of a request, whose body is still to come, shows who sends it."""

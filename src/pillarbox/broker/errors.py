@@ -75,6 +75,9 @@ KINDS: Final = {
 }
 
 
+NO_ACCESS: Final = "The specified queue does not exist or you do not have access to it."
+
+
 class SqsError(Exception):
     """An answer that is an error. `name` is a key of `KINDS`."""
 
@@ -109,6 +112,11 @@ def missing(parameter: str) -> SqsError:
 
 def no_such_queue() -> SqsError:
     return SqsError("QueueDoesNotExist", "The specified queue does not exist.")
+
+
+def no_access() -> SqsError:
+    """For queues of other accounts: nobody learns from it which of them exist."""
+    return SqsError("QueueDoesNotExist", NO_ACCESS)
 
 
 def invalid_handle(handle: str) -> SqsError:

@@ -15,13 +15,14 @@ from pillarbox.broker.config import DeclaredQueue, told_of
 from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.broker.queue import BrokerQueue, Queues
-from pillarbox.broker.queue_names import FIFO_SUFFIX, name_of_account, namespace_of, plain_name
+from pillarbox.broker.queue_names import FIFO_SUFFIX, namespace_of, plain_name
 from pillarbox.core.limits import SECOND_NS, queue_name
 from pillarbox.core.queue import DEFAULT_SETTINGS, Settings
 from pillarbox.mailbox.queue_session import QueueSession
 
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
+    from pillarbox.broker.sqs_request import SqsRequest
 
 _URLS_MAX = 10_000
 
@@ -60,16 +61,21 @@ class LocalQueues(Queues):
         return found
 
     async def by_url(
-        self, url: str | None, namespace: str, account: str, *, fresh: bool = False
-    ) -> LocalQueue:
+        self, request: SqsRequest, url: str | None, *, fresh: bool = False
+    ) -> BrokerQueue:
+        namespace = request.namespace
         known = self._by_url.get(f"{namespace}{url}")
         if known is not None and self._store.sessions.get(known.name) is known.session:
             return known
-        found = self.get(namespace + name_of_account(url, account))
-        if len(self._by_url) >= _URLS_MAX:
-            self._by_url.clear()
-        self._by_url[f"{namespace}{url}"] = found
+        found = await super().by_url(request, url, fresh=fresh)
+        if isinstance(found, LocalQueue) and namespace_of(found.name) == namespace:
+            if len(self._by_url) >= _URLS_MAX:
+                self._by_url.clear()
+            self._by_url[f"{namespace}{url}"] = found
         return found
+
+    async def by_name(self, name: str, *, fresh: bool = False) -> LocalQueue:
+        return self.get(name)
 
     async def find(self, name: str) -> LocalQueue | None:
         return self.find_now(name)

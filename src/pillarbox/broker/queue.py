@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from pillarbox.broker import policies
 from pillarbox.broker.attributes import allow_policy, redrive_policy, with_defaults
-from pillarbox.broker.errors import SqsError, invalid_value
-from pillarbox.broker.queue_names import FIFO_SUFFIX, namespace_of
+from pillarbox.broker.errors import SqsError, invalid_value, no_access
+from pillarbox.broker.queue_names import FIFO_SUFFIX, namespace_of, owner_and_name
+from pillarbox.broker.sigv4 import region_of
 from pillarbox.core.limits import SECOND_NS
 from pillarbox.core.queue import NEVER, Extra, Lease
 
@@ -173,15 +175,38 @@ class Queues(ABC):
     async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
         """Create the queues that a configuration names, or change them to what it says."""
 
-    @abstractmethod
     async def by_url(
-        self, url: str | None, namespace: str, account: str, *, fresh: bool = False
+        self, request: SqsRequest, url: str | None, *, fresh: bool = False
     ) -> BrokerQueue:
         """The queue with this URL, whatever its host. A bare name will do.
 
         What is known of it may be old unless it is to be `fresh`: then every operation on its
-        messages notices that, and reads it anew.
+        messages notices that, and reads it anew. Raises unless it is one of the account that
+        asks, or its policy lets that account use it.
         """
+        owner, name = owner_and_name(url)
+        if owner in ("", request.principal.account):
+            return await self.by_name(request.namespace + name, fresh=fresh)
+        namespace = self._names.namespace(region_of(request.http), owner)
+        try:
+            queue = await self.by_name(namespace + name, fresh=fresh)
+        except SqsError:
+            raise no_access() from None
+        if not self._may_use(request, queue):
+            raise no_access()
+        return queue
+
+    def _may_use(self, request: SqsRequest, queue: BrokerQueue) -> bool:
+        """Whether another account than the queue's own may do what it asks for."""
+        principal = request.principal
+        if self._broker.access.open_to_all:
+            return True
+        policy, arn = queue.given.get("Policy"), self._names.arn(queue.name)
+        return policies.allows(policy, principal.account, principal.name, request.action, arn)
+
+    @abstractmethod
+    async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:
+        """The queue with this name in the store; an error if there is none."""
 
     @abstractmethod
     async def find(self, name: str) -> BrokerQueue | None: ...

@@ -55,6 +55,10 @@ class QueueNames:
         name = namespace + plain_name(arn)
         return name if self.arn(name) == arn else None
 
+    def account_of(self, name: str) -> str:
+        """Whose queue this is, by its name in the store."""
+        return name.split(":")[1] if ":" in name else self._config.account
+
     def arn(self, name: str) -> str:
         full = name if ":" in name else f"{self._config.region}:{self._config.account}:{name}"
         return f"arn:{partition(full)}:sqs:{full}"
@@ -76,15 +80,22 @@ def namespace_of(name: str) -> str:
     return name.removesuffix(plain_name(name))
 
 
-def name_of_account(url: str | None, account: str) -> str:
-    """The name of the queue that a URL is of, whatever its host, if it is of this account."""
+def owner_and_name(url: str | None) -> tuple[str, str]:
+    """The account and the name of the queue that a URL is of, whatever its host.
+
+    The account is empty if the URL does not tell it: a bare name will do.
+    """
     if not url:
         raise missing("QueueUrl")
-    rest, slash, _ = url.rpartition("/")
-    owner = rest.rpartition("/")[2] if slash else ""
-    if owner.isdecimal() and len(owner) == 12 and owner != account:
+    rest, _, name = url.rpartition("/")
+    if ":" in name:  # the store's name of a queue of another region or account
         raise no_such_queue()
-    return name_in(url)
+    owner = rest.rpartition("/")[2]
+    return owner if is_account(owner) else "", name
+
+
+def is_account(text: str) -> bool:
+    return len(text) == 12 and text.isascii() and text.isdecimal()
 
 
 def name_in(url: str) -> str:

@@ -17,7 +17,7 @@ from pillarbox.broker.config import DeclaredQueue, told_of
 from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.heartbeat import Heartbeat
 from pillarbox.broker.queue import BrokerQueue, QueueAttributes, Queues
-from pillarbox.broker.queue_names import FIFO_SUFFIX, name_of_account
+from pillarbox.broker.queue_names import FIFO_SUFFIX
 from pillarbox.broker.shared_moves import SharedMoves
 from pillarbox.broker.shared_queue import SharedQueue
 from pillarbox.core.errors import InvalidParameterError, MailboxError
@@ -122,10 +122,7 @@ class SharedQueues(Queues):
         text = hashlib.blake2b(store_id.encode(), key=self.secret, digest_size=16).hexdigest()
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
-    async def by_url(
-        self, url: str | None, namespace: str, account: str, *, fresh: bool = False
-    ) -> BrokerQueue:
-        name = namespace + name_of_account(url, account)
+    async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:
         known = self._known.get(name)
         if known is not None and not fresh:
             return known

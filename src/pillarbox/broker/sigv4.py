@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 
 from pillarbox.broker.errors import SqsError
 from pillarbox.broker.http import Request
+from pillarbox.broker.queue_names import is_account
 
 if TYPE_CHECKING:
     from _hashlib import HASH
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _TIME = re.compile(r"\d{8}T\d{6}Z\Z", re.ASCII)
 _SPACES = re.compile(r" +")
+# sqs.eu-west-1.localhost, eu-west-1.queue.localhost, /queue/eu-west-1/000000000000/orders
+_REGION = r"([a-z]+-[a-z-]+-\d)"
+_REGION_OF_HOST = re.compile(rf"sqs\.{_REGION}\.|{_REGION}\.queue\.", re.ASCII)
+_REGION_OF_PATH = re.compile(rf"/queue/{_REGION}/", re.ASCII)
 _PRESIGNED_SECONDS_MAX = 604_800
 _BLOCK_BYTES = 64  # of SHA-256
 
@@ -63,12 +68,30 @@ class Signature(NamedTuple):
 
 
 def region_of(request: Request) -> str:
-    """The region that a request says it was signed for; empty if it is not signed."""
-    credential = request.headers.get("authorization")
-    if credential is None:
-        credential = unquote(request.query.partition("X-Amz-Credential=")[2].partition("&")[0])
-    parts = credential.split("/", 3)
-    return parts[2] if len(parts) == 4 else ""
+    """The region that a request says it was signed for.
+
+    If it is not signed, that of the URL that it was sent to; empty if that names none, either.
+    """
+    parts = _credential(request).split("/", 3)
+    if len(parts) == 4:
+        return parts[2]
+    host = request.headers.get("host", "")
+    found = _REGION_OF_HOST.match(host) or _REGION_OF_PATH.match(request.path)
+    return found[found.lastindex or 0] if found is not None else ""
+
+
+def account_of(request: Request) -> str:
+    """The account that a request names by its key id; empty if that is none, but a key's id."""
+    key_id = _credential(request).partition("/")[0].rpartition("=")[2]
+    return key_id if is_account(key_id) else ""
+
+
+def _credential(request: Request) -> str:
+    """Ends with key id/date/region/service/..., whatever comes before it."""
+    header = request.headers.get("authorization")
+    if header is not None:
+        return header
+    return unquote(request.query.partition("X-Amz-Credential=")[2].partition("&")[0])
 
 
 def signature_of(request: Request) -> Signature:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from pillarbox.broker.errors import SqsError
+from pillarbox.broker.errors import NO_ACCESS, SqsError
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.broker.sqs_request import Result
 
@@ -176,7 +176,7 @@ class QueryFormat:
     def error(self, error: SqsError, request_id: str) -> Response:
         fault = "Sender" if error.is_senders else "Receiver"
         message = error.message
-        if error.name == "QueueDoesNotExist":
+        if error.name == "QueueDoesNotExist" and message != NO_ACCESS:
             message = "The specified queue does not exist for this wsdl version."
         if self._as_json:
             known = {"Type": fault, "Code": error.kind.code, "Message": message}

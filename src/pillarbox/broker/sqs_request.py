@@ -44,12 +44,12 @@ class SqsRequest(Struct, eq=False, gc=False):
 
     def queue(self, url: str | None, *, fresh: bool = False) -> Coroutine[Any, Any, BrokerQueue]:
         """The queue that this request is about."""
-        return self.broker.queues.by_url(
-            url or self.url_in(url), self.namespace, self.principal.account, fresh=fresh
-        )
+        return self.broker.queues.by_url(self, url or self.url_in(url), fresh=fresh)
 
     def url_of(self, name: str) -> str:
-        return f"{self.http.origin}/{self.principal.account}/{plain_name(name)}"
+        """The URL of a queue, by its name in the store."""
+        account = self.broker.names.account_of(name)
+        return f"{self.http.origin}/{account}/{plain_name(name)}"
 
     def succeed(self, result: Result, *, writes: bool) -> Response:
         """The answer, which waits until what the action wrote is confirmed."""

@@ -1,4 +1,4 @@
-"""Tags and permissions: labels that others put on a queue. Keys, not these, guard the broker."""
+"""Tags and permissions. Inside an account keys guard queues; permissions let in other accounts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from pillarbox.broker import shapes
 from pillarbox.broker.attributes import STATEMENTS_MAX
 from pillarbox.broker.errors import SqsError, invalid, invalid_value, missing
+from pillarbox.broker.policies import GRANTABLE
 from pillarbox.broker.queue import BrokerQueue
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import TAGS_MAX
@@ -32,19 +33,6 @@ _OWNERS = frozenset(
 _BAD_TAG = "Tag keys must be between 1 and 128 characters in length."
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _ACCOUNT = re.compile(r"\d{12}\Z", re.ASCII)
-_GRANTABLE = frozenset(
-    (
-        "*",
-        "SendMessage",
-        "ReceiveMessage",
-        "DeleteMessage",
-        "ChangeMessageVisibility",
-        "GetQueueAttributes",
-        "GetQueueUrl",
-        "ListDeadLetterSourceQueues",
-        "PurgeQueue",
-    )
-)
 
 
 def check_tags(queue: str, tags: Mapping[str, str], already: Mapping[str, str]) -> None:
@@ -103,7 +91,7 @@ async def add_permission(request: SqsRequest, params: shapes.AddPermission) -> R
         if not _ACCOUNT.match(account):
             raise invalid_value("PrincipalId", account, "Unable to verify.")
     for action in params.Actions:
-        if action not in _GRANTABLE:
+        if action != "*" and action not in GRANTABLE:
             reason = "Only the queue owner is allowed to invoke this action."
             if action not in _OWNERS:
                 reason = "Please refer to the appropriate WSDL for a list of valid actions."

@@ -14,7 +14,7 @@ from pillarbox.broker import shapes
 from pillarbox.broker.actions.permissions import check_tags
 from pillarbox.broker.errors import SqsError, invalid, missing, no_such_queue
 from pillarbox.broker.queue import BrokerQueue
-from pillarbox.broker.queue_names import FIFO_SUFFIX
+from pillarbox.broker.queue_names import FIFO_SUFFIX, is_account
 from pillarbox.broker.sqs_request import Result, SqsRequest
 from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
@@ -44,7 +44,7 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
     existing = await queues.find(full_name)
     if existing is not None:
         _refuse_if_different(existing, given)
-        return {"QueueUrl": request.url_of(name)}
+        return {"QueueUrl": request.url_of(full_name)}
     if await queues.dropped_recently(full_name):
         seconds = request.broker.config.recreate_after_seconds
         raise SqsError(
@@ -54,7 +54,7 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
         )
     notes = {"attributes": kept, "tags": tags}
     await queues.create(full_name, notes)
-    return {"QueueUrl": request.url_of(name)}
+    return {"QueueUrl": request.url_of(full_name)}
 
 
 def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
@@ -116,12 +116,10 @@ def page(
 async def get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Result:
     if not params.QueueName:
         raise missing("QueueName")
-    owner = params.QueueOwnerAWSAccountId
-    if owner and owner != request.principal.account:
+    owner = params.QueueOwnerAWSAccountId or request.principal.account
+    if not is_account(owner) or "/" in params.QueueName:
         raise no_such_queue()
-    queue = await request.broker.queues.find(request.namespace + params.QueueName)
-    if queue is None:
-        raise no_such_queue()
+    queue = await request.queue(f"{owner}/{params.QueueName}", fresh=True)
     return {"QueueUrl": request.url_of(queue.name)}
 
 
