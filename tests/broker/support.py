@@ -26,6 +26,7 @@ _LISTS = {
     "AWSAccountIds": "AWSAccountId",
     "Actions": "ActionName",
     "TagKeys": "TagKey",
+    "StringListValues": "StringListValue",
 }
 _MAPS = {
     "Attributes": ("Attribute", "Name"),

@@ -428,6 +428,22 @@ def test_R150_names_of_message_attributes_may_be_patterns(
     assert sorted(message.get("MessageAttributes", {})) == expected
 
 
+@pytest.mark.parametrize("values", [["x"], []])
+def test_R150_list_values_of_message_attributes_are_not_supported(
+    sqs: Client, values: list[str]
+) -> None:
+    queue, given = sqs.create(), {"n": {**text("x"), "StringListValues": values}}
+    if not values:  # as some SDKs write what is not set
+        sqs.send(queue, "a", MessageAttributes=given)
+        return
+    with pytest.raises(Refused) as refused:
+        sqs.send(queue, "a", MessageAttributes=given)
+    assert refused.value.code == "AWS.SimpleQueueService.UnsupportedOperation"
+    assert refused.value.message == (
+        "Message attribute list values in SendMessage operation are not supported."
+    )
+
+
 # -- tags and permissions --------------------------------------------------------------------
 
 

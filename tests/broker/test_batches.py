@@ -70,6 +70,44 @@ def test_R55_the_good_entries_of_a_send_succeed_and_the_bad_fail(sqs: Client) ->
     assert sqs.bodies(queue) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("action", "entry", "lacks"),
+    [
+        ("SendMessageBatch", {}, "SendMessageBatchRequestEntry.2.MessageBody"),
+        ("SendMessageBatch", {"MessageBody": ""}, "SendMessageBatchRequestEntry.2.MessageBody"),
+        ("DeleteMessageBatch", {}, "ReceiptHandle"),
+        ("DeleteMessageBatch", {"ReceiptHandle": ""}, "ReceiptHandle"),
+        ("ChangeMessageVisibilityBatch", {"VisibilityTimeout": 1}, "ReceiptHandle"),
+        (
+            "ChangeMessageVisibilityBatch",
+            {"ReceiptHandle": "x"},
+            "ChangeMessageVisibilityBatchRequestEntry.2.VisibilityTimeout",
+        ),
+    ],
+)
+def test_R150_an_entry_is_told_what_it_lacks(
+    sqs: Client, action: str, entry: dict[str, Any], lacks: str
+) -> None:
+    entries = [*_entries(action, "first"), {"Id": "second", **entry}]
+    answer = sqs(action, QueueUrl=sqs.create(), Entries=entries)
+    failed = answer["Failed"][-1]
+    assert (failed["Id"], failed["Code"]) == ("second", "MissingParameter")
+    assert failed["Message"] == f"The request must contain the parameter {lacks}."
+
+
+@pytest.mark.parametrize("action", BATCHES)
+def test_R150_entries_that_are_missing_are_an_empty_batch_in_the_query_protocol_only(
+    sqs: Client, action: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        sqs(action, QueueUrl=sqs.create())
+    if sqs.protocol == "json":
+        assert refused.value.code == "MissingParameter"
+        assert refused.value.message == "The request must contain the parameter Entries."
+    else:
+        assert refused.value.code == PREFIX + "EmptyBatchRequest"
+
+
 def test_R55_what_is_empty_is_left_out_of_the_answer(sqs: Client) -> None:
     queue = sqs.create()
     answer = sqs("SendMessageBatch", QueueUrl=queue, Entries=_entries("SendMessageBatch", "a"))

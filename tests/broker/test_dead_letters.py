@@ -367,8 +367,8 @@ def test_R55_what_a_move_can_not_do(world: World) -> None:
         ({"SourceArn": NOWHERE}, 404, "ResourceNotFoundException", "SourceArn"),
         ({"SourceArn": sqs.arn(plain)}, 400, "InvalidParameterValue", "Dead Letter Queue"),
         ({"DestinationArn": NOWHERE}, 404, "ResourceNotFoundException", "DestinationArn"),
-        ({"DestinationArn": sqs.arn(dead)}, 400, "InvalidParameterValue", "must not be the same"),
-        ({"DestinationArn": sqs.arn(fifo)}, 400, "InvalidParameterValue", "same type"),
+        ({"DestinationArn": sqs.arn(dead)}, 400, "InvalidParameterValue", "cannot be the same"),
+        ({"DestinationArn": sqs.arn(fifo)}, 400, "InvalidParameterValue", "same queue type"),
         ({"MaxNumberOfMessagesPerSecond": 0}, 400, "InvalidParameterValue", "between 1 and 500"),
         ({"MaxNumberOfMessagesPerSecond": 501}, 400, "InvalidParameterValue", "between 1 and 500"),
     ]

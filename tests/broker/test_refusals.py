@@ -64,6 +64,11 @@ RULES = {
     "an attribute has a type": _attribute(
         "n", {"StringValue": "x"}, "non-empty message attribute type"
     ),
+    "an attribute has something": _attribute(
+        "n",
+        {"DataType": ""},
+        "The message (user) attribute 'n' must contain a non-empty message attribute value.",
+    ),
     "an attribute's type is known": _attribute("n", text("x", "Text"), "supported type prefixes"),
     "a type's prefix is case-sensitive": _attribute(
         "n", text("x", "string"), "supported type prefixes"
@@ -563,6 +568,36 @@ WITHOUT_QUEUE = {
         {"MaxResults": 1, "NextToken": "%%%"},
         INVALID,
         "Invalid or expired next token.",
+    ),
+    "a FIFO queue's name has allowed characters": (
+        "CreateQueue",
+        {"QueueName": "a b.fifo", "Attributes": {"FifoQueue": "true"}},
+        INVALID,
+        "The name of a FIFO queue can only include alphanumeric characters",
+    ),
+    "a FIFO queue's name has at most 80 characters": (
+        "CreateQueue",
+        {"QueueName": "x" * 76 + ".fifo", "Attributes": {"FifoQueue": "true"}},
+        INVALID,
+        "must end with .fifo suffix and be 1 to 80 in length",
+    ),
+    "a token needs the size of a page": (
+        "ListQueues",
+        {"NextToken": "eA=="},
+        INVALID,
+        "MaxResults is a mandatory parameter when you provide a value for NextToken.",
+    ),
+    "a source is named by an ARN": (
+        "StartMessageMoveTask",
+        {"SourceArn": "orders"},
+        INVALID,
+        "SourceArn: arn:<partition>:<service>:<region>:<account-id>:<resource-id>",
+    ),
+    "moves are listed by the ARN of their source": (
+        "ListMessageMoveTasks",
+        {"SourceArn": ""},
+        INVALID,
+        "You must use this format to specify the SourceArn: arn:",
     ),
     "a move has a source": ("StartMessageMoveTask", {}, "MissingParameter", "SourceArn"),
     "a cancel has a handle": ("CancelMessageMoveTask", {}, "MissingParameter", "TaskHandle"),

@@ -56,7 +56,7 @@ def test_R55_a_JSON_error_has_its_shape_in_the_body_and_its_query_code_in_a_head
         ("CreateQueue", {"QueueName": 7}, "SerializationException", "MalformedInput"),
         (
             "StartMessageMoveTask",
-            {"SourceArn": "arn:x"},
+            {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:none"},
             "ResourceNotFoundException",
             "ResourceNotFoundException",
         ),

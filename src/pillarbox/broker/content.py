@@ -68,7 +68,17 @@ def check_attributes(attributes: Mapping[str, Attribute]) -> int:
 
 def _check(name: str, attribute: Attribute) -> int:
     _check_name(name)
+    if attribute.StringListValues or attribute.BinaryListValues:
+        raise SqsError(
+            "UnsupportedOperation",
+            "Message attribute list values in SendMessage operation are not supported.",
+        )
     kind = attribute.DataType or ""
+    if not kind and attribute.StringValue is None and attribute.BinaryValue is None:
+        raise invalid(
+            f"The message (user) attribute '{name}' must contain a non-empty message attribute "
+            "value."
+        )
     if not kind:
         raise invalid(
             f"The message (user) attribute '{name}' must contain a non-empty message attribute "

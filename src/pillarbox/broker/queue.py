@@ -258,13 +258,13 @@ class Queues(ABC):
         if not value:
             return None
         policy = redrive_policy(value)
+        if policy.deadLetterTargetArn.endswith(FIFO_SUFFIX) != name.endswith(FIFO_SUFFIX):
+            reason = "Dead-letter queue must be same type of queue as the source.."  # as AWS has it
+            raise invalid_value("RedrivePolicy", value, reason)
         target_name = self._names.by_arn(policy.deadLetterTargetArn, namespace_of(name))
         target = await self.find(target_name) if target_name is not None else None
         if target is None:
             raise invalid_value("RedrivePolicy", value, "Dead letter target does not exist.")
-        if target.fifo != name.endswith(FIFO_SUFFIX):
-            reason = "Dead-letter queue must be same type of queue as the source."
-            raise invalid_value("RedrivePolicy", value, reason)
         if target.name == name:
             return None
         if not _allows(target, self._names.arn(name)):

@@ -14,6 +14,8 @@ class Attribute(Struct, gc=False):
     DataType: str | None = None
     StringValue: str | None = None
     BinaryValue: bytes | None = None
+    StringListValues: list[str] | None = None  # SQS knows these, and refuses them
+    BinaryListValues: list[bytes] | None = None
 
 
 class OfQueue(Struct, gc=False):

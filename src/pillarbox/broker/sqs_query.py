@@ -29,6 +29,8 @@ _LISTS = {
     "AWSAccountId": "AWSAccountIds",
     "ActionName": "Actions",
     "TagKey": "TagKeys",
+    "StringListValue": "StringListValues",
+    "BinaryListValue": "BinaryListValues",
     "SendMessageBatchRequestEntry": "Entries",
     "DeleteMessageBatchRequestEntry": "Entries",
     "ChangeMessageVisibilityBatchRequestEntry": "Entries",
@@ -103,6 +105,8 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
                 raise SqsError("SerializationException", f"The parameter {name} is ambiguous.")
         branch[leaf] = value
     folded = _fold(tree)
+    if "Entries" in shape.__struct_fields__:
+        folded.setdefault("Entries", [])  # none are an empty batch; in JSON they are missing
     if folded.get("AttributeNames"):  # in this protocol the older parameter takes precedence
         folded.pop("MessageSystemAttributeNames", None)
     try:
@@ -142,8 +146,8 @@ def _numbered(items: dict[str, Any]) -> list[Any]:
 def _named(item: Any) -> tuple[str, Any]:
     if not isinstance(item, dict):
         raise SqsError("SerializationException", "Entries of a map must have a name.")
-    name = item.get("Name", item.get("Key", ""))
-    return str(name), item.get("Value", "")
+    name, value = item.get("Name", item.get("Key", "")), item.get("Value", "")
+    return str(name), _fold(value) if isinstance(value, dict) else value
 
 
 def unknown_operation(request_id: str) -> Response:

@@ -26,6 +26,8 @@ E = TypeVar("E", bound=Entry)
 def checked(request: SqsRequest, entries: Sequence[E] | None) -> Sequence[E]:
     """The entries, if the batch as such is in order."""
     name = f"{request.action}RequestEntry"
+    if entries is None:
+        raise missing("Entries")
     if not entries:
         raise SqsError("EmptyBatchRequest", f"There should be at least one {name} in the request.")
     if len(entries) > BATCH_ENTRIES_MAX:
@@ -79,8 +81,10 @@ async def send_message_batch(request: SqsRequest, params: shapes.SendMessageBatc
     drafts: list[Draft] = []
     failed = []
     size = 0
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
         try:
+            if not entry.MessageBody:
+                raise missing(f"SendMessageBatchRequestEntry.{number}.MessageBody")
             each = messages.draft(request, queue, entry)
         except SqsError as error:
             failed.append(failure(entry, error))
@@ -118,8 +122,11 @@ async def change_message_visibility_batch(
     queue = await request.queue(params.QueueUrl)
     entries = checked(request, params.Entries)
     errors: list[SqsError | None] = []
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
         try:
+            if entry.VisibilityTimeout is None:
+                name = "ChangeMessageVisibilityBatchRequestEntry"
+                raise missing(f"{name}.{number}.VisibilityTimeout")
             seconds = messages.visibility(entry.VisibilityTimeout)
             await queue.change_visibility(entry.ReceiptHandle, seconds)
             errors.append(None)

@@ -21,9 +21,9 @@ async def start_message_move_task(
     if params.DestinationArn is not None:
         target = (await _queue(request, "DestinationArn", params.DestinationArn)).name
         if target == source.name:
-            raise invalid("Source queue arn and destination queue arn must not be the same.")
+            raise invalid("Source queue arn and destination queue arn cannot be the same.")
         if target.endswith(".fifo") != source.fifo:
-            raise invalid("The source and the destination must be queues of the same type.")
+            raise invalid("The source queue and destination queue must be of the same queue type.")
     rate = params.MaxNumberOfMessagesPerSecond
     if rate is not None and not 1 <= rate <= MOVES_PER_SECOND_MAX:
         reason = f"Must be between 1 and {MOVES_PER_SECOND_MAX}."
@@ -63,8 +63,11 @@ async def list_message_move_tasks(
 
 
 async def _queue(request: SqsRequest, parameter: str, arn: str | None) -> BrokerQueue:
-    if not arn:
+    if arn is None:
         raise missing(parameter)
+    if arn.count(":") != 5 or not arn.startswith("arn:"):
+        form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        raise invalid(f"You must use this format to specify the {parameter}: {form}")
     name = request.broker.names.by_arn(arn, request.namespace)
     queue = await request.broker.queues.find(name) if name is not None else None
     if queue is None:

@@ -20,6 +20,7 @@ from pillarbox.core.sqs_limits import QUEUES_LISTED_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}\Z")
 _BAD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+_BAD_FIFO_NAME = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length"  # fmt: skip  # noqa: E501
 
 
 async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Result:
@@ -31,11 +32,10 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
     given = params.Attributes or {}
     fifo = "FifoQueue" in given
     given = names.checked(given, fifo=fifo or name.endswith(FIFO_SUFFIX))
-    if fifo and not name.endswith(FIFO_SUFFIX):
-        raise invalid("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length")  # fmt: skip  # noqa: E501
     stem = name.removesuffix(FIFO_SUFFIX) if fifo else name
-    if not _NAME.match(stem) or len(name) > 80:
-        raise invalid(_BAD_NAME)
+    suffixed = not fifo or name.endswith(FIFO_SUFFIX)
+    if not _NAME.match(stem) or len(name) > 80 or not suffixed:
+        raise invalid(_BAD_FIFO_NAME if fifo else _BAD_NAME)
     kept = names.merged({}, given)
     tags = {**(params.tags or {}), **(params.Tags or {})}
     check_tags(name, tags, {})
@@ -85,6 +85,8 @@ async def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
         and (namespace or ":" not in name)
         and request.principal.may(request.action, name)
     )
+    if params.NextToken and params.MaxResults is None:
+        raise invalid("MaxResults is a mandatory parameter when you provide a value for NextToken.")
     shown, token = page(found, params.MaxResults, params.NextToken)
     urls = [request.url_of(name) for name in shown]
     return {**({"QueueUrls": urls} if urls else {}), **token}
