@@ -210,6 +210,10 @@ def test_R55_without_keys_a_key_id_of_twelve_digits_is_the_account() -> None:
         theirs.send_message(QueueUrl=first, MessageBody="anyone may do everything")
         (message,) = ours.receive_message(QueueUrl=first)["Messages"]
         assert message["Body"] == "anyone may do everything"
+        theirs.send_message(QueueUrl=second, MessageBody="a")
+        sender = {"MessageSystemAttributeNames": ["SenderId"]}
+        (message,) = theirs.receive_message(QueueUrl=second, **sender)["Messages"]
+        assert message["Attributes"] == {"SenderId": ELSE}
         owner = {"QueueOwnerAWSAccountId": ELSE}
         assert ours.get_queue_url(QueueName="orders", **owner)["QueueUrl"] == second
         ours.delete_queue(QueueUrl=first)

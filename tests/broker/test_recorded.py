@@ -79,6 +79,51 @@ def test_R150_an_empty_list_may_have_the_name_that_the_json_protocol_gives_it(sq
     assert status == 200
 
 
+def _post(sqs: Client, queue: str, form: str) -> tuple[int, str]:
+    fields = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+    status, _, data = sqs.raw("POST", queue.removeprefix(sqs.url), form.encode(), fields)
+    return status, data.decode()
+
+
+@pytest.mark.parametrize(
+    ("tag", "key", "value"),
+    [("Tag.1", "Key", "Value"), ("Tags.1", "Key", "Value"), ("Tags.entry.1", "key", "value")],
+)
+def test_R150_tags_have_the_names_that_SDKs_give_them(
+    sqs: Client, tag: str, key: str, value: str
+) -> None:
+    """The AWS SDK for Java 1.x writes Tags.1.Key, others what the documentation says."""
+    queue = sqs.create()
+    form = f"Action=TagQueue&{tag}.{key}=colour&{tag}.{value}=red"
+    assert _post(sqs, queue, form)[0] == 200
+    assert sqs("ListQueueTags", QueueUrl=queue)["Tags"] == {"colour": "red"}
+    for keys in ("TagKey.1", "TagKeys.1", "TagKeys.member.1", "TagKey"):
+        sqs("TagQueue", QueueUrl=queue, Tags={"colour": "red"})
+        assert _post(sqs, queue, f"Action=UntagQueue&{keys}=colour")[0] == 200
+        assert "Tags" not in sqs("ListQueueTags", QueueUrl=queue)
+
+
+def test_R150_a_list_of_one_needs_no_number(sqs: Client) -> None:
+    """boto 2 and AWS's own examples write it so."""
+    queue = sqs.create()
+    form = "Action=SetQueueAttributes&Attribute.Name=VisibilityTimeout&Attribute.Value=35"
+    assert _post(sqs, queue, form)[0] == 200
+    for form in ("AttributeName=VisibilityTimeout", "AttributeNames.1=VisibilityTimeout"):
+        status, text_ = _post(sqs, queue, f"Action=GetQueueAttributes&{form}")
+        assert (status, text_.count("<Attribute>"), "<Value>35<" in text_) == (200, 1, True)
+    sqs.send(queue, "a", MessageAttributes={"n": text("x")})
+    form = "Action=ReceiveMessage&AttributeName=SenderId&MessageAttributeName=All"
+    status, text_ = _post(sqs, queue, form)
+    assert (status, "<Name>SenderId</Name>" in text_, "<Name>n</Name>" in text_) == (
+        200,
+        True,
+        True,
+    )
+    form = f"Action=AddPermission&Label=l&AWSAccountId={ACCOUNT}&ActionName=SendMessage"
+    assert _post(sqs, queue, form)[0] == 200
+    assert "SQS:SendMessage" in sqs.attributes(queue)["Policy"]
+
+
 def test_R150_the_older_of_two_lists_of_names_takes_precedence_in_the_query_protocol(
     sqs: Client,
 ) -> None:

@@ -82,7 +82,10 @@ def region_of(request: Request) -> str:
 
 def account_of(request: Request) -> str:
     """The account that a request names by its key id; empty if that is none, but a key's id."""
-    key_id = _credential(request).partition("/")[0].rpartition("=")[2]
+    start = _credential(request).partition("/")[0]
+    if not start[-12:].isdecimal():  # nearly all of them
+        return ""
+    key_id = start.rpartition("=")[2]
     return key_id if is_account(key_id) else ""
 
 

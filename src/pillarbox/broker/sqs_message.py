@@ -73,7 +73,7 @@ def _system_attributes(
     first = extra.attempts[0].leased_at if extra and extra.attempts else lease.leased_at
     noted = record.attributes or {}
     known: dict[str, str | None] = {
-        "SenderId": noted.get(translation.SENDER_NOTE, broker.config.account),
+        "SenderId": noted.get(translation.SENDER_NOTE) or broker.names.account_of(queue.name),
         "SentTimestamp": _milliseconds((record.key << 1) + epoch_ns),
         "ApproximateReceiveCount": str(lease.number),
         "ApproximateFirstReceiveTimestamp": _milliseconds(first + epoch_ns),

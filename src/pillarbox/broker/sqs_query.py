@@ -41,13 +41,9 @@ _MAPS = {
     "MessageAttribute": "MessageAttributes",
     "MessageSystemAttribute": "MessageSystemAttributes",
 }
-# SDKs write an empty list or map as an empty parameter, some under the name in the shape.
-_EMPTY: Final[dict[str, tuple[str, type[Any]]]] = {
-    name: (field, kind)
-    for table, kind in ((_LISTS, list), (_MAPS, dict))
-    for wire, field in table.items()
-    for name in (wire, field)
-}
+# Some SDKs write a list or a map under its name in the shape (`Tags.1.Key`), as AWS lets them.
+_ALL_LISTS: Final = {**_LISTS, **{field: field for field in _LISTS.values()}}
+_ALL_MAPS: Final = {**_MAPS, **{field: field for field in _MAPS.values()}}
 
 # name in a result -> name of each element
 _EACH = {
@@ -116,25 +112,25 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
 
 
 def _fold(tree: dict[str, Any]) -> dict[str, Any]:
-    """Numbered parameters become lists and maps; one without a number is an empty one."""
+    """Numbered parameters become lists and maps; one without a number is the only element."""
     folded: dict[str, Any] = {}
     for name, value in tree.items():
-        if value == "" and name in _EMPTY:
-            field, kind = _EMPTY[name]
-            folded[field] = kind()
-        elif isinstance(value, dict) and name in _LISTS:
-            folded[_LISTS[name]] = [
+        if name in _ALL_LISTS:
+            folded[_ALL_LISTS[name]] = [
                 _fold(each) if isinstance(each, dict) else each for each in _numbered(value)
             ]
-        elif isinstance(value, dict) and name in _MAPS:
-            folded[_MAPS[name]] = dict(_named(each) for each in _numbered(value))
+        elif name in _ALL_MAPS:
+            folded[_ALL_MAPS[name]] = dict(_named(each) for each in _numbered(value))
         else:
             folded[name] = value
     return folded
 
 
-def _numbered(items: dict[str, Any]) -> list[Any]:
-    inner = items.get("member") if len(items) == 1 else None
+def _numbered(items: Any) -> list[Any]:
+    """The elements of a list or a map in their order; SDKs write an empty one as nothing."""
+    if not isinstance(items, dict) or "Name" in items:  # AttributeName=All, Attribute.Name=...
+        return [items] if items else []
+    inner = items.get("member", items.get("entry")) if len(items) == 1 else None
     if isinstance(inner, dict):
         items = inner
     try:
@@ -146,6 +142,7 @@ def _numbered(items: dict[str, Any]) -> list[Any]:
 def _named(item: Any) -> tuple[str, Any]:
     if not isinstance(item, dict):
         raise SqsError("SerializationException", "Entries of a map must have a name.")
+    item = {field.capitalize(): value for field, value in item.items()}
     name, value = item.get("Name", item.get("Key", "")), item.get("Value", "")
     return str(name), _fold(value) if isinstance(value, dict) else value
 
