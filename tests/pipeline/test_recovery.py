@@ -12,7 +12,8 @@ import pytest
 from pillarbox.log import Log
 from pillarbox.pipeline import PipelineError
 from pillarbox.pipeline import backing as backing_log
-from pillarbox.pipeline.backing import FileBackingLog, read_maps, read_states, verdict
+from pillarbox.pipeline.backing import FileBackingLog, read_maps, read_states
+from pillarbox.pipeline.inspection import restart_of_stream
 from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Recovery, Reset
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
@@ -108,32 +109,32 @@ def test_R82_old_maps_are_dropped_and_the_newest_kept(
 
 
 def test_R82_nothing_read_yet() -> None:
-    assert verdict(ProcessorState(), holding()).action == "begin"
+    assert restart_of_stream(ProcessorState(), holding()).action == "begin"
 
 
 def test_R82_no_attempt_resets_to_the_recovery_offsets() -> None:
-    found = verdict(after(recover(3)), holding())
+    found = restart_of_stream(after(recover(3)), holding())
     assert (found.action, "orders 30 up to 40" in found.why) == ("again", True)
 
 
 def test_R82_an_old_attempt_is_no_attempt_of_this_step() -> None:
     last = after(recover(2), attempt(2), recover(3))
-    assert verdict(last, holding(("totals", "hash2"))).action == "again"
+    assert restart_of_stream(last, holding(("totals", "hash2"))).action == "again"
 
 
 def test_R82_an_attempt_whose_hash_is_not_there_resets() -> None:
     last = after(recover(3), attempt(3))
-    assert verdict(last, holding(("totals", "hash2"))).action == "again"
+    assert restart_of_stream(last, holding(("totals", "hash2"))).action == "again"
 
 
 def test_R82_an_attempt_whose_hash_is_there_goes_on() -> None:
     last = after(recover(3), attempt(3))
-    assert verdict(last, holding(("totals", "hash3"))).action == "go on"
+    assert restart_of_stream(last, holding(("totals", "hash3"))).action == "go on"
 
 
 def test_R82_outputs_recover_together() -> None:
     last = after(recover(3), attempt(3, ("large", "small")))
-    found = verdict(last, holding(("large", "hash3")))
+    found = restart_of_stream(last, holding(("large", "hash3")))
     assert found.action == "finish"
     assert "in large but not in small" in found.why
 

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+import pyarrow as pa
+
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.backing import FileBackingLog
 from pillarbox.pipeline.maintenance import EVERY_STEPS, FILES_MIN, compact, maintain_outputs
@@ -170,7 +172,8 @@ def steps(table: TableLog, count: int) -> Iterator[float]:
                 Attempt(processor="s", step=number, hash=step.hash, outputs=outputs, time=NOW)
             )
             assert not table.holds(step)
-            assert table.commit([table.write([{"number": number, "tea": "tea"}])], step)
+            rows = pa.Table.from_pylist([{"number": number, "tea": "tea"}], table.schema)
+            assert table.commit([table.write([rows])], step)
             if number % EVERY_STEPS == EVERY_STEPS - 1:
                 compact(table, number - 50)
                 table.vacuum(0)

@@ -1,24 +1,21 @@
 """The backing log of a pipeline in a directory: a map a record, in JSON that a person can read.
 
 What a restart does follows from the last two maps and from the outputs themselves; see
-`verdict`. On a remote store `remote_backing` takes the place of the log.
+`inspection`. On a remote store `remote_backing` takes the place of the log.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pillarbox.closing import Closing
 from pillarbox.log import Log, LogError, LogLockedError
 from pillarbox.log.readable_log import ReadableLog
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
-from pillarbox.pipeline.maps import Map, ProcessorState, Range
+from pillarbox.pipeline.maps import LastMaps, Map, ProcessorState
 from pillarbox.pipeline.remote_backing import RemoteBackingLog, read_entries
 from pillarbox.spark.commits import open_to_commit
 from pillarbox.spark.location import is_remote_store
@@ -28,16 +25,16 @@ _MAPS_KEPT = 20_000  # about so many; then the newest are said again and old fil
 _decode = msgspec.json.Decoder(Map).decode
 
 
-class FileBackingLog(Closing):
+class FileBackingLog(LastMaps):
     """The backing log of a running pipeline.
 
     One process keeps it open; or several share it, each of which opens it to write a map.
     """
 
     def __init__(self, path: str, *, shared: bool = False) -> None:
+        super().__init__()
         self._path = path
         self._lock = threading.Lock()
-        self._last: dict[str, ProcessorState] = {}
         self._known = 0  # maps before this index were taken
         self._restated = 0
         self._kept: Log | None = None
@@ -46,14 +43,6 @@ class FileBackingLog(Closing):
             log.close()
         else:
             self._kept = log
-
-    def last(self, processor: str) -> ProcessorState:
-        """Its newest maps; what other processes wrote is known from the next `write` on."""
-        return self._last.setdefault(processor, ProcessorState())
-
-    def known(self) -> dict[str, ProcessorState]:
-        """The newest maps of every processor that has some."""
-        return {name: last for name, last in self._last.items() if last.maps()}
 
     def write(self, *maps: Map) -> None:
         """Write maps, all or none; they are durable when this returns."""
@@ -67,8 +56,7 @@ class FileBackingLog(Closing):
 
     def _append(self, log: Log, maps: Sequence[Map]) -> None:
         index = log.append_many([msgspec.json.encode(map_) for map_ in maps])
-        for map_ in maps:
-            self.last(map_.processor).take(map_)
+        self.take(maps)
         if index - self._restated >= _MAPS_KEPT:
             self._forget_old(log)
         self._known = log.end_index
@@ -80,8 +68,7 @@ class FileBackingLog(Closing):
         except LogLockedError as error:
             raise PipelineRunningError(os.path.dirname(self._path), error.pid) from error
         try:
-            for map_ in _maps(log, max(self._known, log.first_index)):
-                self.last(map_.processor).take(map_)
+            self.take(_maps(log, max(self._known, log.first_index)))
         except BaseException:
             log.close()
             raise
@@ -91,8 +78,7 @@ class FileBackingLog(Closing):
 
     def _forget_old(self, log: Log) -> None:
         """Say the newest maps again, so that what lies before them may go."""
-        newest = [map_ for last in self._last.values() for map_ in last.maps()]
-        self._restated = log.append_many([msgspec.json.encode(map_) for map_ in newest])
+        self._restated = log.append_many([msgspec.json.encode(map_) for map_ in self.newest()])
         log.truncate_before(self._restated)
 
     def close(self) -> None:
@@ -123,56 +109,12 @@ def read_maps(path: str) -> list[Map]:
 
 def read_states(path: str) -> dict[str, ProcessorState]:
     """The newest maps of every processor."""
-    found: dict[str, ProcessorState] = {}
-    for map_ in read_maps(path):
-        found.setdefault(map_.processor, ProcessorState()).take(map_)
-    return found
+    last = LastMaps()
+    last.take(read_maps(path))
+    return last.known()
 
 
 def _maps(log: ReadableLog, start: int | None = None) -> Iterator[Map]:
     for frame in log.frames(start):
         for record in frame.records:
             yield _decode(record)
-
-
-Action = Literal["begin", "again", "finish", "go on"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a restart of one processor does, and why."""
-
-    action: Action
-    why: str
-
-
-def verdict(last: ProcessorState, committed: Callable[[str, str], bool]) -> Verdict:
-    """The start of a stream, as the algorithm has it.
-
-    `committed(output, hash)` says whether an output holds the hash.
-    """
-    recovery, attempt = last.recovery, last.tried
-    if recovery is None:
-        return Verdict("begin", "it has not read anything yet")
-    where = read_text(recovery.inputs)
-    if attempt is None:
-        return Verdict("again", f"step {recovery.step} had begun, nothing was attempted: {where}")
-    there = [name for name in attempt.outputs if committed(name, attempt.hash)]
-    missing = [name for name in attempt.outputs if name not in there]
-    if not missing:
-        return Verdict("go on", f"step {attempt.step} is in {', '.join(there)}")
-    if there:
-        return Verdict(
-            "finish",
-            f"step {attempt.step} is in {', '.join(there)} but not in {', '.join(missing)}: it is "
-            f"run again for what is missing: {where}",
-        )
-    return Verdict("again", f"step {attempt.step} was attempted, but not committed: {where}")
-
-
-def read_text(inputs: Mapping[str, Range]) -> str:
-    """Which records a step reads, for people."""
-    if not inputs:
-        return "no input of ours"
-    spans = [f"{name} {start or 0} up to {end}" for name, (start, end) in inputs.items()]
-    return ", ".join(spans)

@@ -6,7 +6,6 @@ that can't be read become rows for the error log, as does a row that its output 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -27,6 +26,7 @@ RAW = "_raw"
 OUTPUT = "output"
 CAUSE = "_cause"
 _VALUE = "_value"
+_ROW = "_row"
 _BAD = "_unreadable"
 _JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
 _MADE = "array<struct<output:string,body:binary,cause:string>>"
@@ -75,8 +75,8 @@ def unreadable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame
     return found.where(F.col(CAUSE).isNotNull()).select(*_unread(log, processor))
 
 
-def _unread(log: LogRef, processor: Processor) -> list[Column]:
-    return failure(processor, F.col(CAUSE), log=log.name, index="_index", body=F.col(RAW))
+def _unread(log: LogRef, processor: Processor, cause: str = CAUSE) -> list[Column]:
+    return failure(processor.id, F.col(cause), log=log.name, index="_index", body=F.col(RAW))
 
 
 def _narrowed(rows: DataFrame, log: LogRef) -> DataFrame:
@@ -128,61 +128,59 @@ def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str,
 # -- what is written -----------------------------------------------------------------------
 
 
-def storable(made: DataFrame, log: LogRef, processor: Processor, *more: Column) -> DataFrame:
-    """What a processor made for an output, as the columns of its table, and `more`."""
+def storable(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """What a processor made for an output, as the columns of its table."""
     shape = shape_of(log.body_type)
     names = [name for name in made.columns if name not in METADATA]
     if shape.untyped and names != [BODY]:
-        return made.select(F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY), *more)
+        return made.select(F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY))
     _check_columns(names, log, shape, processor)
     # As text: each Column that Python makes is several calls of the JVM.
     cast = made.selectExpr(
         *(f"CAST({quoted(x.name)} AS {x.type}) AS {quoted(x.name)}" for x in shape.columns)
     )
-    if not more and not any(VARIANT in each.type for each in shape.columns):
+    if not any(VARIANT in each.type for each in shape.columns):
         return cast
-    packed_columns = [_packed(x, _named(x.name)).alias(x.name) for x in shape.columns]
-    return cast.select(*packed_columns, *more)
+    return cast.select(*(_packed(x, _named(x.name)).alias(x.name) for x in shape.columns))
 
 
-def checked(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """The same with `_cause`: why a row can't be written, or null."""
+def required_fields(log: LogRef) -> tuple[Field, ...]:
+    """The fields of an output's bodies that may not be null, or that have such fields."""
     shape = shape_of(log.body_type)
-    missing = [] if shape.untyped else list(_missing(shape.columns, None))
-    cause = F.lit(None).cast("string")
-    if missing:
-        cause = functools.reduce(
-            lambda chain, each: chain.when(each[1], F.lit(f"the column {each[0]!r} is null")),
-            missing[1:],
-            F.when(missing[0][1], F.lit(f"the column {missing[0][0]!r} is null")),
-        )
-    return storable(made, log, processor, cause.alias(CAUSE))
+    return () if shape.untyped else tuple(filter(_is_required, shape.columns))
 
 
-def required_columns(log: LogRef) -> frozenset[str]:
-    """The columns of an output in which a null may mean that it can't take the row."""
-    return frozenset(
-        each.name
-        for each in shape_of(log.body_type).columns
-        if any(True for _ in _missing([each], None))
+def _is_required(field: Field) -> bool:
+    return (field.required and field.default is None) or any(map(_is_required, field.parts))
+
+
+def may_lack(required: Iterable[Field], with_nulls: Collection[str]) -> bool:
+    """Whether some rows of a table may lack a required value, by its columns that have nulls.
+
+    Into a column that is kept as JSON nobody has looked.
+    """
+    return any(x.name in with_nulls or (x.parts and VARIANT in x.type) for x in required)
+
+
+def split(
+    rows: DataFrame, required: Iterable[Field], output: str, processor_id: str
+) -> tuple[DataFrame, DataFrame]:
+    """Of rows for a table: those that lack a required value, for the error log, and the others."""
+    row = F.struct(*map(_named, rows.columns)).alias(_ROW)
+    values = [_unpacked(each, _named(each.name)).alias(each.name) for each in required]
+    cause = F.when(F.lit(False), F.lit(""))
+    for name, missing in _missing(required, None):
+        cause = cause.when(missing, F.lit(f"the column {name!r} is null"))
+    found = rows.select(row, *values).withColumn(CAUSE, cause)
+    body = F.to_json(_ROW, _JSON).cast("binary")
+    failed = found.where(F.col(CAUSE).isNotNull()).select(
+        *failure(processor_id, F.col(CAUSE), output=output, body=body)
     )
-
-
-def split(made: DataFrame, log: LogRef, processor: Processor) -> tuple[DataFrame, DataFrame]:
-    """Rows of the error log for what an output can't take, of what was made, and the others."""
-    found = checked(made, log, processor)
-    failed = found.where(F.col(CAUSE).isNotNull()).select(*_unwritten(log, processor))
-    return failed, found.where(F.col(CAUSE).isNull()).drop(CAUSE)
-
-
-def _unwritten(log: LogRef, processor: Processor) -> list[Column]:
-    names = [_named(each.name) for each in shape_of(log.body_type).columns]
-    row = F.to_json(F.struct(*names), _JSON).cast("binary")
-    return failure(processor, F.col(CAUSE), output=log.name, body=row)
+    return failed, found.where(F.col(CAUSE).isNull()).select(f"{_ROW}.*")
 
 
 def failure(
-    processor: Processor,
+    processor_id: str,
     cause: Column,
     *,
     log: str | None = None,
@@ -192,7 +190,7 @@ def failure(
 ) -> list[Column]:
     """The columns of a row of the error log."""
     values = {
-        "processor": F.lit(processor.id),
+        "processor": F.lit(processor_id),
         "cause": F.substring(cause, 1, CAUSE_CHARS_MAX),
         "log": F.lit(log),
         "index": F.col(index) if index else F.lit(None),
@@ -209,7 +207,7 @@ def _packed(field: Field, value: Column) -> Column:
     if field.type == VARIANT:
         return F.to_json(value)
     if VARIANT in field.type:
-        return F.to_json(F.struct(value.alias("v")), _JSON)
+        return F.when(value.isNotNull(), F.to_json(F.struct(value.alias("v")), _JSON))
     return value
 
 
@@ -273,23 +271,13 @@ def column_of(name: str) -> str:
 
 
 def routed(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """What was checked, with the output of each row: its table's columns as one, or a failure."""
-    names = [_named(each.name) for each in shape_of(log.body_type).columns]
-    return _routed(found, log, names, _unwritten(log, processor))
-
-
-def routed_input(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """The same for what was judged: all columns that a sink sees as one, or a failure."""
-    names = [*_columns(shape_of(log.body_type)), *map(F.col, METADATA)]
-    return _routed(found, log, names, _unread(log, processor))
-
-
-def _routed(found: DataFrame, log: LogRef, row: list[Column], lost: list[Column]) -> DataFrame:
+    """Each body that was judged as one column: what a sink sees of it, or a failure."""
     fits = F.col(CAUSE).isNull()
+    row = [*_columns(shape_of(log.body_type)), *map(F.col, METADATA)]
     return found.select(
         F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
         F.when(fits, F.struct(*row)).alias(column_of(log.name)),
-        F.when(~fits, F.struct(*lost)).alias(column_of(ERRORS)),
+        F.when(~fits, F.struct(*_unread(log, processor))).alias(column_of(ERRORS)),
     )
 
 
@@ -323,11 +311,10 @@ def mapped(
     run = arrow_udf(function, _MADE)  # type: ignore[call-overload]  # its hints say the kind
     rows = raw.select("_index", RAW, F.inline(run(RAW)))
     failed = F.col("cause").isNotNull()
-    lost = failure(of, F.col("cause"), log=log.name, index="_index", body=F.col(RAW))
     return rows.select(
         F.when(failed, F.lit(ERRORS)).otherwise(F.col(OUTPUT)).alias(OUTPUT),
         *(_made_for(each).alias(column_of(each.name)) for each in outputs),
-        F.when(failed, F.struct(*lost)).alias(column_of(ERRORS)),
+        F.when(failed, F.struct(*_unread(log, of, "cause"))).alias(column_of(ERRORS)),
     )
 
 

@@ -18,7 +18,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph
 from pillarbox.pipeline.rows import row_of
 from pillarbox.spark.location import location_of, without_secret
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import table_at
 
 #: The mark in the error log that says how far failures have been redriven.
 REDRIVEN = "redriven"
@@ -40,8 +40,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def failures(path: str, start: int = 0) -> Iterator[tuple[int, Failure]]:
     """What failed, with its index in the error log at this path; nothing if there is no log."""
-    if is_table(path):
-        for index, row in TableLog(path).rows(start):
+    if (table := table_at(path)) is not None:
+        for index, row in table.rows(start):
             yield index, Failure(**row)
 
 
@@ -59,9 +59,9 @@ def redrive(
     processors read too is refused unless `anyway`, because they would see these records
     twice. A crash within a redrive may append some of them twice as well.
     """
-    if not is_table(path):
+    table = table_at(path)
+    if table is None:
         return 0  # nothing has ever failed
-    table = TableLog(path)
     end = table.end_index
     by_log: dict[str, list[bytes]] = {}
     for _, each in failures(path, table.mark(REDRIVEN)):
@@ -75,8 +75,8 @@ def redrive(
 
 
 def _append(directory: str, bodies: list[bytes], body_type: Any) -> None:
-    if is_table(directory):
-        TableLog(directory).append([row_of(body, body_type) for body in bodies], {})
+    if (table := table_at(directory)) is not None:
+        table.append([row_of(body, body_type) for body in bodies], {})
     else:
         with Log.open(directory) as log:
             log.append_many(bodies)

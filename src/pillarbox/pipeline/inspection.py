@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from pillarbox.pipeline.backing import Verdict, read_states, read_text, verdict
+from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maps import ProcessorState, Range
 from pillarbox.pipeline.paths import is_noted
 from pillarbox.spark.steps import writer_id
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import table_at
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What a restart of one processor does, and why."""
+
+    action: Literal["begin", "again", "finish", "go on"]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Finding:
     inputs: Mapping[str, Range]
     outputs: Mapping[str, int]
     time: datetime.datetime | None
-    restart: Verdict
+    restart: Restart
     failures: int
 
 
@@ -62,12 +70,12 @@ def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
     )
 
 
-def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Verdict:
+def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Restart:
     """What starting this processor again would do, after its last maps."""
     if is_generator(processor.function):
-        return Verdict("begin", "the generator starts again; its own code knows where to continue")
+        return Restart("begin", "the generator starts again; its own code knows where to continue")
     if processor.kind == "stream" and processor.strategy == "at-least-once":
-        return Verdict(
+        return Restart(
             "again", "nothing is recorded: Spark repeats its last step if it did not finish"
         )
     writer = writer_id(processor.id, last.generation)
@@ -76,18 +84,50 @@ def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> V
         step = recovery.step if recovery else -1
 
         def committed(output: str, hash_: str) -> bool:
-            directory = pipeline.directory(output)
-            return is_table(directory) and TableLog(directory).holds_hash(writer, step, hash_)
+            table = table_at(pipeline.directory(output))
+            return table is not None and table.holds_hash(writer, step, hash_)
 
-        return verdict(last, committed)
+        return restart_of_stream(last, committed)
     if recovery is None:
-        return verdict(last, lambda *_: False)
+        return restart_of_stream(last, lambda *_: False)
     if is_noted(pipeline.paths.checkpoint(writer), recovery.step):
-        return Verdict("go on", f"step {recovery.step} is done")
+        return Restart("go on", f"step {recovery.step} is done")
     if processor.strategy == "at-most-once":
-        return Verdict("go on", f"step {recovery.step} may be missing, and is not run again")
-    where = read_text(recovery.inputs)
-    return Verdict("again", f"step {recovery.step} is delivered again, with the same hash: {where}")
+        return Restart("go on", f"step {recovery.step} may be missing, and is not run again")
+    where = _ranges(recovery.inputs)
+    return Restart("again", f"step {recovery.step} is delivered again, with the same hash: {where}")
+
+
+def restart_of_stream(last: ProcessorState, committed: Callable[[str, str], bool]) -> Restart:
+    """The start of an exactly-once stream.
+
+    `committed(output, hash)` says whether an output holds the hash.
+    """
+    recovery, attempt = last.recovery, last.tried
+    if recovery is None:
+        return Restart("begin", "it has not read anything yet")
+    where = _ranges(recovery.inputs)
+    if attempt is None:
+        return Restart("again", f"step {recovery.step} had begun, nothing was attempted: {where}")
+    there = [name for name in attempt.outputs if committed(name, attempt.hash)]
+    missing = [name for name in attempt.outputs if name not in there]
+    if not missing:
+        return Restart("go on", f"step {attempt.step} is in {', '.join(there)}")
+    if there:
+        return Restart(
+            "finish",
+            f"step {attempt.step} is in {', '.join(there)} but not in {', '.join(missing)}: it is "
+            f"run again for what is missing: {where}",
+        )
+    return Restart("again", f"step {attempt.step} was attempted, but not committed: {where}")
+
+
+def _ranges(inputs: Mapping[str, Range]) -> str:
+    """Which records a step reads, for people."""
+    if not inputs:
+        return "no input of ours"
+    spans = [f"{name} {start or 0} up to {end}" for name, (start, end) in inputs.items()]
+    return ", ".join(spans)
 
 
 def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> dict[str, int]:
@@ -100,5 +140,5 @@ def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
 
 
 def _failures(pipeline: Pipeline, processor: Processor) -> int:
-    directory = pipeline.errors_directory(processor.id)
-    return TableLog(directory).end_index if is_table(directory) else 0
+    table = table_at(pipeline.errors_directory(processor.id))
+    return 0 if table is None else table.end_index

@@ -7,17 +7,15 @@ processor of the pipeline has read are moved, so a step that is run again sees t
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.graph import ERRORS_OF, Graph
 from pillarbox.pipeline.maps import ProcessorState
-from pillarbox.spark.location import location_of
-from pillarbox.spark.table import KEPT_HOURS, TableLog, is_table
-from pillarbox.spark.table_files import DataFile, NewFile, conformed
+from pillarbox.spark.table import KEPT_HOURS, TableLog, table_at
+from pillarbox.spark.table_files import DataFile, conformed
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -43,14 +41,16 @@ class Maintained:
 
 def maintain(pipeline: Pipeline) -> list[Maintained]:
     """Look after all tables of a pipeline, beside a run if there is one."""
-    last = read_states(pipeline.paths.backing)
-    tables = {log.name: location_of(log.url) for log in pipeline.graph.logs}
+    states = read_states(pipeline.paths.backing)
+    urls = {log.name: log.url for log in pipeline.graph.logs}
     for each in pipeline.graph.processors:
-        tables[f"{ERRORS_OF}{each.id}"] = pipeline.errors_directory(each.id)
-    known = {name: path for name, path in tables.items() if path is not None and is_table(path)}
-    return list(
-        _maintained(pipeline.graph, known.items(), lambda id_: last.get(id_, ProcessorState()))
-    )
+        urls[f"{ERRORS_OF}{each.id}"] = pipeline.errors_directory(each.id)
+    tables = {name: table_at(url) for name, url in urls.items()}
+    return [
+        _maintain(pipeline.graph, name, table, lambda id_: states.get(id_, ProcessorState()))
+        for name, table in tables.items()
+        if table is not None
+    ]
 
 
 def maintain_outputs(
@@ -58,22 +58,20 @@ def maintain_outputs(
 ) -> None:
     """Look after the tables that a processor writes."""
     names = pipeline.graph.processor(processor_id).output_names
-    tables = [(name, pipeline.directory(name)) for name in names]
-    tables.append((f"{ERRORS_OF}{processor_id}", pipeline.errors_directory(processor_id)))
-    for _ in _maintained(pipeline.graph, tables, last):
-        pass
+    paths = {name: pipeline.directory(name) for name in names}
+    paths[f"{ERRORS_OF}{processor_id}"] = pipeline.errors_directory(processor_id)
+    for name, path in paths.items():
+        _maintain(pipeline.graph, name, TableLog(path), last)
 
 
-def _maintained(
-    graph: Graph, tables: Iterable[tuple[str, str]], last: Callable[[str], ProcessorState]
-) -> Iterable[Maintained]:
-    for name, path in tables:
-        table = TableLog(path)
-        # Streams that may repeat a step leave no maps, and need not see the same files again.
-        readers = [x for x in graph.readers(name) if (x.kind, x.strategy) != _WITHOUT_MAPS]
-        read = [_read_up_to(last(each.id), name) for each in readers]
-        merged = compact(table, min(read, default=table.end_index))
-        yield Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
+def _maintain(
+    graph: Graph, name: str, table: TableLog, last: Callable[[str], ProcessorState]
+) -> Maintained:
+    # Streams that may repeat a step leave no maps, and need not see the same files again.
+    readers = [x for x in graph.readers(name) if (x.kind, x.strategy) != _WITHOUT_MAPS]
+    read = [_read_up_to(last(each.id), name) for each in readers]
+    merged = compact(table, min(read, default=table.end_index))
+    return Maintained(name, merged, table.vacuum(KEPT_HOURS), len(table.files()))
 
 
 def _read_up_to(last: ProcessorState, name: str) -> int:
@@ -88,7 +86,7 @@ def compact(table: TableLog, before: int) -> int:
     table.refresh()
     merged = 0
     for files in list(_runs([each for each in table.files() if each.end <= before])):
-        if table.replace(files, _written(table, files)):
+        if table.replace(files, table.write(_rows_of(table, files), "compacted-")):
             merged += len(files)
     return merged
 
@@ -107,15 +105,9 @@ def _runs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
         yield run
 
 
-def _written(table: TableLog, files: Sequence[DataFile]) -> NewFile:
+def _rows_of(table: TableLog, files: Sequence[DataFile]) -> Iterator[Any]:
     from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
-    name, schema = f"compacted-{uuid.uuid4().hex}.parquet", table.schema
-    with (
-        table.storage.writing(name) as sink,
-        parquet.ParquetWriter(sink, schema, compression="snappy") as writer,
-    ):
-        for file in files:
-            rows = parquet.ParquetFile(table.storage.open(file.name)).read()
-            writer.write_table(conformed(rows, schema), row_group_size=1 << 20)
-    return NewFile(name, table.storage.size(name), sum(each.count for each in files))
+    for file in files:
+        rows = parquet.ParquetFile(table.storage.open(file.name)).read()
+        yield conformed(rows, table.schema)

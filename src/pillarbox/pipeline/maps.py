@@ -7,9 +7,12 @@ and says under which hash, and from which index on, its outputs would be found.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
+
+from pillarbox.closing import Closing
 
 #: First index that was not read yet, and first index that is not read in this step.
 Range = tuple[int | None, int]
@@ -87,3 +90,28 @@ class ProcessorState:
         if self.attempt and self.recovery and self.attempt.step == self.recovery.step:
             return self.attempt
         return None
+
+
+class LastMaps(Closing):
+    """The newest maps of every processor, as far as they were read or written here."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ProcessorState] = {}
+
+    def last(self, processor: str) -> ProcessorState:
+        """Its newest maps; what other processes wrote is known from the next `write` on."""
+        return self._states.setdefault(processor, ProcessorState())
+
+    def known(self) -> dict[str, ProcessorState]:
+        """The newest maps of every processor that has some."""
+        return {name: state for name, state in self._states.items() if state.maps()}
+
+    def take(self, maps: Iterable[Map]) -> None:
+        for map_ in maps:
+            self.last(map_.processor).take(map_)
+
+    def newest(self) -> list[Map]:
+        return [map_ for state in self._states.values() for map_ in state.maps()]
+
+    def close(self) -> None:
+        """Nothing is held open, unless a class says otherwise."""

@@ -9,29 +9,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pillarbox.pipeline.columns import may_lack, split
 from pillarbox.pipeline.graph import ERRORS
 from pillarbox.pipeline.step_result import OutputRows, StepResult, union
-from pillarbox.spark.files import Files
-from pillarbox.spark.location import spark_path
 from pillarbox.spark.steps import Step
 from pillarbox.spark.table import TableLog
-from pillarbox.spark.table_files import NewFile
+from pillarbox.spark.table_files import NewFile, write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_DATA = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class Written(NewFile):
-    """A file that is in no table yet."""
-
-    #: Columns that have a null, or may have one.
-    with_nulls: frozenset[str] = frozenset()
 
 
 class Outputs:
@@ -87,7 +75,7 @@ class Outputs:
         """Write what a step made; with `check`, what is there already is left out."""
         names = [n for n in self._names if not (check and self._refreshed(n).holds(step))]
         failed: list[DataFrame] = []
-        files: dict[str, list[Written]] = {}
+        files: dict[str, list[NewFile]] = {}
         for name in names:
             files[name], lost = self._save(name, product.outputs[name], step)
             failed += lost
@@ -107,48 +95,21 @@ class Outputs:
 
     def _save(
         self, name: str, made: OutputRows, step: Step
-    ) -> tuple[list[Written], list[DataFrame]]:
+    ) -> tuple[list[NewFile], list[DataFrame]]:
         """The files of an output, and the rows for the error log that it can't take.
 
         Whether there are any, the files themselves tell.
         """
         files = self._written(name, made.rows, step)
-        suspect = any(made.required & each.with_nulls for each in files)
-        if not suspect or made.split is None:
+        if not any(may_lack(made.required, each.with_nulls) for each in files):
             return files, []
-        failed, good = made.split()
+        failed, good = split(made.rows, made.required, name, step.processor)
         if failed.isEmpty():
             return files, []
         for part in {file.name.partition("/")[0] for file in files}:
             self.table(name).storage.remove(part)
         return self._written(name, good, step), [failed]
 
-    def _written(self, name: str, rows: DataFrame, step: Step) -> list[Written]:
-        """Have Spark write rows beside the table's own files; the files that have a row."""
-        files = self.table(name).storage
-        part = f"{step.writer},{step.number}-{uuid.uuid4().hex}"
-        writer = rows.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.parquet(f"{spark_path(self._locations[name])}/{part}")
-        names = [each for each in files.names(part) if each.endswith(_DATA)]
-        found = [each for x in names if (each := _look_at(files, f"{part}/{x}")).count]
-        if found:
-            files.sync_all(part)
-        else:
-            files.remove(part)
-        return found
-
-
-def _look_at(files: Files, name: str) -> Written:
-    """A file that Spark has written, by its footer."""
-    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
-
-    nulls = set()
-    metadata = parquet.read_metadata(files.open(name))
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            known = column.statistics
-            if known is None or not known.has_null_count or known.null_count:
-                nulls.add(column.path_in_schema.partition(".")[0])
-    return Written(name, files.size(name), metadata.num_rows, frozenset(nulls))
+    def _written(self, name: str, rows: DataFrame, step: Step) -> list[NewFile]:
+        folder = f"{step.writer},{step.number}-{uuid.uuid4().hex}"
+        return write_parquet(rows, self.table(name).storage, folder)

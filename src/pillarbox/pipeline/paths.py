@@ -18,7 +18,7 @@ from pillarbox.log import Log, LogReader
 from pillarbox.spark.errors import OptionError
 from pillarbox.spark.files import files_at
 from pillarbox.spark.location import data_directory_of, is_remote_store, location_of, spark_path
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import TableLog, is_table, table_at
 
 
 def exists(url: str) -> bool:
@@ -29,9 +29,8 @@ def exists(url: str) -> bool:
 
 def open_readable(url: str) -> TableLog | LogReader | None:
     """The log at this URL, to see how far it goes; None if there is none."""
-    location = location_of(url)
-    if location is not None and is_table(location):
-        return TableLog(location)
+    if (table := table_at(url)) is not None:
+        return table
     behind = log_behind(url)
     return None if behind is None else Log.open(behind, readonly=True)
 
@@ -79,15 +78,9 @@ class Paths:
     def errors(self, processor_id: str) -> str:
         return f"{self.path}/errors/{processor_id}"
 
-    def errors_url(self, processor_id: str) -> str:
-        return spark_path(self.errors(processor_id))
-
     def checkpoint(self, processor_id: str) -> str:
         """Spark's checkpoint of a processor, by its id with the generation."""
         return f"{self.path}/checkpoints/{processor_id}"
-
-    def has_checkpoint(self, processor_id: str) -> bool:
-        return newest_batch(self.checkpoint(processor_id)) is not None
 
 
 def newest_batch(checkpoint: str) -> int | None:

@@ -24,7 +24,7 @@ from pillarbox.pipeline.graph import (
     Strategy,
 )
 from pillarbox.pipeline.paths import Paths
-from pillarbox.spark.location import location_of, without_secret
+from pillarbox.spark.location import location_of, spark_path, without_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Pipeline:
 
     def errors(self, processor_id: str) -> LogRef:
         """The error log of a processor, as an input for other processors."""
-        url = self.paths.errors_url(processor_id)
+        url = spark_path(self.paths.errors(processor_id))
         return self.log(f"{ERRORS_OF}{processor_id}", Failure, url=url)
 
     def directory(self, log: str) -> str:

@@ -24,10 +24,7 @@ from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import is_noted, newest_batch
-from pillarbox.pipeline.plan import (
-    check_offsets,
-    inputs_in_plan,
-)
+from pillarbox.pipeline.plan import check_offsets, inputs_in_plan
 from pillarbox.pipeline.query_plan import QueryPlan
 from pillarbox.pipeline.references import referring
 from pillarbox.pipeline.running import StoppingError
@@ -128,7 +125,7 @@ class Query:
 
     def _check_checkpoint(self) -> None:
         recovery = self._last.recovery
-        if recovery and not self.pipeline.paths.has_checkpoint(self.writer):
+        if recovery and newest_batch(self.checkpoint) is None:
             raise PipelineError(
                 f"the checkpoint {self.checkpoint} is gone, but {self.processor.id!r} has been as"
                 f" far as step {recovery.step}; restore it, or choose where to resume with"

@@ -18,15 +18,13 @@ from pillarbox.pipeline.columns import (
     RAW,
     as_raw,
     can_fail,
-    checked,
     column_of,
     judged,
     mapped,
     packed,
     readable,
-    required_columns,
+    required_fields,
     routed,
-    routed_input,
     storable,
     typed,
     unreadable,
@@ -35,7 +33,7 @@ from pillarbox.pipeline.errors import PipelineError, one_line
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.maps import Reset
 from pillarbox.pipeline.plan import INPUT, keeps_state, probe, used_columns
-from pillarbox.pipeline.schema import METADATA, shape_of
+from pillarbox.pipeline.schema import METADATA, Column, shape_of
 from pillarbox.pipeline.step_result import (
     INPUT_OF,
     FromQuery,
@@ -47,7 +45,7 @@ from pillarbox.pipeline.step_result import (
 from pillarbox.spark.location import location_of, spark_path
 from pillarbox.spark.options import STORAGE
 from pillarbox.spark.remote_store import options_of
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import TableLog, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,24 +77,30 @@ class QueryPlan:
     native: bool
     #: Gives functions and types the form in which they travel to workers.
     portable: Callable[[Any], Any]
+    #: Those of the inputs that are typed logs.
+    _tables: dict[str, TableLog] = field(init=False)
     _used: set[str] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        found = {log.name: table_at(log.url) for log in self.inputs}
+        self._tables = {name: table for name, table in found.items() if table is not None}
 
     def make(self) -> tuple[DataFrame, Any]:
         """The rows of the query, and what takes those of a step out of them."""
-        sink, names = self.processor.kind == "sink", tuple(log.name for log in self.inputs)
+        sink, each = self.processor.kind == "sink", self.processor.each
         if self.native and (sink or self._is_row_by_row()):
             bare = [replace(log, condition=None) for log in self.inputs] if sink else self.inputs
-            inputs = Inputs(self.spark, bare, self._tables(), self.processor)
+            inputs = Inputs(self.spark, bare, self._tables, self.processor)
             if sink:
                 return self._named_rows(), SinkBatchJob(inputs)
             return self._named_rows(), StreamBatchJob(inputs, self.outputs, self._applied)
         if sink:
-            return union([self._sink_rows(log) for log in self.inputs]), FromQuery(
-                names, can_fail=any(self._can_fail(log) for log in self.inputs)
-            )
-        rows = self._stream_rows()
-        outputs = tuple(log.name for log in self.outputs)
-        return rows, FromQuery(outputs, can_fail=column_of(ERRORS) in rows.columns)
+            rows = union([self._sink_rows(log) for log in self.inputs])
+            required: dict[str, tuple[Column, ...]] = {log.name: () for log in self.inputs}
+        else:
+            rows = self._stream_rows()
+            required = {x.name: () if each else required_fields(x) for x in self.outputs}
+        return rows, FromQuery(required, can_fail=column_of(ERRORS) in rows.columns)
 
     def _is_row_by_row(self) -> bool:
         if self.processor.each or self.processor.kind == "source":
@@ -107,10 +111,6 @@ class QueryPlan:
         names = {x.name for log in self.inputs for x in shape_of(log.body_type).columns}
         self._used = used_columns(made.values(), names | set(METADATA))
         return not keeps_state(made.values())
-
-    def _tables(self) -> dict[str, TableLog]:
-        locations = {log.name: location_of(log.url) for log in self.inputs}
-        return {name: TableLog(x) for name, x in locations.items() if x is not None and is_table(x)}
 
     def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
         """What the processor's function makes, by output."""
@@ -141,7 +141,7 @@ class QueryPlan:
         """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""
         parts = []
         for log in {log.name: log for log in self.inputs}.values():
-            if self._is_typed(log):
+            if log.name in self._tables:
                 rows = self._read(log, f"{METADATA[0]} BIGINT")
                 parts.append(rows.select(F.lit(log.name).alias(INPUT_OF), METADATA[0]))
             else:
@@ -153,11 +153,11 @@ class QueryPlan:
         each = self.processor
         if each.each:
             (log,) = self.inputs
-            raw = as_raw(self._typed(log), log) if self._is_typed(log) else self._raw(log)
+            raw = as_raw(self._typed(log), log) if log.name in self._tables else self._raw(log)
             return mapped(raw, log, tuple(self.outputs), each, self.portable)
         good, bad = [], []
         for log in self.inputs:
-            if self._is_typed(log):
+            if log.name in self._tables:
                 good.append(self._typed(log))
                 continue
             found = judged(self._raw(log), log)
@@ -165,39 +165,29 @@ class QueryPlan:
             if can_fail(log):
                 bad.append(packed(unreadable(found, log, each), ERRORS))
         made = self._applied(good)
-        parts = []
-        for log in self.outputs:
-            rows = made[log.name]
-            if required_columns(log):
-                parts.append(routed(checked(rows, log, each), log, each))
-            else:
-                parts.append(packed(storable(rows, log, each), log.name))
+        parts = [packed(storable(made[x.name], x, each), x.name) for x in self.outputs]
         return union([*parts, *bad])
 
     def _sink_rows(self, log: LogRef) -> DataFrame:
         """The rows of one input as one column."""
         bare = replace(log, condition=None)
-        if self._is_typed(log):
+        if log.name in self._tables:
             return packed(self._typed(bare), log.name)
-        return routed_input(judged(self._raw(log), log), log, self.processor)
-
-    def _is_typed(self, log: LogRef) -> bool:
-        place = location_of(log.url)
-        return place is not None and is_table(place)
-
-    def _can_fail(self, log: LogRef) -> bool:
-        return can_fail(log) and not self._is_typed(log)
+        found = judged(self._raw(log), log)
+        if can_fail(log):
+            return routed(found, log, self.processor)
+        return packed(readable(found, bare), log.name)
 
     def _typed(self, log: LogRef) -> DataFrame:
         """A typed log as a stream, of which only the columns are read that the function uses."""
-        table = TableLog(str(location_of(log.url)))
         kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
         kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
         used = [name for name in kinds if self._used is None or name in self._used]
         read = used or METADATA[:1]
         rows = self._read(log, ", ".join(f"`{name}` {kinds[name]}" for name in read))
         unused = {name: F.lit(None).cast(kinds[name]) for name in kinds if name not in rows.columns}
-        return typed(rows.withColumns(unused) if unused else rows, log, table.added_columns)
+        added = self._tables[log.name].added_columns
+        return typed(rows.withColumns(unused) if unused else rows, log, added)
 
     def _raw(self, log: LogRef) -> DataFrame:
         timed = self._used is None or METADATA[1] in self._used  # else nobody looks at it

@@ -17,9 +17,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pillarbox.closing import Closing
 from pillarbox.pipeline.errors import PipelineError
-from pillarbox.pipeline.maps import Map, ProcessorState
+from pillarbox.pipeline.maps import LastMaps, Map
 from pillarbox.spark.errors import FencedError, StorageError
 from pillarbox.spark.files import remote_files_at
 
@@ -82,15 +81,15 @@ class EntryLog:
         self.files.remove_files(map(_name, numbers))
 
 
-class RemoteBackingLog(Closing):
+class RemoteBackingLog(LastMaps):
     """The maps of a pipeline, and who runs it. Safe from many threads."""
 
     def __init__(self, location: str, run: str, *, joined: bool = False) -> None:
+        super().__init__()
         self._joined = joined  # to a run that other processes write for, too
         self._log = EntryLog(location)
         self._run = run
         self._lock = threading.Lock()
-        self._last: dict[str, ProcessorState] = {}
         #: What may go when the newest maps are restated: all but the beginnings of runs. One
         #: that was displaced would write in the place of the claim that did it, and finds it.
         self._old: list[int] = []
@@ -101,11 +100,7 @@ class RemoteBackingLog(Closing):
 
     def _catch_up(self) -> None:
         for number, entry in self._log.catch_up():
-            self._take(number, entry)
-
-    def last(self, processor: str) -> ProcessorState:
-        """Its newest maps; what other processes wrote is known from the next `write` on."""
-        return self._last.setdefault(processor, ProcessorState())
+            self._take_entry(number, entry)
 
     def claim(self) -> None:
         """Begin to run the pipeline: runs before this one can't write any more."""
@@ -125,17 +120,12 @@ class RemoteBackingLog(Closing):
         with self._lock, contextlib.suppress(FencedError, StorageError, OSError):
             self._write(_entry(self._run, ends=True))
 
-    def known(self) -> dict[str, ProcessorState]:
-        """The newest maps of every processor that has some."""
-        return {name: last for name, last in self._last.items() if last.maps()}
-
     def write(self, *maps: Map) -> None:
         """Write maps, all or none; they are durable when this returns."""
         with self._lock:
             self._write(_entry(self._run, maps))
             if len(self._old) > _ENTRIES_KEPT:
-                newest = [each for last in self._last.values() for each in last.maps()]
-                self._write(_entry(self._run, newest, claims=True, restates=True))
+                self._write(_entry(self._run, self.newest(), claims=True, restates=True))
                 self._log.remove(self._old[:-1])
                 self._old = self._old[-1:]
 
@@ -146,10 +136,10 @@ class RemoteBackingLog(Closing):
             self._catch_up()
         while not self._log.create(entry):
             self._catch_up()
-        self._take(self._log.next - 1, entry)
+        self._take_entry(self._log.next - 1, entry)
         return self._log.next - 1
 
-    def _take(self, number: int, entry: Entry) -> None:
+    def _take_entry(self, number: int, entry: Entry) -> None:
         if self._claimed and entry.claims and entry.run != self._run:
             self._fenced = (
                 f"a later run has taken over the pipeline in {self._log.location}"
@@ -159,11 +149,7 @@ class RemoteBackingLog(Closing):
             raise FencedError(self._fenced)
         if entry.restates or not entry.claims:
             self._old.append(number)
-        for map_ in entry.maps:
-            self.last(map_.processor).take(map_)
-
-    def close(self) -> None:
-        """Nothing is held open."""
+        self.take(entry.maps)
 
 
 def new_run() -> str:

@@ -21,7 +21,7 @@ from pillarbox.spark.files import files_at
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import time_ns
 from pillarbox.spark.steps import writer_id
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import table_at
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -50,9 +50,9 @@ def fence(pipeline: Pipeline, processor: Processor, writer: str) -> None:
     """Keep a run that was displaced from writing any more; in a directory there can be none."""
     if pipeline.paths.on_remote_store:
         outputs = map(pipeline.directory, processor.output_names)
-        for place in (*outputs, pipeline.errors_directory(processor.id)):
-            if is_table(place):
-                TableLog(place).claim(writer)
+        for location in (*outputs, pipeline.errors_directory(processor.id)):
+            if (table := table_at(location)) is not None:
+                table.claim(writer)
 
 
 def _made(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:

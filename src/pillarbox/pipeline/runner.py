@@ -45,7 +45,7 @@ from pillarbox.spark.files import remote_files_at
 from pillarbox.spark.location import is_remote_store, location_of
 from pillarbox.spark.remote_store import check_session, give_settings
 from pillarbox.spark.shipping import OWN, is_connect, is_remote, master_of, ship
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import table_at
 
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
@@ -345,10 +345,10 @@ def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Statu
     for each in chosen:
         read = status.processors[each.id].read
         for name in (*each.input_names, *each.output_names):
-            location = location_of(pipeline.graph.log(name).url)
-            if location is None or not is_table(location):
+            table = table_at(pipeline.graph.log(name).url)
+            if table is None:
                 continue
-            table, to_read = TableLog(location), name in each.input_names
+            to_read = name in each.input_names
             try:
                 table.check(read.get(name, table.first_index) if to_read else table.end_index)
             except ps.SparkError as error:

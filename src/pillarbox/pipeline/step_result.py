@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from pillarbox.pipeline import columns
 from pillarbox.pipeline.graph import ERRORS, LogRef, Processor
 from pillarbox.pipeline.maps import Range
-from pillarbox.pipeline.schema import shape_of
+from pillarbox.pipeline.schema import Column, shape_of
 from pillarbox.spark.native import read_rows
 from pillarbox.spark.table import TableLog
 
@@ -29,12 +29,10 @@ INPUT_OF = "input"
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """The rows for one output. If some lack a column that is required, `split` gives those for the
-    error log, and those that the output can take."""
+    """The rows for one output, and the fields without which it can't take a row."""
 
     rows: DataFrame
-    required: frozenset[str] = frozenset()
-    split: Callable[[], tuple[DataFrame, DataFrame]] | None = None
+    required: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +50,22 @@ Produce = Callable[[DataFrame, Mapping[str, Range]], contextlib.AbstractContextM
 class FromQuery:
     """Takes the rows out of the query. Can be pickled."""
 
-    names: tuple[str, ...]
+    #: By output: the fields that are required.
+    outputs: Mapping[str, tuple[Column, ...]]
     can_fail: bool
 
     @contextlib.contextmanager
     def __call__(self, rows: DataFrame, _: Mapping[str, Range]) -> Iterator[StepResult]:
-        shared = self.can_fail or len(self.names) > 1
+        shared = self.can_fail or len(self.outputs) > 1 or any(self.outputs.values())
         held = rows.persist() if shared else rows
 
         def failures() -> list[DataFrame]:
             failed = columns.rows_for(held, ERRORS) if self.can_fail else None
             return [] if failed is None or failed.isEmpty() else [failed]
 
+        made = {n: OutputRows(columns.rows_for(held, n), r) for n, r in self.outputs.items()}
         try:
-            yield StepResult(
-                {n: OutputRows(columns.rows_for(held, n)) for n in self.names}, failures
-            )
+            yield StepResult(made, failures)
         finally:
             if shared:
                 held.unpersist()
@@ -122,9 +120,8 @@ class StreamBatchJob:
         made = self.apply(good)
         outputs = {}
         for log in self.outputs:
-            split = functools.partial(columns.split, made[log.name], log, processor)
-            rows_of = columns.storable(made[log.name], log, processor)
-            outputs[log.name] = OutputRows(rows_of, columns.required_columns(log), split)
+            stored = columns.storable(made[log.name], log, processor)
+            outputs[log.name] = OutputRows(stored, columns.required_fields(log))
 
         def failures() -> list[DataFrame]:
             return [failed for seen, failed in watched if _saw_some(seen)]

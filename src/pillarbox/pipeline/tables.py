@@ -10,7 +10,7 @@ from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Graph, LogRef
 from pillarbox.pipeline.schema import Column, quoted, shape_of
 from pillarbox.spark.location import location_of
-from pillarbox.spark.table import TableLog, create_table, is_table
+from pillarbox.spark.table import TableLog, create_table, table_at
 
 #: In the metadata of a column that is kept as text: what it is to the pipeline. Of a column of
 #: an older table, or of another program's, nobody knows.
@@ -23,10 +23,10 @@ def prepare(directory: str, log: LogRef) -> None:
     for problem in _of_output(directory, log):
         raise PipelineError(problem)
     wanted = _schema_of(log)
-    if not is_table(directory):
+    table = table_at(directory)
+    if table is None:
         create_table(directory, wanted.json(), columns=wanted.fieldNames())
         return
-    table = TableLog(directory)
     known = table.schema.names
     if added := [field.jsonValue() for field in wanted if field.name not in known]:
         table.add_columns(added)
@@ -49,9 +49,10 @@ def _of_output(location: str, log: LogRef) -> Iterator[str]:
             f" {log.name!r} is a Delta table now. Move the directory away and let the pipeline"
             " write it again (reset its writer to earliest), or read the old one under another name"
         )
-    if not is_table(location):
+    table = table_at(location)
+    if table is None:
         return
-    there, here = _types_in(location), {x.name: x for x in shape_of(log.body_type).columns}
+    there, here = _types_in(table), {x.name: x for x in shape_of(log.body_type).columns}
     for name, kind in there.items():
         if name not in here or not _fits(here[name], kind):
             change = f"has {here[name].type.lower()} there" if name in here else "has no such field"
@@ -70,9 +71,10 @@ def _of_output(location: str, log: LogRef) -> Iterator[str]:
 
 def _of_input(location: str, log: LogRef) -> Iterator[str]:
     """A column that is not there would be read as null, without a word."""
-    if not is_table(location):
+    table = table_at(location)
+    if table is None:
         return
-    there = _types_in(location)
+    there = _types_in(table)
     for column in shape_of(log.body_type).columns:
         kind = there.get(column.name)
         if kind is None or not _fits(column, kind):
@@ -96,10 +98,10 @@ def _schema_of(log: LogRef) -> Any:
     return schema
 
 
-def _types_in(location: str) -> dict[str, str]:
+def _types_in(table: TableLog) -> dict[str, str]:
     """The type of each column of a table; of what is kept as text, what it is to the pipeline."""
     found = {}
-    for field in TableLog(location).spark_schema["fields"]:
+    for field in table.spark_schema["fields"]:
         kind = _ddl(field["type"])
         known = field["metadata"].get(_TYPE, _UNKNOWN) if kind == _STRING else kind
         found[field["name"]] = known

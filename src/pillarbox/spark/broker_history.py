@@ -21,9 +21,10 @@ from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.wire import Outline as AskOutline
 from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
 from pillarbox.mailbox.names import Names
+from pillarbox.spark.columns import Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows
-from pillarbox.spark.history import History, Rows, Wanted
+from pillarbox.spark.history import History, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import Outline
 
@@ -66,7 +67,8 @@ class BrokerSource:
     names: Names
 
     def rows(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Rows]:
-        return event_rows(self._batches(pieces, wanted), self.names, self._names_now, wanted)
+        batches = self._batches(pieces, wanted)
+        return event_rows(batches, self.names, self._names_now, wanted.kinds)
 
     def _batches(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Any]:
         kinds = b""

@@ -7,7 +7,7 @@ message's body, which is JSON then. Only what is named is made, and travels to S
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +18,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import VariantType, VariantVal
 
 from pillarbox.spark.errors import OptionError
-from pillarbox.spark.history import Rows
 
 LOG_SCHEMA = "`partition` INT, `index` BIGINT, `body` BINARY, `enqueued_at` TIMESTAMP"
 MAILBOX_SCHEMA = (
@@ -29,6 +28,14 @@ MAILBOX_SCHEMA = (
 #: What a history can tell; any other name in a schema is a field of the body.
 OF_LOG = frozenset(("partition", "index", "body", "enqueued_at", "time"))
 OF_MAILBOX = OF_LOG | {"id", "attributes", "priority", "kind", "queue", "details"}
+
+
+class Rows(Protocol):
+    """Some records, or events of a mailbox, in order, as columns that are made when asked for."""
+
+    def __len__(self) -> int: ...
+    def column(self, name: str) -> Any:
+        """An Arrow array, as long as there are rows; None if nothing is known of this."""
 
 
 class Columns:

@@ -21,7 +21,7 @@ from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.message_ids import VARIANT, MessageIds
 from pillarbox.mailbox.names import NAMING, Names
 from pillarbox.mailbox.store_checks import refuse_foreign
-from pillarbox.spark.history import Rows, Wanted, Words
+from pillarbox.spark.columns import Rows
 
 _WITH_BODY = pa.array([journal.SENT, journal.SCHEDULED, journal.RESTATED], pa.uint8())
 _NEW = pa.array([journal.SENT, journal.SCHEDULED], pa.uint8())
@@ -79,14 +79,14 @@ class Events:
     def __len__(self) -> int:
         return len(self.records)
 
-    def select(self, queues: Words, kinds: Words) -> None:
-        """Keep only the entries of these queues and kinds."""
+    def select(self, queue: str | None, kinds: frozenset[str] | None) -> None:
+        """Keep only the entries of this queue and these kinds; None: of all."""
         keep = None
         if kinds is not None:
             numbers = [number for number, name in journal.KINDS.items() if name in kinds]
             keep = pc.is_in(self._kind, pa.array(numbers, pa.uint8()))
-        if queues is not None:
-            wanted = [number for number, name in self._names.queues.items() if name in queues]
+        if queue is not None:
+            wanted = [number for number, name in self._names.queues.items() if name == queue]
             ours = pc.and_(
                 pc.is_in(self._queue, pa.array(wanted, pa.uint32())),
                 pc.invert(pc.is_in(self._kind, _WITHOUT_QUEUE)),
@@ -198,7 +198,11 @@ def _told(entry: journal.Entry) -> Any:
 
 
 def event_rows(
-    batches: Iterator[Any], names: Names, names_now: Callable[[], Names], wanted: Wanted
+    batches: Iterator[Any],
+    names: Names,
+    names_now: Callable[[], Names],
+    kinds: frozenset[str] | None,
+    queue: str | None = None,
 ) -> Iterator[Rows]:
     """Entries of a store's journal as rows; a queue that was declared meanwhile is asked for."""
     for batch in batches:
@@ -206,7 +210,7 @@ def event_rows(
         if events.unknown_queues():
             names = names_now()
             events = Events(batch, names)
-        events.select(wanted.queues, wanted.kinds)
+        events.select(queue, kinds)
         if len(events):
             yield events
 

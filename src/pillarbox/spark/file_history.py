@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pillarbox.log import LogReader, RealDisk
@@ -18,9 +18,10 @@ from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.segments import Segment, read_header
 from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.names import Names
+from pillarbox.spark.columns import Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
-from pillarbox.spark.history import History, Rows, Wanted
+from pillarbox.spark.history import History, Wanted
 from pillarbox.spark.location import data_directory_of
 from pillarbox.spark.outline import Outline
 
@@ -128,10 +129,7 @@ class FileSource:
         batches = read_pieces(self.data.log, self.url, pieces, wanted)
         if self.names is None:
             return map(LogRows, batches)
-        queue = self.data.queue
-        if queue is not None:
-            wanted = replace(wanted, queues=frozenset((queue,)))
-        return event_rows(batches, self.names, self._names_now, wanted)
+        return event_rows(batches, self.names, self._names_now, wanted.kinds, self.data.queue)
 
     def _names_now(self) -> Names:
         history = FileHistory(self.url)

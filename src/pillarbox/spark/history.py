@@ -1,6 +1,6 @@
 """What the data source reads: a history, addressed by index.
 
-A `History` is open on the driver, and plans. Its `source` goes to the tasks, and reads what was
+A `History` is open on the driver, and plans. Its `scan` goes to the tasks, and reads what was
 planned. There is one for logs and stores on disk, one for typed logs, and one each for brokers,
 Redis and PostgreSQL; `open_history` chooses.
 """
@@ -12,31 +12,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pillarbox.spark.columns import Columns, Rows
+
 INDEX = "index"
-Words = frozenset[str] | None  # None: all of them
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows a read is about, and whether it can go on without those that are gone."""
+    """Which events a read is about, and whether it can go on without those that are gone."""
 
-    queues: Words = None
-    kinds: Words = None
+    kinds: frozenset[str] | None = None  # None: all
     fail_on_loss: bool = True
-
-
-class Rows(Protocol):
-    """Some records, or events of a mailbox, in order, as columns that are made when asked for."""
-
-    def __len__(self) -> int: ...
-    def column(self, name: str) -> Any:
-        """An Arrow array, as long as there are rows; None if nothing is known of this."""
 
 
 class Source(Protocol):
     """What a task needs to read; it can be pickled, and opens things only where it runs."""
 
     def rows(self, pieces: Sequence[Any], wanted: Wanted) -> Iterator[Rows]: ...
+
+
+class Scan(Protocol):
+    """How tasks make record batches of what was planned. Can be pickled."""
+
+    def batches(self, pieces: Sequence[Any]) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True)
+class SourceScan:
+    source: Source
+    columns: Columns
+    wanted: Wanted
+
+    def batches(self, pieces: Sequence[Any]) -> Iterator[Any]:
+        return map(self.columns.shaped, self.source.rows(pieces, self.wanted))
 
 
 class History(ABC):
@@ -80,8 +88,12 @@ class History(ABC):
     ) -> list[list[Any]]:
         """What is between two indices, in parts of about `bytes_max` bytes, in order."""
 
-    @abstractmethod
-    def source(self) -> Source: ...
+    def scan(self, schema: Any, wanted: Wanted) -> Scan:
+        """How tasks read the columns of a schema."""
+        return SourceScan(self.source(), Columns(schema, mailbox=self.mailbox), wanted)
+
+    def source(self) -> Source:
+        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - nothing is held open, unless a class says otherwise
         """Let go of what is open."""

@@ -23,13 +23,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pillarbox.log import Log
+from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
 from pillarbox.spark.columns import Columns
 from pillarbox.spark.commits import open_to_commit
 from pillarbox.spark.event_rows import EventRows, Values
 from pillarbox.spark.file_history import FileHistory, read_pieces
-from pillarbox.spark.history import Wanted
+from pillarbox.spark.history import INDEX, Wanted
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.reading import Part
 
@@ -37,7 +38,6 @@ ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0
 _RECEIVE_MAX = 1_000
 _REMEMBERED = 100_000  # ids of messages that were staged lately
-_INDEX = "index"
 
 
 class Staged(msgspec.Struct, array_like=True):
@@ -48,6 +48,10 @@ class Staged(msgspec.Struct, array_like=True):
     attributes: dict[str, str]
     priority: int
     enqueued_at: datetime
+
+    @classmethod
+    def of(cls, each: Message[bytes]) -> Staged:
+        return cls(each.id, each.body, dict(each.attributes), each.priority, each.enqueued_at)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,15 +75,15 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- on the driver ---------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, int]:
-        return {_INDEX: self._open().first_index}
+        return {INDEX: self._open().first_index}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         log = self._open()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX
-        while log.end_index - start[_INDEX] < rows and self._left != 0:
-            if not self._take(rows - (log.end_index - start[_INDEX])):
+        while log.end_index - start[INDEX] < rows and self._left != 0:
+            if not self._take(rows - (log.end_index - start[INDEX])):
                 break
-        return {_INDEX: min(log.end_index, start[_INDEX] + rows)}
+        return {INDEX: min(log.end_index, start[INDEX] + rows)}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows or ROWS_MAX)
@@ -90,19 +94,19 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left = self._box.approximate_count()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        if start[_INDEX] >= end[_INDEX]:
+        if start[INDEX] >= end[INDEX]:
             return []
         self._open()
         history = FileHistory(self._staging)
         try:
             size, least = self._options.partition_bytes, self._options.partitions_min
-            parts = history.partitions(start[_INDEX], end[_INDEX], size, least)
+            parts = history.partitions(start[INDEX], end[INDEX], size, least)
         finally:
             history.close()
         return [Part(pieces) for pieces in parts]
 
     def commit(self, end: dict[str, int]) -> None:
-        self._open().truncate_before(end[_INDEX])
+        self._open().truncate_before(end[INDEX])
 
     def stop(self) -> None:
         if self._box is not None:
@@ -129,7 +133,7 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not messages:
             return False
         fresh = [each for each in messages if each.id not in self._known]
-        self._log.append_many([_encode(_staged(each)) for each in fresh])
+        self._log.append_many([_encode(Staged.of(each)) for each in fresh])
         self._known.update((each.id, None) for each in fresh)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -164,9 +168,3 @@ class _Received(EventRows):
 
     def column(self, name: str) -> Any:
         return self._batch.column(name) if name in ("index", "time") else super().column(name)
-
-
-def _staged(message: Any) -> Staged:
-    return Staged(
-        message.id, message.body, dict(message.attributes), message.priority, message.enqueued_at
-    )

@@ -16,10 +16,10 @@ from typing import Any
 class LocalFiles:
     """Files of a directory."""
 
-    root: str
+    location: str
 
     def _path(self, name: str) -> str:
-        return f"{self.root}/{name}" if name else self.root
+        return f"{self.location}/{name}" if name else self.location
 
     def read(self, name: str) -> bytes:
         return Path(self._path(name)).read_bytes()

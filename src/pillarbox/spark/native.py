@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.location import location_of, spark_path
 from pillarbox.spark.remote_store import give_settings
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.table import TableLog, table_at
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
 #: With more, Spark lists them by a job; and the index of a row is looked up among so many.
@@ -29,14 +29,13 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 def read(spark: Any, url: str, *, start: int = 0, end: int | None = None) -> DataFrame:
     """A typed log as a DataFrame: its own columns, `_index` and `_time`."""
-    location = location_of(url)
-    if location is None or not is_table(location):
+    table = table_at(url)
+    if table is None:
         raise OptionError(
-            f"there is no typed log in {location or url}; a log of rows or a mailbox is read with"
-            " spark.read.format('pillarbox')"
+            f"there is no typed log in {location_of(url) or url}; a log of rows or a mailbox is"
+            " read with spark.read.format('pillarbox')"
         )
-    give_settings(spark, location)
-    table = TableLog(location)
+    give_settings(spark, table.path)
     return read_rows(spark, table, StructType.fromJson(table.spark_schema), start, end)
 
 

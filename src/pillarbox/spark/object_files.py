@@ -145,7 +145,7 @@ def _store(location: str, options: tuple[tuple[str, str], ...]) -> Any:
     return from_url(
         location.replace("s3a://", "s3://", 1),
         config=dict(options),
-        client_options={"allow_http": is_plain_http(dict(options)) == "true"},
+        client_options={"allow_http": is_plain_http(dict(options))},
         retry_config=_RETRIES,
     )
 

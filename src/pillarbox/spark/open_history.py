@@ -16,19 +16,20 @@ from pillarbox.spark.location import (
     without_secret,
 )
 from pillarbox.spark.options import time_ns
-from pillarbox.spark.remote_store import Options, options_of
-from pillarbox.spark.table import TableLog, is_table
+from pillarbox.spark.remote_store import Options
+from pillarbox.spark.table import table_at
 from pillarbox.spark.table_history import TableHistory, ddl_of
 
 
 def open_history(url: str, options: Options | None = None) -> History:
     """The history that a URL names; options say how its remote store is reached."""
+    if (table := table_at(url, options or None)) is not None:
+        return TableHistory(url, table)
     location = location_of(url)
+    if location is not None and is_remote_store(location):
+        raise OptionError(f"there is no typed log at {url}; check the URL")
     if location is not None:
-        table = _table_at(location, options)
-        if table is None and is_remote_store(location):
-            raise OptionError(f"there is no typed log at {url}; check the URL")
-        return FileHistory(url) if table is None else TableHistory(url, table)
+        return FileHistory(url)
     scheme = url.partition(":")[0]
     if scheme in ("http", "https"):
         from pillarbox.spark.broker_history import BrokerHistory  # noqa: PLC0415
@@ -50,17 +51,11 @@ def open_history(url: str, options: Options | None = None) -> History:
     )
 
 
-def _table_at(location: str, options: Options | None) -> TableLog | None:
-    options = options or options_of(location)
-    return TableLog(location, options) if is_table(location, options) else None
-
-
 def schema_of(url: str, options: Options | None = None) -> str:
     """The columns that a read has unless it asks for others."""
-    location = location_of(url)
-    if location is not None and (table := _table_at(location, options)) is not None:
+    if (table := table_at(url, options or None)) is not None:
         return ddl_of(table)
-    mailbox = location is None or data_directory_of(url).store is not None
+    mailbox = location_of(url) is None or data_directory_of(url).store is not None
     return MAILBOX_SCHEMA if mailbox else LOG_SCHEMA
 
 

@@ -17,9 +17,10 @@ import msgspec
 
 from pillarbox.mailbox.postgres.history import Bounds, EventTable, Row
 from pillarbox.mailbox.postgres.wire import public_id
+from pillarbox.spark.columns import Rows
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.event_rows import EventRows, Values
-from pillarbox.spark.history import INDEX, History, Rows, Wanted
+from pillarbox.spark.history import INDEX, History, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import WORTH_A_TASK_BYTES
 
@@ -91,8 +92,6 @@ class PostgresSource:
 
     def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
         with EventTable(self.url) as table:
-            if not pieces or (wanted.queues is not None and table.queue not in wanted.queues):
-                return
             for start, stop, queue in pieces:
                 at = start
                 while found := table.read(queue, at, stop, _PAGE, wanted.kinds):

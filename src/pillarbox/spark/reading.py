@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pillarbox.spark.columns import Columns
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.history import History, Source, Wanted
+from pillarbox.spark.history import History, Scan, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.table_history import TableHistory
 
 
-class Reading(Protocol):
-    """How tasks make record batches of what was planned. It is pickled, to go to tasks."""
-
-    def rows(self, part: Part) -> Iterator[Any]: ...
-
-
-def reading_of(history: History, options: ReadOptions, schema: Any) -> Reading:
-    """The columns of a schema, read from a history."""
-    if isinstance(history, TableHistory):
-        return history.scan(schema)
-    return Scan.of(history, options, schema)
+def scan_of(history: History, options: ReadOptions, schema: Any) -> Scan:
+    return history.scan(schema, Wanted(options.kinds, options.fail_on_loss))
 
 
 class Part(InputPartition):
@@ -35,24 +23,6 @@ class Part(InputPartition):
 
     def __init__(self, pieces: list[Any]) -> None:
         self.pieces = pieces
-
-
-@dataclass(frozen=True)
-class Scan:
-    """How the records of a history become rows. It is pickled, to go to tasks."""
-
-    source: Source
-    columns: Columns
-    wanted: Wanted
-
-    @classmethod
-    def of(cls, history: History, options: ReadOptions, schema: Any) -> Scan:
-        wanted = Wanted(kinds=options.kinds, fail_on_loss=options.fail_on_loss)
-        return cls(history.source(), Columns(schema, mailbox=history.mailbox), wanted)
-
-    def rows(self, part: Part) -> Iterator[Any]:
-        """Record batches of the schema."""
-        return map(self.columns.shaped, self.source.rows(part.pieces, self.wanted))
 
 
 class BatchReader(DataSourceReader):
@@ -63,7 +33,7 @@ class BatchReader(DataSourceReader):
         # Open until the partitions are planned, which is soon, and in this process.
         self._history: History | None = open_history(options.url, options.storage)
         history = self._history
-        self._scan: Reading = reading_of(history, options, schema)
+        self._scan = scan_of(history, options, schema)
         self._start = position(history, "start", options.start)
         self._end = min(position(history, "end", options.end), history.end)
         if history.has_lost(history.offset(self._start)):
@@ -84,4 +54,4 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
-        return self._scan.rows(partition)
+        return self._scan.batches(partition.pieces)

@@ -16,9 +16,10 @@ import msgspec
 
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.connection import RedisClient
+from pillarbox.spark.columns import Rows
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.event_rows import EventRows, Values
-from pillarbox.spark.history import INDEX, History, Rows, Wanted
+from pillarbox.spark.history import INDEX, History, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import Outline
 
@@ -150,8 +151,6 @@ class RedisSource:
 
     def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
         with Stream(self.url) as stream:
-            if wanted.queues is not None and stream.queue not in wanted.queues:
-                return
             for start, stop, seen in pieces:
                 at = start
                 while at < stop and (found := stream.entries(at, stop)):

@@ -16,21 +16,14 @@ from pillarbox.spark.shipping import is_remote
 
 Options = Mapping[str, str]
 
-#: What the store's client is told, and the variable of the environment that says it.
-_S3_VARIABLES = {
-    "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
-    "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
-    "aws_session_token": ("AWS_SESSION_TOKEN",),
-    "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    "aws_endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-}
-#: The same for Spark, which sends it to its executors.
-_S3A_SETTINGS = {
-    "aws_access_key_id": "fs.s3a.access.key",
-    "aws_secret_access_key": "fs.s3a.secret.key",
-    "aws_session_token": "fs.s3a.session.token",
-    "aws_region": "fs.s3a.endpoint.region",
-    "aws_endpoint": "fs.s3a.endpoint",
+#: By option of the clients: Spark's setting, which it sends to its executors, and the variables of
+#: the environment that say it.
+_S3 = {
+    "aws_access_key_id": ("fs.s3a.access.key", ["AWS_ACCESS_KEY_ID"]),
+    "aws_secret_access_key": ("fs.s3a.secret.key", ["AWS_SECRET_ACCESS_KEY"]),
+    "aws_session_token": ("fs.s3a.session.token", ["AWS_SESSION_TOKEN"]),
+    "aws_region": ("fs.s3a.endpoint.region", ["AWS_REGION", "AWS_DEFAULT_REGION"]),
+    "aws_endpoint": ("fs.s3a.endpoint", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]),
 }
 #: As Amazon has it: requests of a machine whose clock is further off are refused.
 CLOCKS_APART_SECONDS_MAX = 15 * 60
@@ -49,8 +42,8 @@ def options_of(location: str) -> dict[str, str]:
     if not location.startswith("s3a://"):
         return {}
     found = {
-        option: next(filter(None, map(os.environ.get, names)), None)
-        for option, names in _S3_VARIABLES.items()
+        option: next(filter(None, map(os.environ.get, variables)), None)
+        for option, (_, variables) in _S3.items()
     }
     return {option: value for option, value in found.items() if value is not None}
 
@@ -59,20 +52,21 @@ def delta_options(options: Options) -> dict[str, str]:
     """The same for `deltalake`; commits are put if absent."""
     if not options:
         return {}
-    return {**options, "aws_conditional_put": "etag", "allow_http": is_plain_http(options)}
+    http = str(is_plain_http(options)).lower()
+    return {**options, "aws_conditional_put": "etag", "allow_http": http}
 
 
 def spark_settings(location: str) -> dict[str, str]:
     """The same for Spark's own file system."""
     options = options_of(location)
-    found = {_S3A_SETTINGS[option]: value for option, value in options.items()}
+    found = {_S3[option][0]: value for option, value in options.items()}
     if "aws_endpoint" in options:
         found["fs.s3a.path.style.access"] = "true"
     return found
 
 
-def is_plain_http(options: Options) -> str:
-    return str(options.get("aws_endpoint", "").startswith("http://")).lower()
+def is_plain_http(options: Options) -> bool:
+    return options.get("aws_endpoint", "").startswith("http://")
 
 
 def give_settings(spark: Any, location: str) -> None:

@@ -103,10 +103,11 @@ def session(
         # The rest was settled when the server was started.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= conf or {}
-    spark_session = _pyspark_session()
+    with extra("spark", "a pipeline"):
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
     if not connect:
         _start_jvm({"spark.app.name": app_name, "spark.master": place} | settings)
-    builder: Any = spark_session.builder.appName(app_name)
+    builder: Any = SparkSession.builder.appName(app_name)
     builder = builder.remote(place) if connect else builder.master(place)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -151,12 +152,6 @@ def _check_connect() -> None:
         raise ImportError(
             f"Spark Connect needs {missing[0]}; install it with: pip install 'pyspark[connect]'"
         )
-
-
-def _pyspark_session() -> Any:
-    with extra("spark", "a pipeline"):
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
-    return SparkSession
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

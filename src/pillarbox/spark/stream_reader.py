@@ -23,7 +23,7 @@ from pillarbox.spark.history import INDEX, History
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.reading import Part, Reading, reading_of
+from pillarbox.spark.reading import Part, scan_of
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._history: History | None = None
         self._last: int | None = None
         history = open_history(options.url, options.storage)
-        self._scan: Reading = reading_of(history, options, schema)
+        self._scan = scan_of(history, options, schema)
         history.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,4 +112,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
-        return self._scan.rows(partition)
+        return self._scan.batches(partition.pieces)

@@ -13,12 +13,13 @@ import json
 import time
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillarbox.closing import Closing
 from pillarbox.spark.errors import DivergedError, FencedError, SparkError
 from pillarbox.spark.files import files_at
+from pillarbox.spark.location import location_of
 from pillarbox.spark.remote_store import Options, delta_options, options_of
 from pillarbox.spark.steps import Step
 from pillarbox.spark.table_files import (
@@ -30,6 +31,8 @@ from pillarbox.spark.table_files import (
     addition,
     conformed,
     deltalake,
+    files_in,
+    numbered,
     step_metadata,
 )
 
@@ -49,6 +52,14 @@ _EPOCH_OF = "pillarbox.epoch:"
 def is_table(location: str, options: Options | None = None) -> bool:
     """Whether there is a Delta table at a location."""
     return bool(files_at(location, options).names(_LOG))
+
+
+def table_at(url: str, options: Options | None = None) -> TableLog | None:
+    """The typed log at a URL or a path; None if there is none."""
+    location = location_of(url)
+    if location is None or not is_table(location, options):
+        return None
+    return TableLog(location, options)
 
 
 def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
@@ -155,26 +166,12 @@ class TableLog(Closing):
 
     def files(self, start: int = 0, end: int | None = None) -> list[DataFile]:
         """The files that hold rows between two indices, in order."""
-        if self._files is None:
-            self._files = sorted(self._added(), key=lambda each: each.first)
-        low = bisect_right(self._files, start, key=lambda each: each.end)
         until = self.end_index if end is None else end
+        if self._files is None:
+            self._files = sorted(files_in(self._table, self.path), key=lambda each: each.first)
+        low = bisect_right(self._files, start, key=lambda each: each.end)
         high = bisect_left(self._files, until, key=lambda each: each.first)
         return self._files[low:high]
-
-    def _added(self) -> Iterator[DataFile]:
-        import pyarrow as pa  # noqa: PLC0415 - behind an extra
-
-        added = pa.table(self._table.get_add_actions(flatten=True)).to_pydict()
-        names = ("path", f"partition.{FIRST}", "num_records", "size_bytes", f"partition.{TIME}")
-        for path, first, count, size, when in zip(*(added.get(n, ()) for n in names), strict=True):
-            if first is None or count is None:
-                raise SparkError(
-                    f"{self.path}/{path} was added to the table by another program, so its rows"
-                    " have no index; a log of a pipeline is written by the pipeline only. Restore"
-                    " the table to the version before"
-                )
-            yield DataFile(path, first, count, size, when)
 
     def check(self, start: int) -> None:
         """Raise if rows from an index on can't be read: others changed the table or its files."""
@@ -222,16 +219,14 @@ class TableLog(Closing):
         last = self._transaction(step.writer)
         if last is None or last < step.number - 1:
             return False
-        found = self._step_of(step.writer, last)
         if last == step.number - 1:
-            follows = found is None or found["ends"] == json.dumps(step.starts)
+            found = self._step_of(step.writer, last)
+            if found is None or found["ends"] == json.dumps(step.starts):
+                return False
         else:
             found = self._step_of(step.writer, step.number)
             if found is not None and found["hash"] == step.hash:
                 return True
-            follows = False
-        if follows:
-            return False
         raise DivergedError(
             f"{step.writer!r} has done step {last} into {self.path}, but its checkpoint is about"
             f" to do step {step.number} from {step.starts}: they do not belong together. Restore"
@@ -287,25 +282,21 @@ class TableLog(Closing):
 
         They are on disk when this is called, and the commit is when it returns.
         """
+        known = {} if epoch is None else {f"{_EPOCH_OF}{step.writer}": epoch}
+        if check:
+            known[step.writer] = step.number
         for _ in range(_ATTEMPTS):
             if check and self.holds(step):
                 return False
-            known = {} if epoch is None else self._still(step.writer, epoch)
-            if check:
-                known[step.writer] = step.number
+            if epoch is not None and self._epoch(step.writer) > epoch:
+                raise FencedError(
+                    f"a later run of {step.writer!r} has taken over {self.path}; this one must"
+                    " stop, and nothing that it does now is written"
+                )
             if self._try(files, step_metadata(step) if check else {}, known):
                 return True
             self.refresh()
         raise SparkError(f"other writers keep committing to {self.path}; stop them")
-
-    def _still(self, writer: str, epoch: int) -> dict[str, int]:
-        """What a commit says of its run, which must be the newest one of the writer."""
-        if self._epoch(writer) > epoch:
-            raise FencedError(
-                f"a later run of {writer!r} has taken over {self.path}; this one must stop, and"
-                " nothing that it does now is written"
-            )
-        return {f"{_EPOCH_OF}{writer}": epoch}
 
     def _try(
         self, files: Sequence[NewFile], metadata: Mapping[str, str], known: Mapping[str, int]
@@ -313,7 +304,7 @@ class TableLog(Closing):
         """Add files at the end of the table."""
         end, added = self.end_index, []
         for file in files:
-            added.append(addition(file, end, datetime.datetime.now(datetime.UTC), changes=True))
+            added.append(addition(file, numbered(end, datetime.datetime.now(datetime.UTC))))
             end += file.count
         return self._enter(added, metadata, {_END: end, **known})
 
@@ -346,16 +337,16 @@ class TableLog(Closing):
         self.storage.sync(f"{_LOG}/{version:020}.json", _LOG)
         self.refresh()
         if version % _CHECKPOINT_COMMITS == _CHECKPOINT_COMMITS - 1:
-            self._table.create_checkpoint()
-            self.storage.sync_all(_LOG)  # before what it stands for is removed
-            # An open table goes on reading the single commits that the checkpoint stands for.
-            self._open()
-            self._remove_log_before(version - _SEARCHED_COMMITS[-1])
+            self._checkpoint(version - _SEARCHED_COMMITS[-1])
         return True
 
-    def _remove_log_before(self, version: int) -> None:
-        """Remove entries that a checkpoint has: each look at the table lists what is there."""
-        old = [x for x in self.storage.names(_LOG) if x[:20].isdigit() and int(x[:20]) < version]
+    def _checkpoint(self, keep: int) -> None:
+        """Write a checkpoint, and remove commits before `keep`: each open lists what is there."""
+        self._table.create_checkpoint()
+        self.storage.sync_all(_LOG)  # before what it stands for is removed
+        # An open table goes on reading the single commits that the checkpoint stands for.
+        self._open()
+        old = [x for x in self.storage.names(_LOG) if x[:20].isdigit() and int(x[:20]) < keep]
         self.storage.remove_files(f"{_LOG}/{name}" for name in old)
 
     def _was_entered(self, version: int, mark: str) -> bool:
@@ -370,7 +361,7 @@ class TableLog(Closing):
 
         now = time.time_ns() // 1_000_000
         gone = [RemoveAction(each.name, False, now, each.size_bytes) for each in old]
-        added = addition(new, old[0].first, old[-1].time, changes=False)
+        added = addition(new, numbered(old[0].first, old[-1].time), changes=False)
         return self._enter([*gone, added], {}, {_END: self.end_index})
 
     def vacuum(self, hours: int) -> int:
@@ -381,19 +372,22 @@ class TableLog(Closing):
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
         """Append rows that no step made, and move marks: numbers that the table keeps by name."""
-        files = [self.write(rows)] if rows else []
+        import pyarrow as pa  # noqa: PLC0415 - behind an extra
+
+        files = [self.write([pa.Table.from_pylist(list(rows), self.schema)])] if rows else []
         while not self._try(files, {}, {f"{META}{mark}": at for mark, at in marks.items()}):
             self.refresh()
 
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> NewFile:
-        """Write rows to a file that is not part of the table yet."""
-        import pyarrow as pa  # noqa: PLC0415 - behind an extra
-        from pyarrow import parquet  # noqa: PLC0415
+    def write(self, tables: Iterable[Any], prefix: str = "") -> NewFile:
+        """Write Arrow tables to one file, which is not part of the table yet."""
+        from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
-        name = f"{uuid.uuid4().hex}.parquet"
-        with self.storage.writing(name) as file:
-            parquet.write_table(pa.Table.from_pylist(list(rows), self.schema), file)
-        return NewFile(name, self.storage.size(name), len(rows))
+        name, count = f"{prefix}{uuid.uuid4().hex}.parquet", 0
+        with self.storage.writing(name) as sink, parquet.ParquetWriter(sink, self.schema) as writer:
+            for rows in tables:
+                writer.write_table(rows, row_group_size=1 << 20)
+                count += rows.num_rows
+        return NewFile(name, self.storage.size(name), count)
 
     def mark(self, name: str) -> int:
         """A number that the table keeps by name; 0 if there is none."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pillarbox.extras import extra
+from pillarbox.spark.errors import SparkError
+from pillarbox.spark.files import Files
+from pillarbox.spark.location import spark_path
 from pillarbox.spark.steps import Step
 
 FIRST, INDEX, TIME = "_first", "_index", "_time"
@@ -18,11 +22,13 @@ META = "pillarbox."
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A Parquet file in the directory of a table; its name is relative to that."""
+    """A Parquet file in the directory of a table, by its name there, that is not part of it yet."""
 
     name: str
     size_bytes: int
     count: int
+    #: Columns that have a null, or may have one.
+    with_nulls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,22 @@ class DataFile:
         return self.first + self.count
 
 
+def files_in(table: Any, path: str) -> Iterator[DataFile]:
+    """The files of a Delta table, in any order."""
+    import pyarrow as pa  # noqa: PLC0415 - behind an extra
+
+    added = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+    names = ("path", f"partition.{FIRST}", "num_records", "size_bytes", f"partition.{TIME}")
+    for name, first, count, size, when in zip(*(added.get(n, ()) for n in names), strict=True):
+        if first is None or count is None:
+            raise SparkError(
+                f"{path}/{name} was added to the table by another program, so its rows have no"
+                " index; a log of a pipeline is written by the pipeline only. Restore the table to"
+                " the version before"
+            )
+        yield DataFile(name, first, count, size, when)
+
+
 def conformed(rows: Any, schema: Any) -> Any:
     """Rows of a file as a table has them: older files lack columns, Spark's times are finer."""
     import pyarrow as pa  # noqa: PLC0415 - behind an extra
@@ -53,14 +75,48 @@ def conformed(rows: Any, schema: Any) -> Any:
     return pa.table(columns, schema=schema)
 
 
-def addition(file: NewFile, first: int, when: datetime.datetime, *, changes: bool) -> Any:
-    """The action by which a commit adds a file whose first row has the index `first`."""
+def write_parquet(rows: Any, files: Files, folder: str, **options: str) -> list[NewFile]:
+    """Have Spark write rows to a new folder of a table; the files that have a row, durably."""
+    quiet = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+    writer = rows.write.options(**{quiet: "false"} | options)
+    writer.parquet(f"{spark_path(files.location)}/{folder}")
+    names = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".parquet")]
+    found = [each for name in names if (each := _look_at(files, name)).count]
+    if found:
+        files.sync_all(folder)
+    else:
+        files.remove(folder)
+    return found
+
+
+def _look_at(files: Files, name: str) -> NewFile:
+    """A file that Spark has written, by its footer."""
+    from pyarrow import parquet  # noqa: PLC0415 - behind an extra
+
+    nulls = set()
+    metadata = parquet.read_metadata(files.open(name))
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            known = column.statistics
+            if known is None or not known.has_null_count or known.null_count:
+                nulls.add(column.path_in_schema.partition(".")[0])
+    return NewFile(name, files.size(name), metadata.num_rows, frozenset(nulls))
+
+
+def numbered(first: int, when: datetime.datetime) -> dict[str, str]:
+    """The partition of a file of a typed log, by the index of its first row and its time."""
+    return {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
+
+
+def addition(file: NewFile, values: Mapping[str, str], *, changes: bool = True) -> Any:
+    """The action by which a commit adds a file to a partition of a table."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
 
-    values = {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
     stats = json.dumps({"numRecords": file.count})
     now = time.time_ns() // 1_000_000
-    return AddAction(file.name, file.size_bytes, values, now, changes, stats)
+    return AddAction(file.name, file.size_bytes, dict(values), now, changes, stats)
 
 
 def step_metadata(step: Step) -> dict[str, str]:

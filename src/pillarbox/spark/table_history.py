@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.files import Files
-from pillarbox.spark.history import History
+from pillarbox.spark.history import History, Wanted
 from pillarbox.spark.outline import Outline
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
@@ -44,9 +44,6 @@ class TableHistory(History):
         self._table.refresh()
         self.first, self.end = self._table.first_index, self._table.end_index
 
-    def source(self) -> Any:
-        raise NotImplementedError("typed columns are read with `scan`")
-
     def index_at_time(self, time_ns: int) -> int:
         return self._table.index_at_time(time_ns)
 
@@ -74,8 +71,7 @@ class TableHistory(History):
             marks.append((file.end, before))
         return Outline(marks)
 
-    def scan(self, schema: Any) -> TableScan:
-        """How tasks read these columns."""
+    def scan(self, schema: Any, _: Wanted) -> TableScan:
         wanted = to_arrow_schema(schema, timezone="UTC")
         known = {*self._table.schema.names, INDEX, TIME}
         if odd := [name for name in wanted.names if name not in known]:
@@ -100,9 +96,7 @@ class TableScan:
     storage: Files
     schema: Any
 
-    def rows(self, part: Any) -> Iterator[Any]:
-        """Record batches of the schema."""
-        pieces: Sequence[Piece] = part.pieces
+    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
         for piece in pieces:
             try:
                 yield from self._read(piece)

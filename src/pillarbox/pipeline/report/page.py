@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from pillarbox.pipeline.report.charts import line_chart
@@ -81,13 +82,11 @@ def lines_of(
         for at in (before + step, after - step)
     ]
     return {
-        name: sorted([*((each["minute"], each[column]) for each in minutes), *quiet], key=_time_of)
+        name: sorted(
+            [*((each["minute"], each[column]) for each in minutes), *quiet], key=itemgetter(0)
+        )
         for name, column in wanted.items()
     }
-
-
-def _time_of(point: tuple[datetime.datetime, float | None]) -> datetime.datetime:
-    return point[0]
 
 
 def _summary(queue: dict[str, Any]) -> str:

@@ -7,23 +7,17 @@ Delta's own vacuum removes it. URLs that Pillarbox does not know are left to Del
 
 from __future__ import annotations
 
-import json
 import os
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pillarbox.extras import extra
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.sinks.files import Sink
-from pillarbox.spark.files import Files, files_at
-from pillarbox.spark.location import location_of, spark_path
+from pillarbox.spark.files import files_at
+from pillarbox.spark.location import location_of
 from pillarbox.spark.remote_store import delta_options, options_of
 from pillarbox.spark.steps import Step
-from pillarbox.spark.table_files import deltalake
-
-with extra("spark", "a sink into Delta tables"):
-    from pyarrow import parquet
+from pillarbox.spark.table_files import addition, deltalake, write_parquet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,13 +53,11 @@ def _by_files(path: str, options: dict[str, str]) -> Sink:
         if seen is not None and seen >= step.number:
             return
         _check_columns(path, table.schema(), schema)
-        part = f"step-{step.number}-{uuid.uuid4().hex}"
-        batch.write.format("parquet").options(**options).save(f"{spark_path(path)}/{part}")
-        files.sync_all(part)
+        folder = f"step-{step.number}-{uuid.uuid4().hex}"
+        added = [addition(each, {}) for each in write_parquet(batch, files, folder, **options)]
         entered = lake.CommitProperties(
             app_transactions=[lake.Transaction(_writer(step), step.number)]
         )
-        added = _additions(files, part)
         table.create_write_transaction(added, "append", schema, commit_properties=entered)
         files.sync_all("_delta_log")
 
@@ -81,17 +73,6 @@ def _check_columns(path: str, table: Any, batch: Any) -> None:
             f"the table {path} has no column {odd[0].name} of type {odd[0].type.type}; it has"
             f" {', '.join(known)}: leave it out, or add it to the table first"
         )
-
-
-def _additions(files: Files, part: str) -> list[Any]:
-    """What the table has to know of the files of one step."""
-    from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
-
-    found, now = [], time.time_ns() // 1_000_000
-    for name in (f"{part}/{each}" for each in files.names(part) if each.endswith(".parquet")):
-        stats = json.dumps({"numRecords": parquet.read_metadata(files.open(name)).num_rows})
-        found.append(AddAction(name, files.size(name), {}, now, True, stats))
-    return found
 
 
 def _writer(step: Step) -> str:
