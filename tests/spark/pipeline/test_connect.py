@@ -212,9 +212,9 @@ class Client:
 
     def __init__(self, python: str, topology: str, place: Path, *, now: bool, master: str) -> None:
         code = (
-            "import signal, sys; from pathlib import Path;"
+            "import signal;"
             "from tests.spark.pipeline.driver import TOPOLOGIES, ROWS_PER_STEP;"
-            f"run = TOPOLOGIES[{topology!r}](Path({str(place)!r})).run("
+            f"run = TOPOLOGIES[{topology!r}]({str(place / 'p')!r}).run("
             f"master={master!r}, available_now={now}, max_rows=ROWS_PER_STEP);"
             "signal.signal(signal.SIGTERM, lambda *_: run.stop());"
             "run.wait()"
@@ -242,9 +242,8 @@ def count(path: Path) -> int:
 
 def check(topology: str, place: Path, rows: int) -> None:
     """Every output is what its inputs make of it, and no step was ever another."""
-    pipeline = TOPOLOGIES[topology](place)
-    outputs = ("left", "right") if topology == "fan_out" else ("out",)
-    found = [each["number"] for name in outputs for each in read_json(pipeline.directory(name))]
+    pipeline = TOPOLOGIES[topology](f"{place}/p")
+    found = [each["number"] for each in read_json(pipeline.directory("out"))]
     assert Counter(found) == Counter(range(rows))
     if topology == "fan_out":
         archived = dataset(place / "archive", format="parquet").to_table()["number"].to_pylist()
@@ -278,7 +277,7 @@ def test_R81_a_pipeline_that_is_stopped_ends_its_steps(
         assert client.end(how) == code
         assert not is_running(Paths(str(place / "p")))
         if how == signal.SIGTERM:
-            actions = {each.restart.action for each in inspect(TOPOLOGIES["chain"](place))}
+            actions = {each.restart.action for each in inspect(TOPOLOGIES["chain"](f"{place}/p"))}
             assert actions <= {"begin", "go on"}, "a step was left half done"
         settled = idle(middle)
         assert settled < 600, "it went on without a client"
@@ -307,7 +306,7 @@ def test_R83_servers_and_clients_of_spark_connect_are_killed(
     place = prepared(tmp_path, 300)
 
     def total() -> int:
-        logs = Path(TOPOLOGIES[topology](place).paths.path, "logs").glob("*")
+        logs = Path(TOPOLOGIES[topology](f"{place}/p").paths.path, "logs").glob("*")
         return sum(map(count, logs))
 
     for victim in ["server", "client"] * 4:

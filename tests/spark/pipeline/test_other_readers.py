@@ -18,7 +18,7 @@ ROWS_PER_STEP = 10
 
 def test_R130_polars_sees_whole_steps_of_a_running_pipeline(tmp_path: Path, spark: Any) -> None:
     write(tmp_path / "words", words(30))
-    pipeline = TOPOLOGIES["chain"](tmp_path)
+    pipeline = TOPOLOGIES["chain"](f"{tmp_path}/p")
     out = pipeline.directory("middle")
     seen: list[int] = []
     ended = threading.Event()

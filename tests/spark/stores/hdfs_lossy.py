@@ -1,7 +1,7 @@
 """A proxy before a namenode that loses answers: the namenode did it, the client never hears.
 
-It is a process of its own, as that before S3. `python -m tests.spark.hdfs.lossy PORT METHOD`: of
-the first call of this method.
+It is a process of its own, as that before S3.
+`python -m tests.spark.stores.hdfs_lossy PORT METHOD`: of the first call of this method.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOST = b"lost\n"
 @contextlib.contextmanager
 def lossy(port: int, method: str = "rename2") -> Iterator[str]:
     """The URL of a proxy; at the end it must have lost an answer."""
-    command = [sys.executable, "-m", "tests.spark.hdfs.lossy", str(port), method]
+    command = [sys.executable, "-m", "tests.spark.stores.hdfs_lossy", str(port), method]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from pillarbox.spark.java import find_java
+from tests.spark.stores.hdfs_lossy import lossy
+from tests.spark.stores.store import Store
 from tools.hdfs_jars import jars
 from tools.ivy import UnreachableError
 
@@ -21,18 +23,24 @@ _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """A running HDFS."""
+class Hdfs(Store):
+    """A running HDFS. A file takes up to half a second."""
 
     port: int
+    many = 3
 
-    @property
-    def url(self) -> str:
-        return f"hdfs://127.0.0.1:{self.port}"
+    def url(self, name: str) -> str:
+        return f"hdfs://127.0.0.1:{self.port}/{name}"
+
+    @contextlib.contextmanager
+    def losing(self, place: str, part: str, count: int = 1) -> Iterator[str]:
+        """Of the first file that is given its name, whatever that is."""
+        with lossy(self.port) as proxy:
+            yield f"{proxy}/{place.rpartition('/')[2]}"
 
 
 @contextlib.contextmanager
-def running(place: Path) -> Iterator[Cluster]:
+def running(place: Path) -> Iterator[Hdfs]:
     """An empty HDFS, while this lasts."""
     try:
         path = ":".join(map(str, jars()))
@@ -45,7 +53,7 @@ def running(place: Path) -> Iterator[Cluster]:
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=place)
     try:
-        yield Cluster(_port(process, details))
+        yield Hdfs(_port(process, details))
     finally:
         process.kill()
         process.wait()

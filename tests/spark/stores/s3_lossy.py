@@ -1,7 +1,8 @@
 """A proxy before an S3 server that loses answers: the server did it, the client never hears.
 
 It is a process of its own, since clients in Rust hold Python's lock while they wait.
-`python -m tests.spark.s3.lossy TARGET PART COUNT`: of the first PUTs with PART in their path.
+`python -m tests.spark.stores.s3_lossy TARGET PART COUNT`: of the first PUTs with PART in their
+path.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import http.client
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -19,19 +20,16 @@ _LOST = "/lost-so-far"
 
 
 @contextlib.contextmanager
-def lossy(endpoint: str, part: str, count: int = 1) -> Iterator[tuple[str, Callable[[], int]]]:
-    """The URL of a proxy, and how many answers it has lost so far."""
-    command = [sys.executable, "-m", "tests.spark.s3.lossy", endpoint, part, str(count)]
+def lossy(endpoint: str, part: str, count: int) -> Iterator[str]:
+    """The URL of a proxy; at the end it must have lost so many answers."""
+    command = [sys.executable, "-m", "tests.spark.stores.s3_lossy", endpoint, part, str(count)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     try:
         url = process.stdout.readline().decode().strip()
-
-        def lost() -> int:
-            with urllib.request.urlopen(f"{url}{_LOST}", timeout=30) as answer:
-                return int(answer.read())
-
-        yield url, lost
+        yield url
+        with urllib.request.urlopen(f"{url}{_LOST}", timeout=30) as answer:
+            assert int(answer.read()) == count
     finally:
         process.kill()
         process.wait()

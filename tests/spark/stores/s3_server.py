@@ -11,11 +11,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import obstore
+import polars
 import pytest
 from obstore.store import from_url
 
+from pillarbox.spark.remote_store import delta_options, options_of
+from tests.spark.stores.s3_lossy import lossy
+from tests.spark.stores.store import Store
 from tools.ivy import UnreachableError
 from tools.s3_jars import jars
 
@@ -25,11 +30,10 @@ _CODE = "import sys; from moto.server import main; main(sys.argv[1:])"
 
 
 @dataclass(frozen=True)
-class Server:
+class S3(Store):
     """A running server with one bucket."""
 
     endpoint: str
-    pid: int
 
     @property
     def variables(self) -> dict[str, str]:
@@ -44,6 +48,18 @@ class Server:
     def url(self, name: str) -> str:
         return f"s3a://{BUCKET}/{name}"
 
+    def need_jars(self) -> None:
+        jars_or_skip()
+
+    @contextlib.contextmanager
+    def losing(self, place: str, part: str, count: int = 1) -> Iterator[str]:
+        with lossy(self.endpoint, part, count) as proxy, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", proxy)
+            yield place
+
+    def rows(self, url: str) -> list[dict[str, Any]]:
+        return polars.read_delta(url, storage_options=delta_options(options_of(url))).to_dicts()
+
     def objects(self, prefix: str = "") -> list[str]:
         options = {"aws_endpoint": self.endpoint, "aws_access_key_id": "testing"}
         options |= {"aws_secret_access_key": "testing", "aws_region": "us-east-1"}
@@ -52,7 +68,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(**variables: str) -> Iterator[Server]:
+def running(**variables: str) -> Iterator[S3]:
     """A server with an empty bucket, while this lasts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -73,7 +89,7 @@ def running(**variables: str) -> Iterator[Server]:
             except OSError:
                 assert time.monotonic() < deadline, "moto's server does not come up"
                 time.sleep(0.05)
-        yield Server(endpoint, process.pid)
+        yield S3(endpoint)
     finally:
         process.kill()
         process.wait()

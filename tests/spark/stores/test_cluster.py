@@ -29,7 +29,8 @@ from tests.spark.pipeline.cluster import (
     said,
 )
 from tests.spark.pipeline.test_cluster import COUNT, MODULE
-from tests.spark.s3.server import Server, jars_or_skip
+from tests.spark.stores.s3_server import S3, jars_or_skip
+from tests.spark.stores.store import on
 
 
 @contextlib.contextmanager
@@ -81,9 +82,8 @@ def numbers(url: str) -> Counter[Any]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_R131_soak_a_cluster_without_a_shared_directory(
-    tmp_path: Path, place: str, s3: Server
-) -> None:
+@on("s3")
+def test_R131_soak_a_cluster_without_a_shared_directory(tmp_path: Path, place: str, s3: S3) -> None:
     if os.geteuid() != 0:
         pytest.skip("mount namespaces need root")
     driver, cluster = tmp_path / "driver", tmp_path / "cluster"

@@ -1,4 +1,4 @@
-"""R83, R131: kill -9 of drivers on S3: nothing is lost, nothing is doubled, hashes stay."""
+"""R83, R131: kill -9 of drivers and what they start: nothing is lost or doubled, hashes stay."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ import pytest
 
 from pillarbox.pipeline import Pipeline
 from pillarbox.spark.table import TableLog, create_table, is_table
-from tests.spark.pipeline.driver import words
+from tests.spark.pipeline.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES, words
 from tests.spark.pipeline.support import finish, hashes, maps
-from tests.spark.s3.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES
-from tests.spark.s3.server import Server, jars_or_skip
+from tests.spark.stores.store import SLOW, Store, on
 
 KILLED = -signal.SIGKILL
 SCHEMA = {
@@ -36,20 +35,15 @@ EXECUTOR = b"CoarseGrainedExecutorBackend"
 WORKERS = (b"pillarbox.spark.daemon", b"python_streaming_source_runner")
 
 
-@pytest.fixture(autouse=True)
-def jars() -> None:
-    jars_or_skip()
+def start(store: Store, *arguments: str) -> subprocess.Popen[bytes]:
+    store.need_jars()
+    command = [sys.executable, "-m", "tests.spark.pipeline.driver", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=os.environ | store.variables)
 
 
-def start(server: Server | None, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.spark.s3.driver", *arguments]
-    env = os.environ | (server.variables if server else {})
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=env)
-
-
-def run(server: Server | None, *arguments: str, timeout: float = 400) -> int:
+def run(store: Store, *arguments: str, timeout: float = 400) -> int:
     """Its exit code; what a driver said that failed is printed."""
-    with start(server, *arguments) as process:
+    with start(store, *arguments) as process:
         try:
             said = process.communicate(timeout=timeout)[1]
         finally:
@@ -75,9 +69,10 @@ def found(pipeline: Pipeline) -> Counter[Any]:
     return Counter(row["number"] for _, row in TableLog(pipeline.directory("out")).rows())
 
 
+@on("s3", SLOW)
 @pytest.mark.timeout(600)
-def test_R83_a_killed_driver_on_s3_goes_on_with_the_same_hashes(
-    s3_spark: Any, place: str, s3: Server
+def test_R83_a_killed_driver_goes_on_with_the_same_hashes(
+    store_spark: Any, place: str, store: Store
 ) -> None:
     """Killed when its first step is committed, before Spark has taken note of it.
 
@@ -85,43 +80,47 @@ def test_R83_a_killed_driver_on_s3_goes_on_with_the_same_hashes(
     """
     pipeline = TOPOLOGIES["aggregation"](place, "exactly-once")
     send(pipeline, 20)
-    assert run(s3, "aggregation", place, "exactly-once", "output", "1") == KILLED
-    finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
+    assert run(store, "aggregation", place, "exactly-once", "output", "1") == KILLED
+    finish(pipeline, store_spark, max_rows=ROWS_PER_STEP)
     assert found(pipeline) == Counter(range(20))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@on("directory", "s3", "hdfs")
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_R83_soak_drivers_on_s3_are_killed_after_each_act(
-    topology: str, place: str, s3: Server
+def test_R83_soak_drivers_are_killed_after_each_act(
+    topology: str, place: str, store: Store
 ) -> None:
     pipeline = TOPOLOGIES[topology](place, "exactly-once")
     send(pipeline, 40)
     for number, act in enumerate(ACTS):
-        assert run(s3, topology, place, "exactly-once", act, str(1 + number % 2)) == KILLED
-    assert run(s3, topology, place, "exactly-once") == 0
+        assert run(store, topology, place, "exactly-once", act, str(1 + number % 2)) == KILLED
+    assert run(store, topology, place, "exactly-once") == 0
     assert found(pipeline) == Counter(range(40))
-    assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+    tried = hashes(maps(pipeline))
+    assert tried
+    assert all(len(each) == 1 for each in tried.values())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_R83_soak_control_with_the_look_for_the_hash_off_a_step_is_doubled(
-    place: str, s3: Server
+    place: str, store: Store
 ) -> None:
     pipeline = TOPOLOGIES["chain"](place, "at-least-once")
     send(pipeline, 20)
-    assert run(s3, "chain", place, "at-least-once", "output", "1") == KILLED
-    assert run(s3, "chain", place, "at-least-once") == 0
+    assert run(store, "chain", place, "at-least-once", "output", "1") == KILLED
+    assert run(store, "chain", place, "at-least-once") == 0
     assert found(pipeline) == Counter([*range(20), *range(10)])
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
+@on("s3")
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_R83_soak_drivers_on_s3_are_killed_at_random(topology: str, place: str, s3: Server) -> None:
+def test_R83_soak_drivers_are_killed_at_random(topology: str, place: str, store: Store) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -131,41 +130,33 @@ def test_R83_soak_drivers_on_s3_are_killed_at_random(topology: str, place: str, 
         send(pipeline, 30, start=count)
         count += 30
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = run(s3, topology, place, "exactly-once", timeout=chance.uniform(8, 40))
+            code = run(store, topology, place, "exactly-once", timeout=chance.uniform(8, 40))
             assert code == 0
-    assert run(s3, topology, place, "exactly-once", timeout=1200) == 0
+    assert run(store, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(count))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@on("directory", "s3")
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_R83_soak_executors_on_s3_are_killed_at_random(
-    topology: str, place: str, s3: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+def test_R83_soak_executors_and_workers_are_killed_at_random(
+    topology: str, victim: str, place: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two executors, one of which is killed every few seconds while a driver works."""
-    monkeypatch.setenv(MASTER, "local-cluster[2,1,1024]")
-    kill_below_a_driver(s3, topology, place, EXECUTOR)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_R83_soak_workers_on_s3_are_killed_at_random(topology: str, place: str, s3: Server) -> None:
-    """Processes of Python: those of sources and of tasks, and what they are forked from."""
-    kill_below_a_driver(s3, topology, place, *WORKERS)
-
-
-def kill_below_a_driver(server: Server | None, topology: str, place: str, *marks: bytes) -> None:
-    """Kill a process below a working driver every few seconds; all is there once at the end."""
+    """One of them every few seconds while a driver works: one of two executors; or a Python
+    process of a source or a task, or what these are forked from."""
+    marks = (EXECUTOR,) if victim == "executor" else WORKERS
+    if victim == "executor":
+        monkeypatch.setenv(MASTER, "local-cluster[2,1,1024]")
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     pipeline = TOPOLOGIES[topology](place, "exactly-once")
     send(pipeline, 60)
     killed = 0
-    with start(server, topology, place, "exactly-once") as driver:
+    with start(store, topology, place, "exactly-once") as driver:
         while driver.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.communicate(timeout=chance.uniform(3, 10))
@@ -174,7 +165,7 @@ def kill_below_a_driver(server: Server | None, topology: str, place: str, *marks
                     os.kill(chance.choice(running), signal.SIGKILL)
                     killed += 1
     assert killed
-    assert run(server, topology, place, "exactly-once", timeout=1200) == 0
+    assert run(store, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(60))
     tried = hashes(maps(pipeline))
     assert tried

@@ -17,9 +17,12 @@ from pillarbox.pipeline.batch import BatchJob
 from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.status import read_status
 from pillarbox.spark.files import files_at
+from tests.spark.pipeline.driver import ROWS_PER_STEP, TOPOLOGIES
 from tests.spark.pipeline.support import crash, finish, hashes, maps
-from tests.spark.s3.driver import ROWS_PER_STEP, TOPOLOGIES
-from tests.spark.s3.test_kills import found, send
+from tests.spark.stores.store import on
+from tests.spark.stores.test_kills import found, send
+
+pytestmark = on("s3")
 
 
 def overwrite_first_offsets(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline) -> None:
@@ -44,24 +47,24 @@ def overwrite_first_offsets(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline)
 
 
 def test_R131_offsets_that_another_run_has_replaced_are_noticed_before_anything_is_written(
-    s3_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
+    store_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = TOPOLOGIES["aggregation"](place, "exactly-once")
     send(pipeline, 30)
     overwrite_first_offsets(monkeypatch, pipeline)
-    finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
+    finish(pipeline, store_spark, max_rows=ROWS_PER_STEP)
     assert found(pipeline) == Counter(range(30))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
     assert read_status(pipeline.paths.status).processors["count"].restarts == 1
 
 
 def test_R131_control_without_the_comparison_rows_are_lost(
-    s3_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
+    store_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = TOPOLOGIES["aggregation"](place, "exactly-once")
     send(pipeline, 20)
     overwrite_first_offsets(monkeypatch, pipeline)
     monkeypatch.setattr(query, "check_offsets", lambda *_: None)
-    crash(pipeline, s3_spark, "output", max_rows=ROWS_PER_STEP)
-    finish(pipeline, s3_spark, max_rows=ROWS_PER_STEP)
+    crash(pipeline, store_spark, "output", max_rows=ROWS_PER_STEP)
+    finish(pipeline, store_spark, max_rows=ROWS_PER_STEP)
     assert found(pipeline) == Counter(range(10))

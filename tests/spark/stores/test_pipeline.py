@@ -1,4 +1,4 @@
-"""R130, R131: a pipeline on S3 with nothing on a file system, seen by its reader and by others."""
+"""R130, R131: a pipeline with nothing on a file system, seen by its reader and by others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from pillarbox.pipeline.reset import reset
 from pillarbox.pipeline.running import is_running
 from pillarbox.pipeline.status import ends, read_status
 from pillarbox.spark.errors import StorageError
+from pillarbox.spark.location import is_remote_store
 from pillarbox.spark.object_files import ObjectFiles
 from pillarbox.spark.remote_store import check_session, delta_options, options_of
 from pillarbox.spark.table import TableLog, is_table
 from tests.spark.pipeline.driver import Count, Word, words
 from tests.spark.pipeline.support import crash, finish, maps
-from tests.spark.s3.server import Server
-from tests.spark.s3.test_kills import send
+from tests.spark.stores.s3_server import S3
+from tests.spark.stores.store import SLOW, Store, on
+from tests.spark.stores.test_kills import send
 
 
 def shop(place: str) -> Pipeline:
@@ -49,19 +51,18 @@ def numbers(rows: Any) -> list[int]:
     return sorted(row["number"] for row in rows)
 
 
-def test_R131_a_pipeline_lives_on_s3_alone(s3_spark: Any, place: str, s3: Server) -> None:
+@on("s3", SLOW)
+def test_R131_a_pipeline_lives_on_a_store_alone(store_spark: Any, place: str, store: Store) -> None:
     pipeline = shop(place)
-    crash(pipeline, s3_spark, "output")
-    finish(pipeline, s3_spark, max_rows=10)
+    crash(pipeline, store_spark, "output")
+    finish(pipeline, store_spark, max_rows=10)
     even = pipeline.directory("even")
-    assert even.startswith("s3a://")
-    # Each step is whole, and was done once: seen by Spark, by Polars, and without any of them.
-    assert numbers(r.asDict() for r in ps.read(s3_spark, even).collect()) == [*range(0, 20, 2)]
-    seen = polars.read_delta(even, storage_options=delta_options(options_of(even)))
-    assert sorted(seen["number"].to_list()) == [*range(0, 20, 2)]
+    assert is_remote_store(even)
+    # Each step is whole, and was done once: seen by Spark, by others, and without any of them.
+    assert numbers(r.asDict() for r in ps.read(store_spark, even).collect()) == [*range(0, 20, 2)]
+    assert numbers(store.rows(even)) == [*range(0, 20, 2)]
     assert numbers(row for _, row in TableLog(even).rows()) == [*range(0, 20, 2)]
-    shipped = polars.read_delta(f"{place}-shipped", storage_options=delta_options(options_of(even)))
-    assert sorted(shipped["number"].to_list()) == [*range(0, 20, 2)]
+    assert numbers(store.rows(f"{place}-shipped")) == [*range(0, 20, 2)]
     # What people look at.
     assert {each.id: each.restart.action for each in inspect(pipeline)}["keep"] == "go on"
     assert read_status(pipeline.paths.status).processors["keep"].state == "done"
@@ -74,7 +75,7 @@ def test_R131_a_pipeline_lives_on_s3_alone(s3_spark: Any, place: str, s3: Server
     # A reset begins a new generation, which writes its records beside the old ones.
     (made,) = reset(pipeline, ["keep"], "earliest")
     assert made.generation == 1
-    finish(pipeline, s3_spark, only=["keep"])
+    finish(pipeline, store_spark, only=["keep"])
     assert TableLog(even).end_index == 20
 
 
@@ -91,23 +92,25 @@ def counting(place: str, processor_id: str) -> Pipeline:
     return pipeline
 
 
-def test_R131_a_processor_is_renamed_on_s3(
-    s3_spark: Any, place: str, monkeypatch: pytest.MonkeyPatch
+@on("s3", SLOW)
+def test_R131_a_processor_is_renamed(
+    store_spark: Any, place: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of an object store moves file by file: a rename that broke off is completed."""
     send(counting(place, "old"), 3)
-    finish(counting(place, "old"), s3_spark)
+    finish(counting(place, "old"), store_spark)
     pipeline = counting(place, "new")
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectFiles, "move", break_off)
-        with pytest.raises(ConnectionError):
-            rename(pipeline, "old", "new")
-    with pytest.raises(PipelineError, match="rename TARGET old new"):
-        finish(pipeline, s3_spark)
+    if isinstance(store, S3):
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectFiles, "move", break_off)
+            with pytest.raises(ConnectionError):
+                rename(pipeline, "old", "new")
+        with pytest.raises(PipelineError, match="rename TARGET old new"):
+            finish(pipeline, store_spark)
     rename(pipeline, "old", "new")
     assert [each.restart.action for each in inspect(pipeline)] == ["go on"]
     send(pipeline, 1)
-    finish(pipeline, s3_spark)
+    finish(pipeline, store_spark)
     rows = [row for _, row in TableLog(pipeline.directory("out")).rows()]
     assert sorted((row["number"], row["count"]) for row in rows) == [(0, 1), (0, 2), (1, 1), (2, 1)]
 
@@ -119,11 +122,12 @@ def break_off(files: ObjectFiles, name: str, to: str) -> None:
     raise ConnectionError
 
 
+@on("s3")
 def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
-    s3_spark: Any, place: str
+    store_spark: Any, place: str
 ) -> None:
     pipeline = shop(place)
-    finish(pipeline, s3_spark, only=["send", "keep"])
+    finish(pipeline, store_spark, only=["send", "keep"])
     even = pipeline.directory("even")
     other = polars.DataFrame({"number": [99], "text": ["x"]}).with_columns(
         polars.lit(None, polars.Int64).alias("_first"),
@@ -133,23 +137,30 @@ def test_R131_what_another_program_has_written_to_a_table_stops_the_start(
     other.write_delta(even, mode="append", storage_options=known)
     before = maps(pipeline)
     with pytest.raises(PipelineError, match="was added to the table by another program"):
-        finish(pipeline, s3_spark, only=["keep"])
+        finish(pipeline, store_spark, only=["keep"])
     assert maps(pipeline) == before
 
 
-def test_R131_files_that_were_vacuumed_away_stop_the_start(s3_spark: Any, place: str) -> None:
+@on("s3")
+def test_R131_files_that_were_vacuumed_away_stop_the_start(store_spark: Any, place: str) -> None:
     pipeline = shop(place)
-    finish(pipeline, s3_spark, only=["send"])
+    finish(pipeline, store_spark, only=["send"])
     table = TableLog(pipeline.directory("words"))
     for file in table.files():
         table.storage.remove(file.name)
     with pytest.raises(PipelineError, match=r"2 files of the table disappeared from .*words"):
-        finish(pipeline, s3_spark, only=["keep"])
+        finish(pipeline, store_spark, only=["keep"])
     assert maps(pipeline) == []
     assert not is_table(pipeline.directory("even"))
 
 
-def test_R131_a_session_without_jars_is_told_which(s3_spark: Any) -> None:
+@pytest.mark.soak
+def test_R131_a_session_that_can_not_reach_hdfs_is_told_what_to_set(spark: Any) -> None:
+    with pytest.raises(StorageError, match=r"Spark can't use .*HADOOP_CONF_DIR"):
+        check_session(spark, "hdfs://no-such-host.invalid:8020/shop")
+
+
+def test_R131_a_session_without_jars_is_told_which(spark: Any) -> None:
     with pytest.raises(StorageError, match="it has no jars for such URLs"):
-        check_session(s3_spark, "gs://bucket/shop")
+        check_session(spark, "gs://bucket/shop")
     assert "hadoop-aws" in json.dumps(ps.remote_store.S3_PACKAGES)
