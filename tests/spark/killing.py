@@ -20,9 +20,9 @@ from pillarbox.log.writer import Writer
 from pillarbox.spark import commits as committing
 from pillarbox.spark import sink
 from pillarbox.spark.options import ReadOptions
+from pillarbox.spark.readers import StreamReader
 from pillarbox.spark.sink import LogStreamWriter
 from pillarbox.spark.source import PillarboxSource
-from pillarbox.spark.stream_reader import StreamReader
 
 #: Window -> whether the step is in the output after a kill there.
 WINDOWS = {

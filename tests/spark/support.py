@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,21 @@ READ_OPTIONS = (
     "failOnDataLoss",
     "minPartitions",
 )
+
+
+def processes_below(driver: int, *marks: bytes) -> list[int]:
+    """The processes below a driver that have one of these marks in their command."""
+    parents: dict[int, int] = {}
+    known: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(entry.name)
+            parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_bytes()
+            if any(mark in command for mark in marks):
+                known.append(pid)
+
+    def below(pid: int) -> bool:
+        return pid == driver or (pid in parents and below(parents[pid]))
+
+    return [pid for pid in known if below(pid)]

@@ -18,7 +18,7 @@ from pillarbox import spark as on_spark
 from pillarbox.log import Log
 from tests.spark import killing
 from tests.spark.driver_process import OURS
-from tests.spark.support import contents, fill, numbered
+from tests.spark.support import contents, fill, numbered, processes_below
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = 3.5  # as many records come out, all in all, for each one that goes in
@@ -152,7 +152,7 @@ def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) 
     driver = Driver(tmp_path, rows)
     # Two hundred milliseconds are about a batch; the last kills meet a stream that is done.
     while driver.until(0, choice.randrange(2, 30)):
-        workers = python_workers(driver.process.pid)
+        workers = processes_below(driver.process.pid, b"spark.daemon")
         if workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(choice.choice(workers), signal.SIGKILL)
@@ -162,19 +162,6 @@ def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) 
     print("kills", kills)
     assert kills > 10
     check(tmp_path, rows)
-
-
-def python_workers(driver: int) -> list[int]:
-    """The processes below a driver that Spark has started to run Python."""
-    listed = subprocess.check_output(["ps", "-eo", "pid=,ppid=,args="], text=True)
-    found, below = [], {driver}
-    for line in sorted(listed.splitlines(), key=lambda each: int(each.split()[0])):
-        pid, parent, said = line.split(maxsplit=2)
-        if int(parent) in below:
-            below.add(int(pid))
-            if "spark.daemon" in said:
-                found.append(int(pid))
-    return found
 
 
 @pytest.mark.soak

@@ -17,7 +17,7 @@ from pillarbox.mailbox.postgres import delete_queue, schema
 from pillarbox.mailbox.postgres import history as postgres_history
 from pillarbox.mailbox.redis import history as redis_history
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.stream_reader import StreamReader
+from pillarbox.spark.readers import StreamReader
 from pillarbox.testing import postgres, redis
 from tests.spark.support import contents, numbered, to_the_end
 from tests.spark.test_remote import indices, rows, stream_of

@@ -28,8 +28,7 @@ from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.reading import BatchReader
-from pillarbox.spark.stream_reader import StreamReader
+from pillarbox.spark.readers import BatchReader, StreamReader
 from pillarbox.testing.broker import running_broker
 from tests.spark.support import contents, numbered, to_the_end
 

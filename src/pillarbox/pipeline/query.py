@@ -294,8 +294,5 @@ class ProgressListener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:
         """The runner has started it."""
 
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing to note."""
-
     def onQueryTerminated(self, event: Any) -> None:
         """The runner waits for the query itself."""

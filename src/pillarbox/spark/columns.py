@@ -7,6 +7,7 @@ message's body, which is JSON then. Only what is named is made, and travels to S
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -28,6 +29,19 @@ MAILBOX_SCHEMA = (
 #: What a history can tell; any other name in a schema is a field of the body.
 OF_LOG = frozenset(("partition", "index", "body", "enqueued_at", "time"))
 OF_MAILBOX = OF_LOG | {"id", "attributes", "priority", "kind", "queue", "details"}
+_TIME = pa.timestamp("us", "UTC")
+_TYPES: dict[str, Any] = {
+    "index": pa.int64(),
+    "time": _TIME,
+    "kind": pa.string(),
+    "id": pa.string(),
+    "enqueued_at": _TIME,
+    "body": pa.binary(),
+    "priority": pa.int32(),
+    "attributes": pa.map_(pa.string(), pa.string()),
+    "details": pa.string(),
+}
+Values = Mapping[str, Callable[[Any], Any]]  # by column: its value in an event
 
 
 class Rows(Protocol):
@@ -36,6 +50,21 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
     def column(self, name: str) -> Any:
         """An Arrow array, as long as there are rows; None if nothing is known of this."""
+
+
+class EventRows:
+    """Events of one queue that came one by one."""
+
+    def __init__(self, events: Sequence[Any], queue: str, values: Values) -> None:
+        self._events, self._queue, self._values = events, queue, values
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def column(self, name: str) -> Any:
+        if name == "queue":
+            return pa.repeat(pa.scalar(self._queue), len(self))
+        return pa.array(map(self._values[name], self._events), _TYPES[name])
 
 
 class Columns:

@@ -121,11 +121,9 @@ class HdfsFiles(RemoteFiles):
         for name in names:
             self.remove(name)
 
-    def clock_ahead_seconds(self, name: str) -> float:
-        """How far the clock of this machine is ahead of the store's, after writing a file."""
+    def written_at(self, name: str) -> float:
         with self._errors():
-            written_ms = self._client.get_file_info(self._path(name)).modification_time
-        return time.time() - float(written_ms) / 1000
+            return float(self._client.get_file_info(self._path(name)).modification_time) / 1000
 
     def _ask(self, change: Callable[[], Any]) -> None:
         """Have something changed; a connection that was lost is no reason to give up.

@@ -26,13 +26,12 @@ from pillarbox.log import Log
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import Mailbox
 from pillarbox.mailbox.url import open_mailbox
-from pillarbox.spark.columns import Columns
+from pillarbox.spark.columns import Columns, EventRows, Values
 from pillarbox.spark.commits import open_to_commit
-from pillarbox.spark.event_rows import EventRows, Values
 from pillarbox.spark.file_history import FileHistory, read_pieces
 from pillarbox.spark.history import INDEX, Wanted
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.reading import Part
+from pillarbox.spark.readers import Part
 
 ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0

@@ -85,11 +85,9 @@ class ObjectFiles(RemoteFiles):
             with self._errors():
                 self._store.delete(found)
 
-    def clock_ahead_seconds(self, name: str) -> float:
-        """How far the clock of this machine is ahead of the store's, after writing a file."""
+    def written_at(self, name: str) -> float:
         with self._errors():
-            written = self._store.head(name)["last_modified"]
-        return float((datetime.datetime.now(datetime.UTC) - written).total_seconds())
+            return float(self._store.head(name)["last_modified"].timestamp())
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

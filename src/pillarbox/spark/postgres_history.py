@@ -17,9 +17,8 @@ import msgspec
 
 from pillarbox.mailbox.postgres.history import Bounds, EventTable, Row
 from pillarbox.mailbox.postgres.wire import public_id
-from pillarbox.spark.columns import Rows
+from pillarbox.spark.columns import EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.event_rows import EventRows, Values
 from pillarbox.spark.history import INDEX, History, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import WORTH_A_TASK_BYTES

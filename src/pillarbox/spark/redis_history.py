@@ -16,9 +16,8 @@ import msgspec
 
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.connection import RedisClient
-from pillarbox.spark.columns import Rows
+from pillarbox.spark.columns import EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.event_rows import EventRows, Values
 from pillarbox.spark.history import INDEX, History, Wanted
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.outline import Outline

@@ -29,6 +29,10 @@ class RemoteFiles(ABC):
     @abstractmethod
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None: ...
 
+    @abstractmethod
+    def written_at(self, name: str) -> float:
+        """When a file was written by the clock of the store, in seconds since 1970."""
+
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - behind an extra

@@ -22,9 +22,8 @@ from pillarbox.spark.location import local_directory, location_of, mailbox_url
 from pillarbox.spark.mailbox_sink import MailboxBatchWriter, MailboxStreamWriter
 from pillarbox.spark.open_history import schema_of
 from pillarbox.spark.options import ReadOptions
-from pillarbox.spark.reading import BatchReader
+from pillarbox.spark.readers import BatchReader, StreamReader
 from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
-from pillarbox.spark.stream_reader import StreamReader
 
 
 class PillarboxSource(DataSource):

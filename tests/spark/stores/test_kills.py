@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from pillarbox.spark.table import TableLog, create_table, is_table
 from tests.spark.pipeline.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES, words
 from tests.spark.pipeline.support import finish, hashes, maps
 from tests.spark.stores.store import SLOW, Store, on
+from tests.spark.support import processes_below
 
 KILLED = -signal.SIGKILL
 SCHEMA = {
@@ -170,21 +170,3 @@ def test_R83_soak_executors_and_workers_are_killed_at_random(
     tried = hashes(maps(pipeline))
     assert tried
     assert all(len(each) == 1 for each in tried.values())
-
-
-def processes_below(driver: int, *marks: bytes) -> list[int]:
-    """The processes below a driver that have one of these marks in their command."""
-    parents: dict[int, int] = {}
-    known: list[int] = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(entry.name)
-            parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (entry / "cmdline").read_bytes()
-            if any(mark in command for mark in marks):
-                known.append(pid)
-
-    def below(pid: int) -> bool:
-        return pid == driver or (pid in parents and below(parents[pid]))
-
-    return [pid for pid in known if below(pid)]
