@@ -14,7 +14,7 @@ from pillarbox import Mailbox, open_mailbox
 from pillarbox import spark as on_spark
 from pillarbox.core.errors import MailboxStorageError
 from pillarbox.log import Log
-from pillarbox.spark.leased import LeasedReader, _encode, _staged
+from pillarbox.spark.leased import LeasedReader, Staged, _encode
 from pillarbox.spark.mailbox_sink import MailboxSink
 from pillarbox.spark.options import ReadOptions
 from pillarbox.testing.broker import running_broker
@@ -126,7 +126,7 @@ def test_R86_what_a_dead_driver_had_staged_is_not_staged_again(tmp_path: Path) -
         box.send_many(numbered(0, 30))
         found = box.receive(max_messages=30)
         with Log.open(tmp_path / "staged") as log:
-            log.append_many([_encode(_staged(message)) for message in found])
+            log.append_many([_encode(Staged.of(message)) for message in found])
         for message in found:
             message.nack()
         reader = LeasedReader(options, str(tmp_path / "staged"), schema)

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from pillarbox.pipeline import Pipeline
 from pillarbox.pipeline.inspection import inspect
-from pillarbox.pipeline.maintenance import FILES_MIN, compact
+from pillarbox.pipeline.maintenance import compact
 from pillarbox.pipeline.maps import Recovery
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.remote_backing import RemoteBackingLog, read_entries, running_token
@@ -188,7 +188,7 @@ STEP = Step("s", 0, "hash 0", offsets=(Input(None, "2"),))
 
 @on("s3", SLOW)
 def test_R131_a_typed_log_on_a_remote_store(place: str) -> None:
-    table, count = table_at(place), FILES_MIN
+    table, count = table_at(place), 20
     for number in range(count):
         table.append([{"number": number}], {"mark": number})
     assert compact(table, count) == count
