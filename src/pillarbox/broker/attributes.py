@@ -198,7 +198,7 @@ def _check_number(name: str, value: str) -> None:
 
 
 def check_policy(value: str) -> None:
-    """An access policy is kept for those who read it; the broker's keys do the guarding."""
+    """An access policy: see `policies` for what it decides."""
     policy = _map(value)
     if policy is None or policy.keys() - _POLICY or policy.get("Version") not in _VERSIONS:
         raise bad_value("Policy")
