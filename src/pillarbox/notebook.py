@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -17,15 +17,6 @@ def table(title: str, rows: Iterable[tuple[str, Any]]) -> str:
         for name, value in rows
     )
     return f"<table><caption>{escape(title)}</caption>{cells}</table>"
-
-
-def grid(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with a header."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows
-    )
-    return f"<table><caption>{escape(title)}</caption><tr>{head}</tr>{body}</table>"
 
 
 def _cell(value: Any) -> str:

@@ -22,7 +22,14 @@ class Letter(Struct, frozen=True, omit_defaults=True, rename="camel"):
     task_id: str | None = None
 
 
-class Envelope(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class _Document(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object: names in camel case, such as `createdAt` and `messageId`."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class Envelope(_Document, frozen=True):
     """A message as its recipient receives it."""
 
     id: str
@@ -32,22 +39,12 @@ class Envelope(Struct, frozen=True, omit_defaults=True, rename="camel"):
     payload: Any
     task_id: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """As JSON: `id`, `createdAt`, `to`, `from`, `payload`, `taskId`."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
-
-class SendResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class SendResult(_Document, frozen=True):
     """The id of a message and, if it is delayed, its delivery time (ISO 8601, UTC)."""
 
     message_id: str
     scheduled_delivery_time: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON: `messageId` and, if delayed, `scheduledDeliveryTime`."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
 
 def envelope(message: Delivered[Letter], to: str) -> Envelope:

@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -226,19 +227,16 @@ class BusProcessor:
 
     async def _settle(self, name: str, message: Message[Letter], error: BaseException) -> None:
         """Retry, reject or release a message whose handler raised."""
-        verdict = self._retry.verdict(error, message.delivery_count)
-        after = 0.0
-        verb: Callable[[], bool] = message.release
-        outcome = "released"
+        verdict, after = self._retry.verdict(error, message.delivery_count), 0.0
+        verb: Callable[[], bool]
         if isinstance(verdict, Retry):
             after = verdict.after
-            verb, outcome = (
-                lambda: message.nack(visibility_timeout=after),
-                f"retried after {after:g} s",
-            )
+            verb = partial(message.nack, visibility_timeout=after)
+            outcome = f"retried after {after:g} s"
         elif isinstance(verdict, Reject):
-            reason = verdict.reason
-            verb, outcome = lambda: message.reject(reason), "rejected"
+            verb, outcome = partial(message.reject, verdict.reason), "rejected"
+        else:
+            verb, outcome = message.release, "released"
         if self._stopping != "no":
             self._returned.add(message.id)
         due = self.bus._store.clock.now() + round(after * limits.SECOND_NS) if after else 0

@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -23,6 +23,7 @@ from pillarbox.codec import Codec, codec_for
 from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.mailbox.message import as_datetime
 from pillarbox.mailbox.protocol import Mailbox
+from pillarbox.mailbox.runner import Verb, run_awaiting, run_blocking
 from pillarbox.worker.budget import Budget, Meter
 from pillarbox.worker.dispatcher import Dispatcher
 from pillarbox.worker.engine import Worker
@@ -31,6 +32,7 @@ from pillarbox.worker.requests import ErrorReport, MainLoopRequest, MainLoopResu
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
+T = TypeVar("T")
 
 
 class ProviderAdapter(Protocol[OutputT]):
@@ -120,32 +122,26 @@ class MainLoop(Generic[RequestT, OutputT]):
             self._worker.stop()
 
     def _serve(self, request: MainLoopRequest[RequestT], job: Job[Any]) -> MainLoopResult[OutputT]:
-        meter = self._meter(request, job)
-        try:
-            meter.check()
-            prompt = self.prompt(request.request)
-            response = self._adapter.evaluate(prompt, meter=meter)
-            return self._result(request, meter, cast("PromptResponse[OutputT]", response))
-        except Exception as error:  # noqa: BLE001 - every error is sent to the client
-            return self._error(request, job, error)
+        return run_blocking(self._answer(request, job))
 
     async def _serve_in_task(
         self, request: MainLoopRequest[RequestT], job: Job[Any]
     ) -> MainLoopResult[OutputT]:
-        meter = self._meter(request, job)
+        return await run_awaiting(self._answer(request, job))
+
+    def _answer(
+        self, request: MainLoopRequest[RequestT], job: Job[Any]
+    ) -> Verb[MainLoopResult[OutputT]]:
+        """Let the adapter answer. What a coroutine function returns is awaited, in time."""
+        meter = Meter(request.budget or self._budget, request.deadline, self._now, job.check)
         try:
             meter.check()
-            prompt = self.prompt(request.request)
-            left = meter.seconds_left
-            async with asyncio.timeout(None if left == math.inf else left):
-                answer = self._adapter.evaluate(prompt, meter=meter)
-                response = await cast("Awaitable[PromptResponse[OutputT]]", answer)
-            return self._result(request, meter, response)
+            response = self._adapter.evaluate(self.prompt(request.request), meter=meter)
+            if inspect.isawaitable(response):
+                response = _in_time(response, meter.seconds_left)
+            return self._result(request, meter, (yield response))
         except Exception as error:  # noqa: BLE001 - every error is sent to the client
             return self._error(request, job, error, meter)
-
-    def _meter(self, request: MainLoopRequest[RequestT], job: Job[Any]) -> Meter:
-        return Meter(request.budget or self._budget, request.deadline, self._now, job.check)
 
     def _result(
         self, request: MainLoopRequest[RequestT], meter: Meter, response: PromptResponse[OutputT]
@@ -161,13 +157,13 @@ class MainLoop(Generic[RequestT, OutputT]):
         request: MainLoopRequest[RequestT],
         job: Job[Any],
         error: Exception,
-        meter: Meter | None = None,
+        meter: Meter,
     ) -> MainLoopResult[OutputT]:
         if isinstance(error, Verdict):
             raise error
         if isinstance(error, LeaseLostError) or job.lost is not None:
             raise Release from error  # another consumer will answer
-        if isinstance(error, TimeoutError) and meter is not None and meter.seconds_left <= 0:
+        if isinstance(error, TimeoutError) and meter.seconds_left <= 0:
             try:
                 meter.check()
             except Exception as cause:  # noqa: BLE001 - names the limit that was exceeded
@@ -196,6 +192,11 @@ class MainLoop(Generic[RequestT, OutputT]):
 
     def _now(self) -> datetime:
         return as_datetime(self._clock.now() + self._clock.epoch_ns)
+
+
+async def _in_time(answer: Awaitable[T], seconds: float) -> T:
+    async with asyncio.timeout(None if seconds == math.inf else seconds):
+        return await answer
 
 
 def _plain(result: MainLoopResult[Any]) -> Any:

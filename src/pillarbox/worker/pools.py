@@ -34,17 +34,12 @@ class Pool(ABC):
         self._work = work  # must not raise
         self._on_drained = on_drained  # must not block: called with the lock
         self._lock = threading.Lock()
-        self._busy = 0
+        self.busy = 0  # handlers running
         self._ending = False  # receive nothing more
         self._receives_left: int | None = None
         self._threads: list[threading.Thread] = []
         self.drained = False
         self.error: BaseException | None = None
-
-    @property
-    def busy(self) -> int:
-        """Number of handlers running."""
-        return self._busy
 
     @abstractmethod
     def start(self, receives: int | None) -> None:
@@ -139,10 +134,10 @@ class ThreadPool(Pool):
                 if woken:
                     self._waking = woken = False
                 if job is not None:
-                    self._busy -= 1
+                    self.busy -= 1
                 job, free = None, 0
                 if self._received:
-                    self._busy += 1
+                    self.busy += 1
                     job = self._received.popleft()
                     self._wake()
                 elif self._ending:
@@ -152,7 +147,7 @@ class ThreadPool(Pool):
                     self._parked.append(gate)
                 else:
                     self._receiving = True
-                    free = self._size - self._busy
+                    free = self._size - self.busy
             if job is not None:
                 run_blocking(self._work(job))
             elif free:
@@ -187,7 +182,7 @@ class ThreadPool(Pool):
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if self._ending and not self._received and not self._busy:
+        if self._ending and not self._received and not self.busy:
             self._wake_all()
             self._tell_drained()
 
@@ -238,7 +233,7 @@ class TaskPool(Pool):
                 if self._ending or self._receives_left == 0:
                     self._end()
                     return
-                free = self._size - self._busy
+                free = self._size - self.busy
                 self._full = not free
             if not free:
                 self._gate.acquire()
@@ -246,7 +241,7 @@ class TaskPool(Pool):
                 self._loop.call_soon_threadsafe(self._start_tasks, jobs)
 
     def _add(self, jobs: list[Job[Any]]) -> None:
-        self._busy += len(jobs)
+        self.busy += len(jobs)
 
     def _start_tasks(self, jobs: list[Job[Any]]) -> None:
         for job in jobs:
@@ -259,7 +254,7 @@ class TaskPool(Pool):
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         with self._lock:
-            self._busy -= 1
+            self.busy -= 1
             if self._full:
                 self._full = False
                 open_gate(self._gate)
@@ -271,5 +266,5 @@ class TaskPool(Pool):
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if self._ending and not self._busy:
+        if self._ending and not self.busy:
             self._tell_drained()
