@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, NamedTuple, cast
 
 from pillarbox.dashboard.mailboxes import Mailboxes, Until
 from pillarbox.dashboard.render import BODY_CHARS_MAX, body_views
-from pillarbox.mailbox.message import DeadLetter, Message, Undecodable
+from pillarbox.mailbox.message import Message, Undecodable
 from pillarbox.mailbox.protocol import State
 
 PAGE_SIZE = 25
@@ -19,18 +17,22 @@ _EXCERPT = 120
 class MessageView(NamedTuple):
     """One message on a page."""
 
-    id: str
-    excerpt: str
-    size: int
-    delivery_count: int
-    enqueued_at: datetime
-    priority: int
-    group: str | None
-    attributes: Mapping[str, str]
-    dead_letter: DeadLetter | None
-    state: str
-    body: bytes
+    message: Message[Any]
+    state: State
     until: Until | None = None  # when it is due, or its lease ends
+
+    @property
+    def body(self) -> bytes:
+        return body_bytes(self.message)
+
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
+    @property
+    def excerpt(self) -> str:
+        text = self.body[: _EXCERPT * 4].decode("utf-8", "replace")
+        return text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else "")
 
     @property
     def views(self) -> dict[str, str]:
@@ -64,7 +66,7 @@ def browse(boxes: Mailboxes, name: str, state: State, offset: int, search: str) 
     found = boxes.peek(name, state, PAGE_SIZE + 1, offset)
     more = offset + PAGE_SIZE if len(found) > PAGE_SIZE else None
     times = boxes.times(name, state, PAGE_SIZE, offset)
-    shown = [show(m, state, times.get(m.id)) for m in found[:PAGE_SIZE]]
+    shown = [MessageView(m, state, times.get(m.id)) for m in found[:PAGE_SIZE]]
     return Page(shown, offset, more, None)
 
 
@@ -78,7 +80,7 @@ def _search(boxes: Mailboxes, name: str, state: State, offset: int, search: str)
         for message in chunk:
             at += 1
             if contains(message, search):
-                shown.append(show(message, state, times.get(message.id)))
+                shown.append(MessageView(message, state, times.get(message.id)))
                 if len(shown) == PAGE_SIZE:
                     return Page(shown, offset, at, at - offset)
         if len(chunk) < SEARCH_MAX:
@@ -96,22 +98,3 @@ def contains(message: Message[Any], text: str) -> bool:
 def body_bytes(message: Message[Any]) -> bytes:
     body = message.body
     return body.data if isinstance(body, Undecodable) else cast("bytes", body)
-
-
-def show(message: Message[Any], state: str, until: Until | None = None) -> MessageView:
-    data = body_bytes(message)
-    text = data[: _EXCERPT * 4].decode("utf-8", "replace")
-    return MessageView(
-        message.id,
-        text[:_EXCERPT] + ("…" if len(text) > _EXCERPT else ""),
-        len(data),
-        message.delivery_count,
-        message.enqueued_at,
-        message.priority,
-        message.group,
-        dict(message.attributes),
-        message.dead_letter,
-        state,
-        data,
-        until,
-    )

@@ -97,13 +97,11 @@ class Dashboard:
             return self._page(path, query)
         except NotFoundError as error:
             return self._problem(404, str(error))
-        except MailboxError as error:
-            return self._problem(409, str(error))
         except SqsError as error:
             return self._problem(409, error.message)
         except StaleQueueError:
             return self._problem(409, "The queue was changed meanwhile: go back and try again.")
-        except (PipelineError, LogError, ImportError) as error:
+        except (MailboxError, PipelineError, LogError, ImportError) as error:
             return self._problem(409, str(error))
 
     def _page(self, path: str, query: Mapping[str, str]) -> Response:
@@ -185,8 +183,9 @@ class Dashboard:
             raise NotFoundError("This message is gone, or too far back in the queue to be shown.")
         steps = self.mailboxes.history(box.name, message_id)
         times = self.mailboxes.times(box.name, found.state, browse.SEARCH_MAX, 0)
-        shown = browse.show(*found, times.get(message_id))
-        return self._render("message.html", name=box.name, message=shown, steps=steps)
+        shown = browse.MessageView(*found, times.get(message_id))
+        values = {"message": found.message, "shown": shown, "steps": steps}
+        return self._render("message.html", name=box.name, **values)
 
     def _pipeline(self, path: str, query: Mapping[str, str]) -> Response:
         name, _, what = path.partition("/")
