@@ -145,7 +145,7 @@ def test_R96_ctrl_c_in_a_terminal_ends_it() -> None:
         assert server.stdin is None
         assert server.stdout is not None
         assert server.stderr is not None
-        assert "Ctrl-C stops it" in server.stderr.readline()
+        assert "press Ctrl-C to stop" in server.stderr.readline()
         os.write(ours, b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         server.stdout.readline()  # it reads
         server.send_signal(signal.SIGINT)

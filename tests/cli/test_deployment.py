@@ -31,10 +31,10 @@ def doctor(url: str, code: int = 0) -> Findings:
 def test_R59_a_good_broker(tmp_path: Path) -> None:
     with running_broker(str(tmp_path), "fsync") as url:
         found = doctor(f"{url}/orders")
-    good = ("connection", "version", "durability", "clock", "free space", "rights")
+    good = ("connection", "version", "durability", "clock", "free space", "permissions")
     assert {found[what]["state"] for what in good} == {"good"}
     assert found["replication"]["state"] == "warning"
-    assert "SendMessage" in found["rights"]["found"]
+    assert "SendMessage" in found["permissions"]["found"]
 
 
 @pytest.mark.parametrize(("level", "state"), [("os", "warning"), ("memory", "warning")])
@@ -49,14 +49,14 @@ def test_R59_a_broker_in_memory_is_bad(tmp_path: Path) -> None:
         assert doctor(url, 1)["durability"]["advice"] == "start it with --data"
 
 
-def test_R59_a_key_learns_its_own_rights_and_nothing_of_the_disk(tmp_path: Path) -> None:
+def test_R59_a_key_learns_its_own_permissions_and_nothing_of_the_disk(tmp_path: Path) -> None:
     keys = (Key("boss", "s"), Key("clerk", "s", queues=("orders",), actions=("send",)))
     with running_broker(str(tmp_path), "fsync", keys=keys) as url:
         signed = url.replace("http://", "http://clerk:s@")
         own, other = doctor(f"{signed}/orders"), doctor(f"{signed}/mail", 1)
         assert describe(f"{url.replace('http://', 'http://boss:s@')}/mail").free_bytes is not None
-    assert own["rights"]["found"] == "orders: SendMessage, GetQueueAttributes"
-    assert other["rights"]["state"] == "bad"
+    assert own["permissions"]["found"] == "orders: SendMessage, GetQueueAttributes"
+    assert other["permissions"]["state"] == "bad"
     assert "free space" not in own
 
 
@@ -64,10 +64,10 @@ def test_R59_a_broker_for_other_machines_needs_keys_and_tls() -> None:
     found = list(
         _who_may("http://broker.example/a", ["SendMessage"], "broker.example", has_keys=False)
     )
-    assert [each.what for each in found] == ["rights", "access", "encryption"]
+    assert [each.what for each in found] == ["permissions", "access", "encryption"]
     assert [each.state for each in found] == ["good", "bad", "warning"]
     near = _who_may("http://127.0.0.1/a", ["SendMessage"], "127.0.0.1", has_keys=False)
-    assert [each.what for each in near] == ["rights"]
+    assert [each.what for each in near] == ["permissions"]
 
 
 def test_R59_a_clock_that_is_wrong_and_a_disk_that_is_full() -> None:
@@ -82,7 +82,14 @@ def test_R59_a_store_and_its_damage(tmp_path: Path) -> None:
     fill(tmp_path)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     found = doctor(f"file:{tmp_path}")
-    assert {"in use", "durability", "rights", "disk sync", "free space", "clock"} <= found.keys()
+    assert {
+        "in use",
+        "durability",
+        "permissions",
+        "disk sync",
+        "free space",
+        "clock",
+    } <= found.keys()
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
     damaged = sorted((tmp_path / "log").glob("*.seg"))[0]

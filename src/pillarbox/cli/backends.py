@@ -70,11 +70,14 @@ def queue_at(url: str) -> QueueInfo:
 
 def open_existing(url: str, body_type: Any = None) -> Mailbox[Any]:
     """Open the mailbox of an existing queue, so that a typo creates none."""
-    if _scheme(url) in ("file", *_BROKER):
-        queue_at(url)
-    elif not opener_of(url).list_queues(url):
-        raise _missing(url)
-    return open_box(url, body_type, create=False)
+    if _scheme(url) == "file":
+        _stored_queue(url)
+    try:
+        return open_box(url, body_type, create=False)
+    except InvalidParameterError as error:
+        if error.parameter not in ("name", "path"):
+            raise
+        raise _missing(url) from error
 
 
 def open_read_only(url: str) -> Mailbox[Any] | ReadOnlyMailbox:
@@ -197,8 +200,8 @@ def _queue_info(url: str) -> QueueInfo | None:
 def _stored_queue(url: str) -> tuple[str, str, str]:
     """The store, the log and the queue behind the URL of a queue on disk."""
     data = find_log(url)
-    assert data.store is not None
-    assert data.queue is not None
+    if data.store is None or data.queue is None:
+        raise UsageError(f"{url} names no queue; add its name to the URL.")
     return data.store, data.log, data.queue
 
 

@@ -170,8 +170,8 @@ def _queues_of(directory: str) -> list[QueueInfo]:
         replica = read_replica(store, f"{store}/{LOG}", advance)
     if replica.misfits:
         raise backups.BackupError(
-            f"{directory} can't be replayed: {len(replica.misfits)} entries do not fit; run "
-            f"'pillarbox log verify {directory}'"
+            f"{directory} can't be replayed: {len(replica.misfits)} entries refer to records that "
+            f"are lost; run 'pillarbox log verify {directory}'"
         )
     return stored_queues(replica, None)
 

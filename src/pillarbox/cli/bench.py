@@ -31,16 +31,19 @@ class Result(NamedTuple):
 
 @app.command(help_epilogue="Example: pillarbox bench redis://localhost/bench")
 def bench(
-    url: Annotated[str | None, Parameter(help="An empty mailbox to measure as well.")] = None,
+    url: Annotated[
+        str | None, Parameter(help="URL of an empty mailbox to measure as well.")
+    ] = None,
     /,
     *,
     seconds: Annotated[float, Parameter(help="Seconds per measurement.")] = 1,
     data: Annotated[str | None, Parameter(help="Directory on the disk to measure.")] = None,
     json: Json = False,
 ) -> int:
-    """Measure how fast mailboxes are: in memory, on disk at each durability level, at a URL.
+    """Measure the throughput of mailboxes in memory, on disk and at a URL.
 
-    One cycle is send, receive and acknowledge. Bodies have 200 characters, batches 100 messages.
+    One cycle is send, receive and acknowledge. On disk, each durability level is measured. Bodies
+    have 200 characters, batches 100 messages.
     """
     results = []
     with (

@@ -24,7 +24,7 @@ from pillarbox.mailbox.url import opener_of
 
 _PATIENCE_SECONDS = 2.0
 _FULL = 0.8  # of the memory that a Redis server may use
-_REDIS_MIN = 7
+REDIS_MIN = 7
 _SYNCS = 50
 _SLOW_SYNC_MS = 20.0
 FREE_BYTES_MIN = 1 << 30
@@ -49,13 +49,16 @@ _LEVELS = {
         "durability", "warning", "memory: a crash loses messages", "use --durability fsync"
     ),
     "none": Finding(
-        "durability", "bad", "in memory: everything ends with the broker", "start it with --data"
+        "durability",
+        "bad",
+        "in memory: all messages are lost when the broker stops",
+        "start it with --data",
     ),
 }
 
 
 def check_deployment(url: str) -> list[Finding]:
-    """All that can be checked from here; MailboxError if nothing answers at the URL."""
+    """Run all checks; MailboxError if nothing answers at the URL."""
     opener_of(url)  # raises if it is not the URL of a mailbox
     scheme = url.partition(":")[0]
     if scheme == "file":
@@ -69,7 +72,7 @@ def check_deployment(url: str) -> list[Finding]:
     if not hasattr(opener_of(url), "list_queues"):
         raise UsageError(f"there is nothing to check behind a {scheme}: URL.")
     queues = opener_of(url).list_queues(url)
-    return [Finding("connection", "good", f"answered; {len(queues)} queues can be seen")]
+    return [Finding("connection", "good", f"answered; {len(queues)} queues are visible")]
 
 
 def _broker(url: str) -> Iterator[Finding]:
@@ -104,7 +107,7 @@ def _broker(url: str) -> Iterator[Finding]:
 
 def _shared(about: Described) -> Iterator[Finding]:
     """A broker that shares its store: the store has to be checked by itself."""
-    found = f"that of its store, {about.store or 'which it shares with other brokers'}"
+    found = f"that of {about.store or 'the store that it shares with other brokers'}"
     advice = f"check it with: pillarbox doctor {about.store or 'URL-OF-THE-STORE'}"
     yield Finding("durability", "good", found, advice)
     if not about.brokers:  # this key may not see them
@@ -112,35 +115,37 @@ def _shared(about: Described) -> Iterator[Finding]:
     named = ", ".join(about.brokers)
     if len(set(about.brokers.values())) > 1:
         named = ", ".join(f"{url} ({version})" for url, version in about.brokers.items())
-        yield Finding("brokers", "warning", f"of several versions: {named}", "upgrade the older")
+        yield Finding("brokers", "warning", f"several versions: {named}", "upgrade the older")
     elif len(about.brokers) == 1:
         advice = "run a second one on another machine"
-        yield Finding("brokers", "warning", f"only one on this store: {named}", advice)
+        yield Finding("brokers", "warning", f"only one uses this store: {named}", advice)
     else:
-        yield Finding("brokers", "good", f"{len(about.brokers)} on this store: {named}")
+        yield Finding("brokers", "good", f"{len(about.brokers)} use this store: {named}")
 
 
 def _same_version(version: str) -> Finding:
     if version == __version__:
-        return Finding("version", "good", f"{version}, as here")
-    return Finding("version", "warning", f"{version}; here {__version__}", "upgrade the older one")
+        return Finding("version", "good", f"{version}, the same as here")
+    return Finding(
+        "version", "warning", f"{version}; this one is {__version__}", "upgrade the older one"
+    )
 
 
 def _who_may(url: str, may: list[str], host: str, *, has_keys: bool) -> Iterator[Finding]:
     """What this key may do, and whether others can do as much."""
     queue = name_in(url) or "any queue"
     if not may:
-        advice = "give this key rights, or put another key into the URL"
-        yield Finding("rights", "bad", f"this key may do nothing with {queue}", advice)
+        advice = "grant this key permissions, or use another key in the URL"
+        yield Finding("permissions", "bad", f"this key may do nothing with {queue}", advice)
     else:
-        yield Finding("rights", "good", f"{queue}: {', '.join(may)}")
+        yield Finding("permissions", "good", f"{queue}: {', '.join(may)}")
     if _is_this_machine(host):
         return
     if not has_keys:
-        advice = "configure keys: see the guide on access"
+        advice = "configure access keys (see `Keys and TLS for the broker`)"
         yield Finding("access", "bad", "anyone who can connect may do everything", advice)
     if not url.startswith("https:"):
-        advice = "use TLS, in the broker (--tls-certificate) or in front of it"
+        advice = "use TLS: --tls-certificate, or a proxy in front of the broker"
         yield Finding("encryption", "warning", "messages travel unencrypted", advice)
 
 
@@ -154,7 +159,7 @@ def _is_this_machine(host: str) -> bool:
 def _store(url: str) -> Iterator[Finding]:
     data = find_log(url)
     directory, pid = Path(data.store or data.log), data.writer()
-    yield Finding("in use", "good", f"by process {pid}" if pid is not None else "by nobody")
+    yield Finding("in use", "good", f"by process {pid}" if pid is not None else "no")
     with LogReader(data.log, RealDisk()) as reader:
         segments = list_segments(data.log, data.segment_files())
         known = durability_of(reader, segments[-1] if segments else None)
@@ -166,11 +171,11 @@ def _store(url: str) -> Iterator[Finding]:
     advice = "open the store with durability=fsync" if weak else ""
     yield Finding("durability", "warning" if weak else "good", known, advice)
     if os.access(directory, os.W_OK):
-        yield Finding("rights", "good", f"this user may write to {directory}")
+        yield Finding("permissions", "good", f"this user may write to {directory}")
         yield sync_speed(directory)
     else:
         advice = "run as the user that owns it"
-        yield Finding("rights", "bad", f"this user may not write to {directory}", advice)
+        yield Finding("permissions", "bad", f"this user may not write to {directory}", advice)
     yield free_space(shutil.disk_usage(directory).free, f"in {directory}")
     yield clock()
     advice = "keep it on replicated storage, or back it up"
@@ -182,8 +187,8 @@ def _redis(url: str) -> Iterator[Finding]:
 
     for facts in server_facts(url):
         version = facts.get("redis_version", "?")
-        old = version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < _REDIS_MIN
-        advice = f"install Redis {_REDIS_MIN} or newer" if old else ""
+        old = version.partition(".")[0].isdecimal() and int(version.partition(".")[0]) < REDIS_MIN
+        advice = f"install Redis {REDIS_MIN} or newer" if old else ""
         yield Finding("version", "bad" if old else "good", f"Redis {version}", advice)
         yield _redis_durability(facts)
         yield _redis_memory(facts)
@@ -245,7 +250,7 @@ def _postgres(url: str) -> Iterator[Finding]:
         found = f"fsync, synchronous_commit {facts['synchronous_commit']}"
         yield Finding("durability", "good", found)
     yield clock_of("PostgreSQL", (facts["time_ns"] - time.time_ns()) / 1e9)
-    yield Finding("rights", "good", f"connected as {facts['role']}")
+    yield Finding("permissions", "good", f"connected as {facts['role']}")
     replicas = facts["replicas"]
     if replicas and facts["synchronous_standby_names"]:
         yield Finding("replication", "good", f"{replicas} replicas, synchronous")
@@ -268,7 +273,9 @@ def sync_speed(directory: Path) -> Finding:
                 os.fdatasync(handle)
                 times.append((time.perf_counter() - started) * 1_000)
     except OSError as error:
-        return Finding("disk sync", "bad", str(error), f"make {directory} writable, or give --data")
+        return Finding(
+            "disk sync", "bad", str(error), f"make {directory} writable, or give another --data"
+        )
     median = sorted(times)[_SYNCS // 2]
     found = f"{median:.2f} ms, about {1_000 / median:,.0f} single confirmed sends per second"
     if median > _SLOW_SYNC_MS:
@@ -289,7 +296,7 @@ def clock() -> Finding:
     time.sleep(0.1)
     drift = abs((time.time() - wall) - (time.monotonic() - steady))
     if drift > SKEW_SECONDS_MAX or time.gmtime().tm_year < 2024:
-        return Finding("clock", "bad", time.ctime(), "set the clock, and keep it with NTP")
+        return Finding("clock", "bad", time.ctime(), "set the clock, and synchronise it with NTP")
     return Finding("clock", "good", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z')}, steady")
 
 
@@ -303,4 +310,4 @@ def clock_of(server: str, seconds_ahead: float) -> Finding:
     found = f"{abs(seconds_ahead):.1f} s {'ahead of' if seconds_ahead > 0 else 'behind'} this one"
     if abs(seconds_ahead) <= SKEW_SECONDS_MAX:
         return Finding("clock", "good", f"agrees with this one to {abs(seconds_ahead):.1f} s")
-    return Finding("clock", "bad", found, f"keep the clocks here and at {server} right with NTP")
+    return Finding("clock", "bad", found, f"synchronise the clocks here and at {server} with NTP")

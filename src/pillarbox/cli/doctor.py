@@ -18,11 +18,17 @@ from rich.text import Text
 from pillarbox import __version__
 from pillarbox.cli import output
 from pillarbox.cli.backends import waiting_for
-from pillarbox.cli.deployment import Finding, check_deployment, clock, free_space, sync_speed
+from pillarbox.cli.deployment import (
+    REDIS_MIN,
+    Finding,
+    check_deployment,
+    clock,
+    free_space,
+    sync_speed,
+)
 from pillarbox.cli.options import Json, app
 from pillarbox.cli.output import FAILED, OK
 
-_REDIS_MIN = 7
 _COLOURS = {"good": "green", "absent": "yellow", "warning": "yellow", "bad": "bold red"}
 _REQUIREMENT = re.compile(r"([\w.-]+).*; extra == ['\"]([\w-]+)['\"]")
 
@@ -30,7 +36,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+).*; extra == ['\"]([\w-]+)['\"]")
 @app.command(help_epilogue="Example: pillarbox doctor http://localhost:9324")
 def doctor(
     url: Annotated[
-        str | None, Parameter(help="Check the deployment behind the URL of a queue instead.")
+        str | None, Parameter(help="URL of a queue, a broker or a store to check instead.")
     ] = None,
     /,
     *,
@@ -41,8 +47,8 @@ def doctor(
     """Check this machine, or the deployment behind a URL, and suggest fixes.
 
     Without a URL: Python, the extras, Java, Redis, the disk and the clock. With a URL:
-    durability, clock, versions, rights, disk space and replication. The exit code is 1 if
-    something is bad; a missing extra is not.
+    durability, clock, versions, permissions, disk space and replication. The exit code is 1 if
+    a check fails; a missing extra is not a failure.
     """
     directory = _existing(Path(data).absolute())
     checks: list[Callable[[], Finding]] = [
@@ -125,6 +131,6 @@ def _redis(address: str) -> Finding:
         (line[14:] for line in reply.splitlines() if line.startswith("redis_version:")), "?"
     )
     major = version.partition(".")[0]
-    if major.isdecimal() and int(major) < _REDIS_MIN:
-        return Finding("Redis", "bad", version, f"install Redis {_REDIS_MIN} or newer")
+    if major.isdecimal() and int(major) < REDIS_MIN:
+        return Finding("Redis", "bad", version, f"install Redis {REDIS_MIN} or newer")
     return Finding("Redis", "good", f"{version} at {address}")

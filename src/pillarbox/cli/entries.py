@@ -16,19 +16,7 @@ from pillarbox.core.queue import DEFAULT_SETTINGS
 from pillarbox.mailbox.names import Names
 
 _STORE_KINDS = frozenset((journal.IDENTITY, journal.RESTATED))
-_WITHOUT_KEY = frozenset(
-    (
-        journal.REDRIVEN,
-        journal.REMOVED,
-        journal.PURGED,
-        journal.IDENTITY,
-        journal.DECLARED,
-        journal.NOTED,
-        journal.DROPPED,
-    )
-)
-_NEW = frozenset((journal.SENT, journal.SCHEDULED))
-_WITH_BODY = _NEW | {journal.RESTATED}
+_WITH_BODY = frozenset((journal.SENT, journal.SCHEDULED, journal.RESTATED))
 _STYLES = {
     "sent": "green",
     "scheduled": "green",
@@ -79,7 +67,7 @@ def describe(index: int, time_ns: int, entry: journal.Entry, names: Names) -> di
     }
     if entry.kind not in _STORE_KINDS:
         known["queue"] = names.queue(entry.queue)
-    if entry.kind not in _WITHOUT_KEY:
+    if entry.key:  # 0 in entries about no message, or about several
         known["id"] = names.message_id(entry.key)
     if entry.kind in _DETAILS:
         known |= _DETAILS[entry.kind](entry, names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -16,15 +16,14 @@ from pillarbox.cli import output, repair
 from pillarbox.cli.backends import QueueInfo, stored_queues
 from pillarbox.cli.entries import line
 from pillarbox.cli.log_filter import LogFilter, index_of, kinds_of, seconds_of
-from pillarbox.cli.options import Json, JsonLines, Limit, Yes, check_limit, confirmed, group
+from pillarbox.cli.options import Json, JsonLines, Yes, check_limit, confirmed, group
 from pillarbox.cli.output import FAILED, OK, UsageError
 from pillarbox.cli.paths import bytes_on_disk, find_log
 from pillarbox.cli.queue import dead_letter_target, queue_table
 from pillarbox.cli.replica import read_replica
 from pillarbox.cli.segments import durability_of, identity_of, list_segments
 from pillarbox.cli.tables import info_of, rows_of, table_of
-from pillarbox.core.errors import MailboxError
-from pillarbox.log import LogError, LogLockedError, LogReader, RealDisk, Retention
+from pillarbox.log import LogError, LogReader, RealDisk, Retention
 from pillarbox.log.errors import holder_of_lock
 from pillarbox.mailbox.compactor import read_snapshot
 from pillarbox.mailbox.data_directory import DataDirectory
@@ -47,7 +46,7 @@ _WIDTH_FOR_YEARS = 100
 
 @app.command(help_epilogue="Example: pillarbox log ls ./data")
 def ls(path: PathText, /, *, json: Json = False) -> int:
-    """List the segment files: first index, records, bytes, times."""
+    """List the segment files with their indices, sizes and times."""
     data = find_log(path)
     found = list_segments(data.log, data.segment_files())
     right = ("first", "records", "bytes")
@@ -66,7 +65,7 @@ def ls(path: PathText, /, *, json: Json = False) -> int:
 
 @app.command(help_epilogue="Example: pillarbox log info file:./data/orders")
 def info(path: PathText, /, *, json: Json = False) -> int:
-    """Show the range of indices, size, durability, queues, pins and tailers."""
+    """Show indices, size, durability and queues, and which readers hold back deletion."""
     if (table := table_of(path)) is not None:
         return _table_info(info_of(table), json=json)
     data = find_log(path)
@@ -83,9 +82,7 @@ def info(path: PathText, /, *, json: Json = False) -> int:
         return OK
     _print_info(known, queues)
     if misfits:
-        output.complain(
-            f"{misfits} entries do not fit: records before them are lost; counts may be wrong"
-        )
+        output.complain(f"{misfits} entries refer to records that are lost, so counts may be wrong")
     return OK
 
 
@@ -163,10 +160,10 @@ def cat(
     follow: Annotated[
         bool, Parameter(name=["--follow", "-f"], help="Wait for new entries.")
     ] = False,
-    limit: Limit = None,
+    limit: Annotated[int | None, Parameter(help="Stop after this many entries.")] = None,
     json: JsonLines = False,
 ) -> int:
-    """Print the decoded entries. Long lines are truncated on a terminal, never in a pipe."""
+    """Print the entries of a log, decoded. Only a terminal truncates long lines."""
     check_limit(limit)
     if (table := table_of(path)) is not None:
         first = 0 if start is None else index_of(table, "--from", start)
@@ -234,7 +231,7 @@ def repair_(
     """
     data = find_log(path)
     if not dry_run:
-        _refuse_if_in_use(data, data.writer())
+        _refuse_if_in_use(data)
     with output.progress("checking") as advance:
         checked = repair.check(data, advance)
     with output.progress("looking for lost messages") as advance:
@@ -245,7 +242,7 @@ def repair_(
     refused = repair.why_not_repairable(checked)
     repaired = False
     if not (refused or checked.healthy or dry_run) and (yes or _repair_confirmed(json=json)):
-        with output.progress("repairing") as advance, _explaining_lock(data):
+        with output.progress("repairing") as advance:
             checked.report.kept_aside = repair.repair_store(data, checked, advance)
         repaired = True
     if json:
@@ -272,7 +269,7 @@ def compact(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Take a snapshot, then delete the history that nothing needs.
+    """Take a snapshot, then delete the history that is no longer needed.
 
     Messages, pins, named tailers and --keep retain history. A running store compacts itself.
     """
@@ -282,35 +279,20 @@ def compact(
     age = None if keep is None else seconds_of(keep)
     if keep is not None and age is None:
         raise UsageError(f"--keep must be a duration such as 12h or 7d; got {keep!r}.")
-    _refuse_if_in_use(data, data.writer())
+    _refuse_if_in_use(data)
     before, started = bytes_on_disk(data.store), time.monotonic()
-    with _explaining_lock(data):
-        store = DurableStore(data.store)
-    try:
+    with contextlib.closing(DurableStore(data.store)) as store:
         if age is not None:
             store.compactor.history = Retention(age_seconds=age)
         with output.progress("compacting") as advance:
             store.compactor.compact(advance)
-    finally:
-        store.close()
     after, seconds = bytes_on_disk(data.store), time.monotonic() - started
     sizes = f"{output.size(before)} before, {output.size(after)} after ({seconds:.1f} s)"
     known = {"store": data.store, "bytes_before": before, "bytes_after": after}
     return output.show(known, f"{data.store}: {sizes}", json=json)
 
 
-def _refuse_if_in_use(data: DataDirectory, pid: int | None) -> None:
+def _refuse_if_in_use(data: DataDirectory) -> None:
+    pid = data.writer()
     if pid is not None:
         raise LogError(f"{data.name} is in use by {holder_of_lock(pid)}; stop that process first")
-
-
-@contextlib.contextmanager
-def _explaining_lock(data: DataDirectory) -> Iterator[None]:
-    """Give the same error if a writer has opened the log since it was checked."""
-    try:
-        yield
-    except (LogLockedError, MailboxError) as error:
-        locked = error if isinstance(error, LogLockedError) else error.__cause__
-        if isinstance(locked, LogLockedError):
-            _refuse_if_in_use(data, locked.pid)
-        raise

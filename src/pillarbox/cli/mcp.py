@@ -29,7 +29,7 @@ def mcp(
 
     server = build_server(urls)
     if sys.stdin.isatty():
-        remark("Serving MCP on stdin and stdout, for an agent to start. Ctrl-C stops it.")
+        remark("Serving MCP on stdin and stdout, for an agent; press Ctrl-C to stop.")
     # A thread of the server is blocked in a read that nothing else ends. Nothing is lost: what was
     # confirmed survives a kill.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

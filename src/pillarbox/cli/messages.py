@@ -26,7 +26,6 @@ from pillarbox.mailbox.url import without_password
 Max = Annotated[int, Parameter(name=["--max", "-n"], help="Maximum number of messages.")]
 
 _BATCH = 10  # the largest batch that every backend accepts
-_POLL_SECONDS = 20  # the longest wait that every backend accepts
 _PEEK_SECONDS = 0.5
 _SEEN_MAX = 100_000
 
@@ -100,9 +99,9 @@ def receive(
     ack: Annotated[bool, Parameter(help="Acknowledge the messages after printing them.")] = False,
     json: JsonLines = False,
 ) -> int:
-    """Receive messages and print them; the exit code is 1 if there are none.
+    """Receive messages and print them. The exit code is 1 if there are none.
 
-    Without --ack they become visible again after the visibility timeout.
+    Without --ack, they become visible again after the visibility timeout.
     """
     with open_existing(url) as box:
         with output.waiting(f"waiting for a message in {box.name}"):
@@ -116,7 +115,7 @@ def receive(
         if paused:
             waiting = output.count(box.stats().ready, "ready message")
             output.remark(
-                f"{box.name} is paused and delivers nothing ({waiting}); deliver again with "
+                f"{box.name} is paused and delivers nothing ({waiting}); resume it with "
                 f"'pillarbox queue resume {without_password(url)}'."
             )
         elif not messages:
@@ -168,7 +167,8 @@ def redrive(
     /,
     *,
     to: Annotated[
-        str | None, Parameter(help="Existing queue to move them to (default: their sources).")
+        str | None,
+        Parameter(help="Existing queue to move them to (default: the queues they came from)."),
     ] = None,
     reason: Annotated[
         str | None, Parameter(help="Only messages whose reason contains this text.")
@@ -205,17 +205,12 @@ def tail(
     mailbox: Any = open_existing(url) if take else open_read_only(url)
     with mailbox as box, contextlib.suppress(KeyboardInterrupt):
         write = _writer(json=json)
-        for message in islice(_received(box) if take else _peeked(box), limit):
+        for message in islice(box.messages() if take else _peeked(box), limit):
             write(message)
             sys.stdout.flush()
             if take:
                 message.acknowledge()
     return OK
-
-
-def _received(box: Mailbox[Any]) -> Iterator[Message[Any]]:
-    while True:
-        yield from box.receive(wait_time_seconds=_POLL_SECONDS)
 
 
 def _peeked(box: Mailbox[Any]) -> Iterator[Message[Any]]:

@@ -20,8 +20,9 @@ app = App(
     help="Mailboxes with SQS semantics, an append-only log, and exactly-once pipelines on Spark.",
     help_epilogue="Exit codes: 0 success; 1 failure, or damage was found; 2 wrong usage; "
     "130 Ctrl-C.\nColours are used on terminals only; NO_COLOR=1 turns them off.\n\n"
-    "Example: pillarbox log info ./data",
+    "Example: pillarbox send file:./data/orders hello",
     help_format="plaintext",
+    group_parameters="Options",
     default_parameter=Parameter(
         negative=(),
         show_default=lambda value: None if value is False else value,
@@ -30,9 +31,9 @@ app = App(
 )
 
 Url = Annotated[str, Parameter(help="URL of the queue, such as http://localhost:9324/orders.")]
-Json = Annotated[bool, Parameter(name="--json", help="Print one JSON document.")]
+Json = Annotated[bool, Parameter(name="--json", help="Print the result as JSON.")]
 JsonLines = Annotated[bool, Parameter(name="--json", help="Print one JSON object per line.")]
-Limit = Annotated[int | None, Parameter(help="Stop after this many.")]
+Limit = Annotated[int | None, Parameter(help="Stop after this many messages.")]
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask for confirmation.")]
 
 

@@ -175,7 +175,7 @@ def _progress(pipeline: Pipeline, status: Status) -> tuple[int, int]:
 
 @app.command(help_epilogue="Example: pillarbox pipeline status shop:pipeline")
 def status(target: Target, /, *, json: Json = False) -> int:
-    """Show the state, the speed and the lag of each processor."""
+    """Show the state, throughput and lag of each processor."""
     pipeline = load(target)
     known = read_status(pipeline.paths.status)
     running = is_running(pipeline.paths)
@@ -300,7 +300,7 @@ def peek(
     table = table_of(directory)
     if table is None:
         raise PipelineError(
-            f"{directory} holds no rows of a pipeline; if it is a log or a mailbox, look at it"
+            f"{directory} is not a table of the pipeline; if it is a log or a mailbox, read it"
             f" with 'pillarbox log cat {directory}'"
         )
     for row in rows_of(table, max(0, table.end_index - limit), None):
@@ -348,12 +348,12 @@ def reset(
 def rename_(
     target: Target,
     old: Annotated[str, Parameter(help="Previous id of the processor.")],
-    new: Annotated[str, Parameter(help="Its id in the pipeline now.")],
+    new: Annotated[str, Parameter(help="New id of the processor.")],
     /,
 ) -> int:
     """Move the state of a processor whose id was changed in the code."""
     rename(load(target), old, new)
-    output.console().print(Text(f"{new} continues where {old} was"))
+    output.console().print(Text(f"{new} continues where {old} stopped"))
     return OK
 
 

@@ -70,7 +70,7 @@ def relay(
             output.complain(f"{what} was left: {problem}")
         return FAILED if runner.problems else OK
     output.log_to_stderr("warning")
-    output.remark("Sending what comes into the outbox. Ctrl-C stops it.")
+    output.remark("Relaying messages from the outbox; press Ctrl-C to stop.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(OK))  # whatever it does, nothing is lost
     runner.run()
     return OK

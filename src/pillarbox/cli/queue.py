@@ -120,7 +120,9 @@ def create(
         options["dead_letters"] = None
     if max_deliveries is not None or dead_letters is not None:
         if no_dead_letters:
-            raise UsageError("--no-dead-letters excludes --max-deliveries and --dead-letters.")
+            raise UsageError(
+                "--no-dead-letters can't be combined with --max-deliveries or --dead-letters."
+            )
         options["dead_letters"] = DeadLetterPolicy(
             5 if max_deliveries is None else max_deliveries, dead_letters
         )

@@ -22,7 +22,7 @@ def report(
     /,
     *,
     out: Annotated[Path, Parameter(help="Output directory.")] = Path("report"),
-    every: Annotated[str, Parameter(help="Interval of the charts.")] = "1 minute",
+    every: Annotated[str, Parameter(help="Length of an interval in the charts.")] = "1 minute",
     start: Annotated[str, Parameter(name="--from", help="First index or time (UTC).")] = "earliest",
     stop: Annotated[
         str, Parameter(name="--to", help="End, exclusive, in the same forms.")

@@ -143,7 +143,9 @@ async def _run(
     except OSError as error:
         await broker.stop()
         why = os.strerror(error.errno) if error.errno else str(error)
-        output.complain(f"can't listen on {config.host}:{config.port}: {why}; see --host, --port")
+        output.complain(
+            f"can't listen on {config.host}:{config.port}: {why}; choose another --host or --port"
+        )
         return FAILED
     except MailboxConnectionError as error:
         output.complain(f"the store {store} can't be used: {error}")

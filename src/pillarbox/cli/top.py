@@ -23,7 +23,7 @@ _FOOT_LINES = 3
 
 @app.command(help_epilogue="Example: pillarbox top http://localhost:9324 --sort dead")
 def top(
-    url: Annotated[str, Parameter(help="URL, such as http://localhost:9324 or file:./data.")],
+    url: Annotated[str, Parameter(help="URL of a broker, a store or a queue.")],
     /,
     *,
     interval: Annotated[float, Parameter(help="Seconds between refreshes.")] = 1,

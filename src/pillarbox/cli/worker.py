@@ -67,7 +67,7 @@ def worker(
     ] = False,
     verbose: Annotated[bool, Parameter(help="Log at level INFO.")] = False,
 ) -> int:
-    """Run handlers on the messages of their mailboxes.
+    """Run workers: functions that are called with each message of a mailbox.
 
     A plain function runs in threads, a coroutine function in asyncio. SIGTERM or Ctrl-C drains:
     running handlers finish, and messages not yet started are released without counting as a

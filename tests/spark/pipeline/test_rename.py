@@ -108,6 +108,6 @@ def test_R84_status_names_the_state_that_a_rename_left(
     said = capsys.readouterr().err
     assert "old has state but is not in the pipeline" in said
     assert command(["pipeline", "rename", "shop_after:pipeline", "old", "new"]) == 0
-    assert "new continues where old was" in capsys.readouterr().out
+    assert "new continues where old stopped" in capsys.readouterr().out
     assert command(["pipeline", "status", "shop_after:pipeline"]) == 0
     assert "not in the pipeline" not in capsys.readouterr().err
