@@ -134,6 +134,9 @@ def test_R115_a_key_needs_its_own_right_as_well(broker: RunningBroker, orders: s
     assert len(limited.receive_message(QueueUrl=orders)["Messages"]) == 1
     with pytest.raises(ClientError, match="not authorized to perform: sqs:SendMessage"):
         limited.send_message(QueueUrl=orders, MessageBody="b")
+    for other in (f"{broker}/{OWN}/invoices", f"{broker}/{OWN}/invoices/", "orders/invoices//"):
+        with pytest.raises(ClientError, match="not authorized to perform: sqs:ReceiveMessage"):
+            limited.receive_message(QueueUrl=other)
 
 
 def test_R55_a_name_of_the_store_is_no_name_of_a_queue(broker: RunningBroker) -> None:

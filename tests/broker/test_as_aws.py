@@ -447,6 +447,12 @@ def test_R150_list_values_of_message_attributes_are_not_supported(
 # -- tags and permissions --------------------------------------------------------------------
 
 
+def test_R150_tags_may_have_letters_of_any_script(sqs: Client) -> None:
+    queue, tags = sqs.create(), {"Größe 数:a/b": "x_y.z = 1+2-3 @ ж", "empty": ""}
+    sqs("TagQueue", QueueUrl=queue, Tags=tags)
+    assert sqs("ListQueueTags", QueueUrl=queue)["Tags"] == tags
+
+
 def test_R150_tags_and_permissions_are_refused_in_the_words_of_AWS(sqs: Client) -> None:
     queue = sqs.create()
     name = queue.rpartition("/")[2]

@@ -124,6 +124,16 @@ def test_R150_a_list_of_one_needs_no_number(sqs: Client) -> None:
     assert "SQS:SendMessage" in sqs.attributes(queue)["Policy"]
 
 
+def test_R150_the_url_of_a_queue_may_end_with_a_slash(sqs: Client) -> None:
+    """As it does in the examples of AWS's documentation."""
+    queue = sqs.create()
+    status, data = _get(
+        sqs, queue.removeprefix(sqs.url) + "/", Action="SendMessage", MessageBody="a"
+    )
+    assert (status, b"<MD5OfMessageBody>" in data) == (200, True)
+    assert sqs.bodies(f"{queue}/") == ["a"]
+
+
 def test_R150_the_older_of_two_lists_of_names_takes_precedence_in_the_query_protocol(
     sqs: Client,
 ) -> None:

@@ -87,10 +87,10 @@ def owner_and_name(url: str | None) -> tuple[str, str]:
     """
     if not url:
         raise missing("QueueUrl")
-    rest, _, name = url.rpartition("/")
+    name = name_in(url)
     if ":" in name:  # the store's name of a queue of another region or account
         raise no_such_queue()
-    owner = rest.rpartition("/")[2]
+    owner = name_in(url.rstrip("/").removesuffix(name))
     return owner if is_account(owner) else "", name
 
 
@@ -99,5 +99,5 @@ def is_account(text: str) -> bool:
 
 
 def name_in(url: str) -> str:
-    """The name of the queue that a URL is of."""
-    return url.rpartition("/")[2]
+    """The name of the queue that a URL is of. In AWS's examples such a URL ends with a slash."""
+    return url.rstrip("/").rpartition("/")[2]
