@@ -280,6 +280,16 @@ def _die(sqs: Client, queue: str) -> dict[str, Any]:
     return message
 
 
+def test_R150_a_dead_letter_of_a_fifo_queue_has_its_id_for_deduplication(sqs: Client) -> None:
+    source, dead, _ = _chain(sqs, fifo=True)
+    options = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    sent = sqs.send(source, "a", **options)["MessageId"]
+    assert _die(sqs, source)["Attributes"]["MessageDeduplicationId"] == "d"
+    assert _die(sqs, dead)["Attributes"]["MessageDeduplicationId"] == sent
+    sqs.send(dead, "another", **options)
+    assert sqs.bodies(dead) == ["another"]
+
+
 @pytest.mark.parametrize("fifo", [False, True])
 def test_R39_a_message_goes_through_a_chain_of_dead_letter_queues(sqs: Client, fifo: bool) -> None:
     queues = _chain(sqs, fifo)

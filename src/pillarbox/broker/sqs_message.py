@@ -88,6 +88,8 @@ def _system_attributes(
         known["MessageDeduplicationId"] = extra.deduplication
         if extra.death is not None:
             known["DeadLetterQueueSourceArn"] = broker.names.arn(extra.death.source)
+            if extra.deduplication is not None:  # two dead letters may have had the same
+                known["MessageDeduplicationId"] = delivery.message_id
     return {
         name: value
         for name, value in known.items()
