@@ -103,6 +103,15 @@ def test_R150_tags_have_the_names_that_SDKs_give_them(
         assert "Tags" not in sqs("ListQueueTags", QueueUrl=queue)
 
 
+@pytest.mark.parametrize("value", ["soon", "", "1.5", "{}"])
+def test_R150_a_number_in_a_form_is_an_integer(sqs: Client, value: str) -> None:
+    form = f"Action=ReceiveMessage&WaitTimeSeconds={value}"
+    status, text_ = _post(sqs, sqs.create(), form)
+    assert (status, "<Code>InvalidParameterValue</Code>" in text_) == (400, True)
+    reason = f"Value {value} for parameter WaitTimeSeconds is invalid. Reason: Must be an integer."
+    assert reason in text_
+
+
 def test_R150_a_list_of_one_needs_no_number(sqs: Client) -> None:
     """boto 2 and AWS's own examples write it so."""
     queue = sqs.create()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from pillarbox.broker.errors import NO_ACCESS, SqsError
+from pillarbox.broker.errors import NO_ACCESS, SqsError, invalid, invalid_value
 from pillarbox.broker.http import NOT_FOR_OTHER_SITES, Request, Response
 from pillarbox.broker.sqs_request import Result
 
@@ -69,6 +69,7 @@ _NULLS: Final[dict[str, dict[str, None]]] = {
         "SequenceNumber": None,
     },
 }
+_NO_NUMBER = re.compile(r"Expected `int\b.* - at `\$\.(\w+)`\Z")
 _UNSAFE = re.compile('[&<>"\r]|[^\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
 
@@ -108,7 +109,10 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
     try:
         return msgspec.convert(folded, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise SqsError("InvalidParameterValue", f"Bad parameter: {error}") from None
+        found = _NO_NUMBER.search(str(error))
+        if found is not None:
+            raise invalid_value(found[1], folded[found[1]], "Must be an integer.") from None
+        raise invalid(f"Bad parameter: {error}") from None
 
 
 def _fold(tree: dict[str, Any]) -> dict[str, Any]:
