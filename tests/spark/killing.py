@@ -152,7 +152,7 @@ def _armed(trap: Trap) -> list[tuple[Any, str, Any]]:
     patch(sink, "make_durable", after("after the offsets are durable"))
     patch(Writer, "append_committed", ahead("before the commit frame"))
     patch(SegmentWriter, "write_frame", lambda original: _tearing(trap, original))
-    patch(committing, "_keep", ahead("before the pin"))
+    patch(committing, "_pin_newest", ahead("before the pin"))
     return before
 
 

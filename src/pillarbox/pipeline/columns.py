@@ -52,8 +52,8 @@ def typed(stored: DataFrame, log: LogRef, added: Collection[str] = ()) -> DataFr
     return _narrowed(stored.select(*columns, *METADATA), log)
 
 
-def judged(raw: DataFrame, log: LogRef) -> DataFrame:
-    """Each body (`_index`, `_time`, `_raw`) with its value, and with the cause if it has none."""
+def parsed(raw: DataFrame, log: LogRef) -> DataFrame:
+    """Parse each body (`_index`, `_time`, `_raw`): its value, or the cause why it has none."""
     shape = shape_of(log.body_type)
     value, unreadable = _parsed(shape, F.col(RAW))
     wanted = getattr(log.body_type, "__qualname__", str(log.body_type))
@@ -64,14 +64,14 @@ def judged(raw: DataFrame, log: LogRef) -> DataFrame:
 
 
 def readable(found: DataFrame, log: LogRef) -> DataFrame:
-    """What could be read, of what was judged."""
+    """The parsed bodies that have a value, as columns."""
     shape = shape_of(log.body_type)
     good = found.where(F.col(CAUSE).isNull()).select(*_columns(shape), *METADATA)
     return _narrowed(good, log)
 
 
 def unreadable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """Rows of the error log for what could not be read, of what was judged."""
+    """The parsed bodies that have no value, as rows of the error log."""
     return found.where(F.col(CAUSE).isNotNull()).select(*_unread(log, processor))
 
 
@@ -271,7 +271,7 @@ def column_of(name: str) -> str:
 
 
 def routed(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """Each body that was judged as one column: what a sink sees of it, or a failure."""
+    """Each body that was parsed as one column: what a sink sees of it, or a failure."""
     fits = F.col(CAUSE).isNull()
     row = [*_columns(shape_of(log.body_type)), *map(F.col, METADATA)]
     return found.select(

@@ -21,7 +21,7 @@ from pillarbox.pipeline.outputs import Outputs
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import INPUT
 from pillarbox.pipeline.query import Query
-from pillarbox.pipeline.references import Carried, carried, referring, resolved
+from pillarbox.pipeline.references import Carried, carried, reference_to, resolved
 from pillarbox.pipeline.running import batch_for_run
 from pillarbox.spark.errors import OptionError
 
@@ -49,7 +49,7 @@ class ConnectQuery(Query):
     def portable(self, thing: Any) -> Carried:
         return carried(thing, self._files)
 
-    def taker(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
+    def batch_function(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
         self._job_given = job
         self.status.of(self.processor.id).written = self.written.next_indices()
         return RemoteBatches(job, self.pipeline.paths, self._token, self._files)
@@ -98,7 +98,7 @@ class RemoteBatches:
         self._directory = os.getcwd()
         # Types stay here: nothing is decoded there, and a Struct can't be pickled by value.
         inputs = tuple(replace(log, body_type=None) for log in job.inputs)
-        deliver = referring(job.deliver)
+        deliver = reference_to(job.deliver)
         self._job = carried(replace(job, inputs=inputs, deliver=deliver), files)
         self._runner: BatchRunner | None = None
 

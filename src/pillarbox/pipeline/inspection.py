@@ -11,7 +11,7 @@ from pillarbox.pipeline.backing import read_states
 from pillarbox.pipeline.checks import is_generator
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maps import ProcessorState, Range
-from pillarbox.pipeline.paths import is_noted
+from pillarbox.pipeline.paths import is_batch_done
 from pillarbox.spark.steps import writer_id
 from pillarbox.spark.table import table_at
 
@@ -90,7 +90,7 @@ def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> R
         return restart_of_stream(last, committed)
     if recovery is None:
         return restart_of_stream(last, lambda *_: False)
-    if is_noted(pipeline.paths.checkpoint(writer), recovery.step):
+    if is_batch_done(pipeline.paths.checkpoint(writer), recovery.step):
         return Restart("go on", f"step {recovery.step} is done")
     if processor.strategy == "at-most-once":
         return Restart("go on", f"step {recovery.step} may be missing, and is not run again")

@@ -1,4 +1,4 @@
-"""What is written about steps: recovery and attempt maps, and where a processor was sent.
+"""What is recorded about steps: recovery and attempt maps, resets and renames.
 
 A recovery map is written before a step and says what the step reads; an attempt map follows
 and says under which hash, and from which index on, its outputs would be found.
@@ -39,7 +39,7 @@ class Attempt(_Map, frozen=True, kw_only=True, tag="attempt"):
 
 
 class Reset(_Map, frozen=True, kw_only=True, tag="reset"):
-    """Somebody sent a processor to another place; it begins there as a new generation."""
+    """A processor was moved to other offsets; it starts there as a new generation."""
 
     generation: int
     inputs: dict[str, int]
@@ -76,7 +76,7 @@ class ProcessorState:
             self.renamed = None
 
     def maps(self) -> list[Map]:
-        """In the order in which taking them leads here again."""
+        """All maps, in the order in which a replay yields this state."""
         known = (self.reset, self.recovery, self.attempt, self.renamed)
         return [map_ for map_ in known if map_ is not None]
 
@@ -86,7 +86,7 @@ class ProcessorState:
 
     @property
     def tried(self) -> Attempt | None:
-        """The attempt of the step that the recovery map speaks of."""
+        """The attempt at the step of the recovery map, if there was one."""
         if self.attempt and self.recovery and self.attempt.step == self.recovery.step:
             return self.attempt
         return None

@@ -22,7 +22,7 @@ from pillarbox.spark.table import TableLog, is_table, table_at
 
 
 def exists(url: str) -> bool:
-    """Whether there is a log, a store or a mailbox's store at this URL; others are believed."""
+    """Whether there is a log or a store at this URL; True for any server."""
     location = location_of(url)
     return location is None or is_table(location) or log_behind(url) is not None
 
@@ -84,11 +84,11 @@ class Paths:
 
 
 def newest_batch(checkpoint: str) -> int | None:
-    """The newest batch that Spark has begun, as its checkpoint says."""
+    """The newest batch in Spark's offset log."""
     names = files_at(checkpoint).names("offsets")
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
-def is_noted(checkpoint: str, batch_id: int) -> bool:
-    """Whether Spark has taken note that a batch is done."""
+def is_batch_done(checkpoint: str, batch_id: int) -> bool:
+    """Whether a batch is in Spark's commit log."""
     return str(batch_id) in files_at(checkpoint).names("commits")

@@ -23,10 +23,10 @@ from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maintenance import EVERY_STEPS, maintain_outputs
 from pillarbox.pipeline.maps import ProcessorState
 from pillarbox.pipeline.outputs import Outputs
-from pillarbox.pipeline.paths import is_noted, newest_batch
+from pillarbox.pipeline.paths import is_batch_done, newest_batch
 from pillarbox.pipeline.plan import check_offsets, inputs_in_plan
 from pillarbox.pipeline.query_plan import QueryPlan
-from pillarbox.pipeline.references import referring
+from pillarbox.pipeline.references import reference_to
 from pillarbox.pipeline.running import StoppingError
 from pillarbox.pipeline.status import ProcessorStatus, StatusFile
 from pillarbox.spark.steps import Step, writer_id
@@ -81,7 +81,7 @@ class Query:
         self._directories = {log.name: pipeline.directory(log.name) for log in self._outputs}
         errors = pipeline.errors_directory(processor.id)
         self.written = Outputs(self._directories, errors)
-        self._at_work = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._stopping = False
         self._active: Any = None
         self._failed_end: int | None = None
@@ -104,7 +104,7 @@ class Query:
     def run(self) -> None:
         """Start the query and wait for its end; raises what ended it."""
         self._raised = None
-        with self._at_work:
+        with self._batch_lock:
             if self._stopping:
                 return
             self._check_checkpoint()
@@ -150,7 +150,7 @@ class Query:
             .outputMode(self.processor.mode)
             .option("checkpointLocation", self.checkpoint)
             .trigger(**self._settings.trigger)
-            .foreachBatch(self.taker(self._job(rows, produce)))
+            .foreachBatch(self.batch_function(self._job(rows, produce)))
             .start()
         )
 
@@ -177,7 +177,7 @@ class Query:
 
     # -- where its batches are taken; Spark Connect does these in its own way ------------------
 
-    def taker(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
+    def batch_function(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
         """What Spark calls with each batch."""
         runner = BatchRunner(job, self._backing, self.written, self._settings.on_phase)
 
@@ -190,7 +190,7 @@ class Query:
             self.note(step, before, time.monotonic() - started)
 
         def take_or_stop(rows: DataFrame, batch_id: int) -> None:
-            with self._at_work:
+            with self._batch_lock:
                 if self._stopping:
                     raise StoppingError
                 try:
@@ -209,14 +209,14 @@ class Query:
 
     def portable(self, thing: Any) -> Any:
         """A function or a type in the form in which it travels to workers."""
-        return referring(thing)
+        return reference_to(thing)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
         """The input that each source of a query reads, in the order of Spark's offsets."""
         return inputs_in_plan(rows)
 
     def note(self, step: Step, before: Mapping[str, int], seconds: float) -> None:
-        """Take a step into the status, and how far its outputs were before."""
+        """Add a step to the status; `before` are the ends of its outputs before it."""
         known = self.status.of(self.processor.id)
         known.step = step.number
         known.steps += 1
@@ -257,25 +257,25 @@ class Query:
     # -- stopping --------------------------------------------------------------------------------
 
     def stop(self, deadline: float | None) -> None:
-        """Let the batch under way end, and Spark take note of it; then stop the query."""
+        """Wait until the current batch is done and in Spark's commit log, then stop the query."""
         left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        had = self._at_work.acquire(timeout=left)
+        had = self._batch_lock.acquire(timeout=left)
         self._stopping = True
         if had:
-            self._at_work.release()
+            self._batch_lock.release()
         active = self._active
         if active is None:
             return
-        while had and active.isActive and not self._noted_by_spark():
+        while had and active.isActive and not self._newest_batch_done():
             if deadline is not None and time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
         active.stop()
 
-    def _noted_by_spark(self) -> bool:
-        """Whether the newest batch that was begun is done, as Spark's own files have it."""
+    def _newest_batch_done(self) -> bool:
+        """Whether the newest batch is in Spark's commit log."""
         newest = newest_batch(self.checkpoint)
-        return newest is None or is_noted(self.checkpoint, newest)
+        return newest is None or is_batch_done(self.checkpoint, newest)
 
 
 class ProgressListener(StreamingQueryListener):

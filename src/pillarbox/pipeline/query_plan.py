@@ -19,9 +19,9 @@ from pillarbox.pipeline.columns import (
     as_raw,
     can_fail,
     column_of,
-    judged,
     mapped,
     packed,
+    parsed,
     readable,
     required_fields,
     routed,
@@ -160,7 +160,7 @@ class QueryPlan:
             if log.name in self._tables:
                 good.append(self._typed(log))
                 continue
-            found = judged(self._raw(log), log)
+            found = parsed(self._raw(log), log)
             good.append(readable(found, log))
             if can_fail(log):
                 bad.append(packed(unreadable(found, log, each), ERRORS))
@@ -173,7 +173,7 @@ class QueryPlan:
         bare = replace(log, condition=None)
         if log.name in self._tables:
             return packed(self._typed(bare), log.name)
-        found = judged(self._raw(log), log)
+        found = parsed(self._raw(log), log)
         if can_fail(log):
             return routed(found, log, self.processor)
         return packed(readable(found, bare), log.name)

@@ -51,7 +51,7 @@ def main_file() -> str | None:
     return os.path.abspath(file) if file is not None and file.endswith(".py") else None
 
 
-def referring(thing: Any) -> Any:
+def reference_to(thing: Any) -> Any:
     """A reference if the thing is of the program that was started, else the thing itself."""
     name, file = getattr(thing, "__qualname__", "<"), main_file()
     if getattr(thing, "__module__", None) != _MAIN or "<" in name or file is None:
@@ -70,7 +70,7 @@ def carried(thing: Any, files: Mapping[str, bytes]) -> Carried:
     """The thing with the modules that it is of."""
     from pyspark import cloudpickle  # noqa: PLC0415 - behind an extra
 
-    packed: bytes = cloudpickle.dumps(referring(thing))  # type: ignore[no-untyped-call]
+    packed: bytes = cloudpickle.dumps(reference_to(thing))  # type: ignore[no-untyped-call]
     return Carried(packed, files)
 
 

@@ -16,7 +16,7 @@ from pillarbox.log import Log
 from pillarbox.pipeline.errors import PipelineError
 from pillarbox.pipeline.graph import Processor
 from pillarbox.pipeline.maps import Attempt, Map, ProcessorState, Renamed
-from pillarbox.pipeline.paths import is_noted, log_behind, newest_batch
+from pillarbox.pipeline.paths import is_batch_done, log_behind, newest_batch
 from pillarbox.pipeline.reset import fence
 from pillarbox.pipeline.running import acquire_run
 from pillarbox.spark.files import files_at
@@ -85,7 +85,7 @@ def _move_files(pipeline: Pipeline, old: str, new: str, last: ProcessorState) ->
     checkpoint = pipeline.paths.checkpoint(before)
     newest = newest_batch(checkpoint)
     resumed = bool(files.names(f"checkpoints/{after}"))
-    if newest is not None and not resumed and not is_noted(checkpoint, newest):
+    if newest is not None and not resumed and not is_batch_done(checkpoint, newest):
         raise PipelineError(
             f"the last step of {old!r} was interrupted, and would not be recognised under another"
             " id. Give the processor its old id again, run the pipeline once with --now, and then"

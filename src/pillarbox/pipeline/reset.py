@@ -1,4 +1,4 @@
-"""Sending a processor to another place in its inputs. The pipeline must not run meanwhile.
+"""Moves a processor to other offsets of its inputs. The pipeline must not run meanwhile.
 
 A reset begins a new generation: the processor's steps count from 0 again and none of the old
 ones is taken for a new one. What it has written stays where it is, so its outputs may hold the
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
-    """Send processors to `earliest`, `latest`, `last` (where they were), an index or a time."""
+    """Move processors to `earliest`, `latest`, `last` (where they were), an index or a time."""
     pipeline.check()
     for processor_id in ids:
         pipeline.graph.processor(processor_id)
@@ -38,7 +38,7 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
         for processor in chosen:
             last = backing.last(processor.id)
             fence(pipeline, processor, writer_id(processor.id, last.generation))
-        made = [_made(pipeline, each, backing.last(each.id), to) for each in chosen]
+        made = [_reset_of(pipeline, each, backing.last(each.id), to) for each in chosen]
         for each in made:
             old = writer_id(each.processor, each.generation - 1)
             backing.write(each)
@@ -55,9 +55,11 @@ def fence(pipeline: Pipeline, processor: Processor, writer: str) -> None:
                 table.claim(writer)
 
 
-def _made(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:
+def _reset_of(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:
     was = position(pipeline, processor, last) if to == "last" else {}
-    inputs = {name: _place(pipeline, name, to, was.get(name, 0)) for name in processor.input_names}
+    inputs = {
+        name: _offset_of(pipeline, name, to, was.get(name, 0)) for name in processor.input_names
+    }
     return Reset(
         processor=processor.id,
         generation=last.generation + 1,
@@ -66,7 +68,7 @@ def _made(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: st
     )
 
 
-def _place(pipeline: Pipeline, name: str, to: str, was: int) -> int:
+def _offset_of(pipeline: Pipeline, name: str, to: str, was: int) -> int:
     url = pipeline.graph.log(name).url
     found = open_readable(url)
     if found is None:

@@ -125,7 +125,7 @@ def start(
             only=chosen,
             own=own,
         )
-        run.begin(in_turn=available_now)
+        run.begin(by_rank=available_now)
         held.pop_all()  # the run closes them at its end
     return run
 
@@ -178,7 +178,7 @@ class Run:
 
     # -- starting --------------------------------------------------------------------------
 
-    def begin(self, *, in_turn: bool) -> None:
+    def begin(self, *, by_rank: bool) -> None:
         """Start every processor at once, or rank by rank, each when those before it are done."""
         for each in self._processors:
             self._make_logs(each)
@@ -188,12 +188,12 @@ class Run:
         rank = self.pipeline.graph.ranks()
         turns: dict[int, list[Processor]] = {}
         for each in self._processors:
-            turns.setdefault(rank[f"processor:{each.id}"] if in_turn else 0, []).append(each)
+            turns.setdefault(rank[f"processor:{each.id}"] if by_rank else 0, []).append(each)
         work = [turns[turn] for turn in sorted(turns)]
         threading.Thread(target=self._supervise, args=[work], name="pipeline", daemon=True).start()
 
     def _make_logs(self, processor: Processor) -> None:
-        """An output is there before the first record is, so that its readers can start."""
+        """Create the outputs before the first record, so that their readers can start."""
         if is_generator(processor.function):
             for name in processor.output_names:
                 path = self.pipeline.directory(name)
@@ -211,7 +211,9 @@ class Run:
         try:
             for processors in turns:
                 threads = [
-                    threading.Thread(target=self._keep_up, args=[each], name=each.id, daemon=True)
+                    threading.Thread(
+                        target=self._run_with_restarts, args=[each], name=each.id, daemon=True
+                    )
                     for each in processors
                 ]
                 for thread in threads:
@@ -224,7 +226,7 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        """Let go of everything, whatever fails on the way: somebody waits for the end."""
+        """Release everything, even if a part of it fails: somebody waits for the end."""
         try:
             with contextlib.ExitStack() as held:
                 held.callback(self._ended.set)
@@ -242,8 +244,8 @@ class Run:
 
     # -- one processor -----------------------------------------------------------------------
 
-    def _keep_up(self, processor: Processor) -> None:
-        """Run one processor to its end; start it again when it fails."""
+    def _run_with_restarts(self, processor: Processor) -> None:
+        """Run one processor to its end, and restart it when it fails."""
         known = self.status.of(processor.id)
         failed_in_a_row = 0
         while not self._stopping.is_set():

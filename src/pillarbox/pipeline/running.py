@@ -39,7 +39,7 @@ class StoppingError(Exception):
 
 
 class RunLock(Closing):
-    """To hold this is to be the one that runs a pipeline in a directory, or resets it."""
+    """The lock of the process that runs a pipeline in a directory, or resets it."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
@@ -67,7 +67,7 @@ class RunLock(Closing):
         return FileBackingLog(self._paths.backing, shared=shared)
 
     def stop_batches(self) -> None:
-        """Let no batch begin any more; those under way end."""
+        """Start no more batches; running ones finish."""
         with self._closing:
             if self._handle is not None:
                 _DISK.truncate(self._handle, 0)
@@ -109,7 +109,7 @@ class RunClaim(Closing):
 
 
 def acquire_run(paths: Paths, *, shared: bool = False) -> RunLock | RunClaim:
-    """Become the one that runs a pipeline; `shared` if other processes take batches for it."""
+    """Acquire the right to run a pipeline; `shared` if other processes run its batches."""
     return RunClaim(paths, shared=shared) if paths.on_remote_store else RunLock(paths)
 
 
@@ -145,7 +145,7 @@ def is_running(paths: Paths) -> bool:
 
 @contextlib.contextmanager
 def batch_for_run(paths: Paths, token: str) -> Iterator[None]:
-    """Take a batch for the run with this token; StoppingError if that is not to go on."""
+    """Run a batch for the run with this token; StoppingError if that run has ended."""
     if paths.on_remote_store:
         if running_token(paths.backing) != token:
             raise StoppingError(_OVER)
@@ -163,7 +163,7 @@ def batch_for_run(paths: Paths, token: str) -> Iterator[None]:
 
 
 def _wait_for_batches(paths: Paths) -> None:
-    """Until those have ended that a run before this one, which was killed, has left behind."""
+    """Wait for batches that a killed run has left behind."""
     handle = _DISK.open(paths.working, write=True, create=True)
     try:
         if not _locked(handle, _BATCH_SECONDS):

@@ -83,11 +83,11 @@ class Inputs:
     def frames(
         self, rows: DataFrame, ranges: Mapping[str, Range]
     ) -> Iterator[tuple[LogRef, DataFrame, DataFrame | None]]:
-        """Each input with what can be read of it, and with what was judged if it is a row log."""
+        """Each input with its readable rows, and with all parsed bodies if it is a row log."""
         for log in self.logs:
             table = self.tables.get(log.name)
             if table is None:
-                found = columns.judged(rows.where(F.col(INPUT_OF) == log.name), log)
+                found = columns.parsed(rows.where(F.col(INPUT_OF) == log.name), log)
                 yield log, columns.readable(found, log), found
             else:
                 start, end = ranges.get(log.name, (0, 0))
@@ -124,13 +124,13 @@ class StreamBatchJob:
             outputs[log.name] = OutputRows(stored, columns.required_fields(log))
 
         def failures() -> list[DataFrame]:
-            return [failed for seen, failed in watched if _saw_some(seen)]
+            return [failed for seen, failed in watched if _some_failed(seen)]
 
         yield StepResult(outputs, failures)
 
 
-def _saw_some(seen: Observation) -> bool:
-    """Whether a body could not be read; if Spark did not have to look at any, some may be so."""
+def _some_failed(seen: Observation) -> bool:
+    """Whether some bodies could not be read; True if Spark did not evaluate that input."""
     observed: Any = seen
     if not observed._jo.future().isCompleted():
         return True  # no output needs this input, and to ask would be to wait for ever

@@ -116,7 +116,7 @@ def _outline(url: str, time_ns: int | None = None) -> Outlined:
 
 @contextmanager
 def _asking(url: str) -> Iterator[tuple[Channels, str]]:
-    """The way to the broker, and the queue; connections are kept while somebody asks."""
+    """Connections to the broker, and the queue; they stay open until the block ends."""
     address, queue = address_of(url)
     channels = channels_to(address)
     channels.enter()

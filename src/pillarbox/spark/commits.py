@@ -78,7 +78,7 @@ def commits_in(log: ReadableLog, processor: str | None) -> Iterator[StepCommit]:
 
 
 def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log:
-    """Become the log's writer for a moment, after whoever is."""
+    """Open a log for writing, and wait for the lock if another writer holds it."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -102,10 +102,10 @@ def publish(
         epoch = admit(log, step, known, check=strategy == EXACTLY_ONCE)
         if epoch is not None:
             log.append_committed(records, encode_meta(step, epoch, known))
-            _keep(log, pin_name(step.processor), max(first - 1, 0))
+            _pin_newest(log, pin_name(step.processor), max(first - 1, 0))
 
 
-def _keep(log: Log, pin: str, index: int) -> None:
+def _pin_newest(log: Log, pin: str, index: int) -> None:
     """Pin the newest commit, so that retention can't make the log forget its last step."""
     held = log.pins().get(f"pin:{pin}")
     if held is None or log.segment_base(held) != log.segment_base(index):
@@ -122,7 +122,7 @@ def admit(log: Log, step: Step, run: str, *, check: bool = True) -> int | None:
 
     Without `check` a step is done as often as it is asked for: at least once.
     """
-    found = list(_bearing_on(log, step, run))
+    found = list(_relevant_commits(log, step, run))
     epoch = _epoch(log, step.processor, found, run)
     if not check:
         return epoch
@@ -148,8 +148,8 @@ def _check_history(log: Log, done: StepCommit, step: Step) -> None:
     )
 
 
-def _bearing_on(log: Log, step: Step, run: str) -> Iterator[StepCommit]:
-    """The commits that bear on a step: newest first, no further back than is needed."""
+def _relevant_commits(log: Log, step: Step, run: str) -> Iterator[StepCommit]:
+    """The commits by which a step is judged, newest first, no further back than needed."""
     for found in commits_in(log, step.processor):
         yield found
         follows = found.batch_id == step.number - 1 and found.run == run
@@ -178,7 +178,7 @@ def encode_meta(step: Step, epoch: int, run: str) -> bytes:
 
 
 def _decode(commit: Commit) -> StepCommit | None:
-    """None for the commit of someone else, whose metadata is their own affair."""
+    """None if the commit is not one of ours."""
     try:
         meta = msgspec.msgpack.decode(commit.meta, type=_Meta)
     except msgspec.MsgspecError:

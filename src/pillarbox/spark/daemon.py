@@ -1,4 +1,4 @@
-"""What Spark forks its Python workers from: its own daemon, with the data source at hand.
+"""Spark's daemon, from which it forks Python workers, with the data source imported.
 
 Spark starts a Python process for each plan, each commit and each task, and would have all of
 them import the same modules. `session` names this module to Spark where it can be sure that
@@ -20,7 +20,7 @@ _worker = daemon.worker
 
 
 def main() -> None:
-    """Be Spark's daemon."""
+    """Run Spark's daemon of Python workers."""
     # Workers collect garbage after each task; what was imported here is none.
     gc.freeze()
     if (path := os.environ.get(fork_server.SOCKET)) is not None:
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def worker_until_closed(sock: Any, authenticated: bool) -> int:
-    """Serve tasks; that Spark has hung up is an end, not an error that a person should see."""
+    """Serve tasks until Spark closes the connection, which is not an error to print."""
     try:
         return int(_worker(sock, authenticated))
     except BrokenPipeError:

@@ -47,7 +47,7 @@ def enqueue(
     context.setJobGroup(group, f"sending to {without_secret(target)}")
     with TemporaryDirectory(prefix="pillarbox-") as directory:
         note = Path(directory) / "sent"
-        watch = _Watch(context.statusTracker(), group, note, progress)
+        watch = _ProgressReporter(context.statusTracker(), group, note, progress)
         try:
             writer.option("progressPath", str(note)).save(target)
             watch.settle()
@@ -56,20 +56,20 @@ def enqueue(
             context.setLocalProperty(_GROUP, before)
 
 
-class _Watch:
-    """Looks every moment how many tasks of a group of jobs are done, and then messages."""
+class _ProgressReporter:
+    """Reports how many tasks of a job group are done, and then how many messages."""
 
     def __init__(
         self, tracker: Any, group: str, note: Path, tell: Callable[[Progress], object]
     ) -> None:
-        self._tracker, self._group, self._note, self._tell = tracker, group, note, tell
-        self._told: Progress | None = None
+        self._tracker, self._group, self._note, self._report = tracker, group, note, tell
+        self._reported: Progress | None = None
         self._over, self._complete = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pillarbox-enqueue", daemon=True)
         self._thread.start()
 
     def settle(self) -> None:
-        """All is done: wait until that is told, for Spark's figures come a moment later."""
+        """Wait until the end is reported: Spark's figures come a moment later."""
         self._complete.clear()
         self._complete.wait(_SETTLE_SECONDS)
 
@@ -83,9 +83,9 @@ class _Watch:
 
     def _look(self) -> None:
         now = self._messages() or self._tasks()
-        if now is not None and now != self._told:
-            self._told = now
-            self._tell(now)
+        if now is not None and now != self._reported:
+            self._reported = now
+            self._report(now)
         if now is not None and now.done == now.total:
             self._complete.set()
 
@@ -94,7 +94,7 @@ class _Watch:
             done, _, total = self._note.read_text(encoding="ascii").partition(" ")
         except FileNotFoundError:
             return None
-        return Progress("messages", int(done), int(total)) if total else self._told
+        return Progress("messages", int(done), int(total)) if total else self._reported
 
     def _tasks(self) -> Progress | None:
         tracker = self._tracker

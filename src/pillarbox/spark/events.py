@@ -188,11 +188,11 @@ class Events:
         # A store's identity holds what receipt handles are made with: nobody is shown that.
         told = pc.not_equal(self._kind, pa.scalar(journal.IDENTITY, pa.uint8()))
         mask, entries = self._detailed(told)
-        found = [msgspec.json.encode(_told(entry)).decode() for entry in entries]
+        found = [msgspec.json.encode(_details_of(entry)).decode() for entry in entries]
         return _scatter(found, mask, pa.string())
 
 
-def _told(entry: journal.Entry) -> Any:
+def _details_of(entry: journal.Entry) -> Any:
     """The details, and of a lease also its moment: its entry waits for others to be written."""
     return (*entry.details, entry.at) if entry.kind == journal.LEASED else entry.details
 

@@ -15,7 +15,7 @@ STREAMS = (0, 1, 2)
 
 
 def hand_over(path: str, command: list[str]) -> int:
-    """Have a process forked that does what `python -m module ...` would; returns at its end."""
+    """Have the server fork a process that runs `python -m module ...`; returns its exit code."""
     _, _, module, *arguments = command
     request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as server:

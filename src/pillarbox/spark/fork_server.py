@@ -62,10 +62,10 @@ def _serve(path: str, parent: int) -> None:
 
 
 def _run(connection: socket.socket) -> NoReturn:
-    """Be the process that was asked for."""
+    """Run the module that a client asked for, and exit."""
     code = 1
     try:
-        code = _run_module(_become(connection))
+        code = _run_module(_take_request(connection))
         connection.sendall(bytes([code & 0xFF]))
     finally:
         sys.stdout.flush()
@@ -73,8 +73,8 @@ def _run(connection: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _become(connection: socket.socket) -> str:
-    """Take the place of the one who asks, with its streams and its environment; the module."""
+def _take_request(connection: socket.socket) -> str:
+    """Read a request, and adopt the streams and the environment of the client; the module."""
     head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, len(STREAMS))
     with connection.makefile("rb") as file:
         request = file.read(int.from_bytes(head))
@@ -95,7 +95,7 @@ def _become(connection: socket.socket) -> str:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Whoever asked was ended by Spark."""
+    """Exit when the client exits: Spark has ended it."""
     connection.recv(1)
     os._exit(1)
 

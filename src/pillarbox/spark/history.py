@@ -60,7 +60,7 @@ class History(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Look whether it has grown."""
+        """Find the newest records."""
 
     @abstractmethod
     def index_at_time(self, time_ns: int) -> int:
@@ -76,17 +76,17 @@ class History(ABC):
 
     @abstractmethod
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        """Where to stop so that about `bytes_max` are read from `start` on; some always are."""
+        """The end index for a read of about `bytes_max` bytes from `start`; at least one record."""
 
     def after(self, start: int, rows: int) -> int:
-        """The index before which there are so many records, from `start` on."""
+        """The index after this many records, from `start` on."""
         return start + rows
 
     @abstractmethod
     def partitions(
         self, start: int, end: int, bytes_max: int, count_min: int | None = None
     ) -> list[list[Any]]:
-        """What is between two indices, in parts of about `bytes_max` bytes, in order."""
+        """Split a range of indices into partitions of about `bytes_max` bytes, in order."""
 
     def scan(self, schema: Any, wanted: Wanted) -> Scan:
         """How tasks read the columns of a schema."""
@@ -96,4 +96,4 @@ class History(ABC):
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - nothing is held open, unless a class says otherwise
-        """Let go of what is open."""
+        """Close files and connections."""

@@ -93,12 +93,12 @@ class MailboxSink:
         self._by_driver = url.startswith("file:")
         self._progress = options.get("progressPath")
 
-    def write(self, batches: Iterator[Any]) -> TaskOutput:
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """In a task: send the rows, or leave them for the driver to send."""
         context = TaskContext.get()
         assert context is not None
         batch = context.getLocalProperty(_BATCH) or ""
-        rows = self._rows(batches, f"{self.processor}/{batch}/{context.partitionId()}")
+        rows = self._rows(iterator, f"{self.processor}/{batch}/{context.partitionId()}")
         if self._by_driver:
             encoded = (pa.array(map(_encode, some), pa.binary()) for some in _chunks(rows, 1000))
             return TaskOutput(encoded)
@@ -139,27 +139,21 @@ class MailboxSink:
                 yield row
 
 
-class MailboxStreamWriter(DataSourceStreamArrowWriter):
+class MailboxStreamWriter(MailboxSink, DataSourceStreamArrowWriter):
     def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
         processor = options.get("processor") or query_id(options.get("checkpointLocation", ""))
-        self.sink = MailboxSink(url, options, columns, processor)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.write(iterator)
+        super().__init__(url, options, columns, processor)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self.sink.send(messages)
+        self.send(messages)
 
 
-class MailboxBatchWriter(DataSourceArrowWriter):
+class MailboxBatchWriter(MailboxSink, DataSourceArrowWriter):
     def __init__(self, url: str, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self.sink = MailboxSink(url, options, columns, options.get("processor") or None)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.write(iterator)
+        super().__init__(url, options, columns, options.get("processor") or None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.sink.send(messages)
+        self.send(messages)
 
 
 def send_rows(

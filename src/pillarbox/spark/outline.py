@@ -1,7 +1,7 @@
-"""Where the bytes of a history lie, roughly: enough to cut it into parts of equal size.
+"""Estimates how many bytes lie before an index of a history, to cut it into equal partitions.
 
-An outline is a line through some marks (index, bytes before it). Between two marks the records
-count as equally long, so that what it says is about right, and the parts are whole in any case.
+An outline has some marks (index, bytes before it) and interpolates between them: records between
+two marks count as equally long.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-WORTH_A_TASK_BYTES = 8 << 20
+TASK_BYTES_MIN = 8 << 20
 
 
 class Outline:
-    """Marks in order; the first and the last one are the ends of what it knows."""
+    """Marks in the order of their indices."""
 
     def __init__(self, marks: Sequence[tuple[int, int]]) -> None:
         self._indices = [index for index, _ in marks]
         self._bytes = [size for _, size in marks]
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        """Where to stop so that about `bytes_max` are read from `start` on; some always are."""
-        stop = _along(self._bytes, self._indices, self._bytes_before(start) + bytes_max)
+        """The end index for a read of about `bytes_max` bytes from `start`; at least one record."""
+        stop = _interpolate(self._bytes, self._indices, self._bytes_before(start) + bytes_max)
         return min(end, max(start + 1, int(stop)))
 
     def ranges(
         self, start: int, end: int, bytes_max: int, count_min: int | None = None
     ) -> list[tuple[int, int]]:
-        """From `start` up to `end` in parts of the same size, of at most about `bytes_max`.
+        """Split `start` to `end` into equal ranges of at most about `bytes_max` bytes.
 
-        Unless a number is given, there is one for each processor, if that is worth its while.
+        Without `count_min`, there is one for each CPU, if each has at least TASK_BYTES_MIN.
         """
         if start >= end:
             return []
         first = self._bytes_before(start)
         total = self._bytes_before(end) - first
         if count_min is None:
-            count_min = min(os.cpu_count() or 1, 1 + int(total) // WORTH_A_TASK_BYTES)
+            count_min = min(os.cpu_count() or 1, 1 + int(total) // TASK_BYTES_MIN)
         count = min(end - start, max(-(-int(total) // bytes_max), count_min))
         cuts = [
-            int(_along(self._bytes, self._indices, first + total * part / count))
+            int(_interpolate(self._bytes, self._indices, first + total * part / count))
             for part in range(1, count)
         ]
         bounds = [start, *sorted({cut for cut in cuts if start < cut < end}), end]
         return list(pairwise(bounds))
 
     def _bytes_before(self, index: int) -> float:
-        return _along(self._indices, self._bytes, index)
+        return _interpolate(self._indices, self._bytes, index)
 
 
-def _along(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """The line's y at `x`; at its ends it goes on level."""
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """The y at `x` on the line through the points; beyond its ends, that of the nearest one."""
     place = bisect_right(xs, x)
     if place == 0 or place == len(xs):
         return ys[place - (place > 0)] if ys else 0.0

@@ -21,7 +21,7 @@ from pillarbox.spark.columns import EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.history import INDEX, History, Wanted
 from pillarbox.spark.location import without_secret
-from pillarbox.spark.outline import WORTH_A_TASK_BYTES
+from pillarbox.spark.outline import TASK_BYTES_MIN
 
 Piece = tuple[int, int, int]  # first index, first index not to read, number of the queue
 QUEUE = "queue"
@@ -74,7 +74,7 @@ class PostgresHistory(History):
         queue, table = self._known.queue, self._table
         count, size = table.count(queue, start, end), table.event_bytes(queue, start)
         if count_min is None:
-            count_min = min(os.cpu_count() or 1, 1 + count * size // WORTH_A_TASK_BYTES)
+            count_min = min(os.cpu_count() or 1, 1 + count * size // TASK_BYTES_MIN)
         parts = max(1, count_min, -(-count * size // bytes_max))
         cuts = table.every(queue, start, end, max(2, -(-count // parts))) if parts > 1 else []
         return [[(*each, queue)] for each in pairwise((start, *cuts, end))]

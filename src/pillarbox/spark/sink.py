@@ -43,9 +43,9 @@ class LogSink:
         if not is_log(self.directory):
             open_to_commit(self.directory).close()
 
-    def encode(self, batches: Iterator[Any]) -> TaskOutput:
-        """In a task: the records of all rows."""
-        return TaskOutput(map(self._records, batches))
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """In a task: encode the rows of all Arrow batches."""
+        return TaskOutput(map(self._records, iterator))
 
     def _records(self, batch: Any) -> Any:
         """The body of each row as bytes; a row without a body column becomes a JSON object."""
@@ -54,7 +54,7 @@ class LogSink:
         return pa.array([msgspec.json.encode(row) for row in batch.to_pylist()], pa.binary())
 
 
-class LogStreamWriter(DataSourceStreamArrowWriter):
+class LogStreamWriter(LogSink, DataSourceStreamArrowWriter):
     """A stream into a log. Its steps are Spark's batches, as its checkpoint has them."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -62,20 +62,17 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         self.checkpoint = required(options, "checkpointLocation", how)
         self.strategy = strategy_of(options)
         self.processor = options.get("processor") or query_id(self.checkpoint)
-        self.sink = LogSink(options, columns)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.encode(iterator)
+        super().__init__(options, columns)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         step = read_step(self.checkpoint, batchId, self.processor)
         make_durable(self.checkpoint, batchId)
         found, run = _outputs(messages)
         records = encoded_records(found)
-        publish(self.sink.directory, step, records, strategy=self.strategy, run=run)
+        publish(self.directory, step, records, strategy=self.strategy, run=run)
 
 
-class LogBatchWriter(DataSourceArrowWriter):
+class LogBatchWriter(LogSink, DataSourceArrowWriter):
     """A DataFrame into a log: one atomic append, and once only if it names its step."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
@@ -84,19 +81,16 @@ class LogBatchWriter(DataSourceArrowWriter):
         if "step" in options:
             how = "a write that names its step needs it as well"
             self.step = named_step(required(options, "processor", how), options["step"])
-        self.sink = LogSink(options, columns)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.sink.encode(iterator)
+        super().__init__(options, columns)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         found, run = _outputs(messages)
         if self.step is None:
-            with open_to_commit(self.sink.directory) as log:
+            with open_to_commit(self.directory) as log:
                 log.append_many(list(plain_records(found)))
         else:
             records = encoded_records(found)
-            publish(self.sink.directory, self.step, records, strategy=self.strategy, run=run)
+            publish(self.directory, self.step, records, strategy=self.strategy, run=run)
 
 
 def _outputs(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[TaskOutput], str]:

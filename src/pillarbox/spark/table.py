@@ -116,7 +116,7 @@ class TableLog(Closing):
             self._clear_cache()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close: files are opened for each read."""
 
     @property
     def end_index(self) -> int:

@@ -27,10 +27,10 @@ pytestmark = on("s3")
 
 def overwrite_first_offsets(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline) -> None:
     """Once, when the first batch is about to begin: it reads 10 rows, the file says 20."""
-    original, files = Query.taker, files_at(pipeline.paths.checkpoint("count"))
+    original, files = Query.batch_function, files_at(pipeline.paths.checkpoint("count"))
     left = ["offsets/0"]
 
-    def taker(self: Query, job: BatchJob) -> Callable[[Any, int], None]:
+    def batch_function(self: Query, job: BatchJob) -> Callable[[Any, int], None]:
         take = original(self, job)
 
         def take_one(rows: Any, batch_id: int) -> None:
@@ -43,7 +43,7 @@ def overwrite_first_offsets(monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline)
 
         return take_one
 
-    monkeypatch.setattr(Query, "taker", taker)
+    monkeypatch.setattr(Query, "batch_function", batch_function)
 
 
 def test_R131_offsets_that_another_run_has_replaced_are_noticed_before_anything_is_written(
