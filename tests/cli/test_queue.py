@@ -280,6 +280,16 @@ def test_R59_an_error_does_not_show_the_secret_in_a_url(broker: RunningBroker) -
     assert "hidden" not in done.stderr
 
 
+def test_R36_a_declined_purge_is_no_wrong_usage(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pillarbox("send", f"{broker}/kept", "tea")
+    monkeypatch.setattr("pillarbox.cli.queue.confirmed", lambda *_, **__: False)
+    declined = pillarbox("queue", "purge", f"{broker}/kept")
+    assert (declined.returncode, declined.stderr) == (1, "pillarbox: nothing was changed\n")
+    assert as_json(pillarbox("queue", "info", f"{broker}/kept", "--json"))["ready"] == 1
+
+
 def test_R59_only_a_queue_that_exists_can_be_paused(broker: RunningBroker) -> None:
     done = pillarbox("queue", "pause", f"{broker}/tpyo")
     assert done.returncode == 1

@@ -98,8 +98,9 @@ def test_R59_an_sqs_client_is_a_worker_too() -> None:
         (row,) = Workers(BrokerMailboxes(url.broker)).rows()
 
         assert re.fullmatch(r"Boto3/[\d.]+", row.name)
-        assert (row.received, row.done, row.failed) == (3, 2, 1)
-        assert (row.address, row.queue) == ("127.0.0.1", "jobs")
+        seen = row.consumer
+        assert (seen.received, seen.done, seen.failed) == (3, 2, 1)
+        assert (seen.address, seen.queue) == ("127.0.0.1", "jobs")
 
 
 def test_R59_a_worker_command_is_named_by_its_handlers(tmp_path: Path) -> None:

@@ -118,6 +118,10 @@ def _info(data: DataDirectory) -> dict[str, Any]:
     return known
 
 
+def _records(first: int, end: int) -> str:
+    return f"{end - first:,} (index {first} to {end - 1})" if end > first else "none"
+
+
 def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
     console = output.console()
     pid = known["in_use_by_pid"]
@@ -125,7 +129,7 @@ def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
         ("store", known["store"] or "none (a plain log)"),
         ("log", f"{known['log_id'] or 'unknown'} (format {known['format']})"),
         ("in use", f"by process {pid}" if pid else "no"),
-        ("records", f"{known['first_index']} up to {known['end_index']}"),
+        ("records", _records(known["first_index"], known["end_index"])),
         ("written", f"{known['from'] or '-'} to {known['to'] or '-'}"),
         ("size", f"{output.size(known['bytes'])} in {output.count(known['segments'], 'segment')}"),
         ("durability", known["durability"]),
@@ -134,7 +138,7 @@ def _print_info(known: dict[str, Any], queues: list[QueueInfo]) -> None:
         state = known["snapshot"]
         rows.append(("snapshot", f"at {state['index']}, {state['time']}" if state else "none"))
     held = [f"{name} at {index}" for name, index in sorted(known["pins"].items())]
-    rows.append(("held back by", ", ".join(held) or "nothing"))
+    rows.append(("pinned by", ", ".join(held) or "nothing"))
     console.print(output.facts(rows))
     if queues:
         console.print()
@@ -241,7 +245,10 @@ def repair_(
         repair.show_losses(lost)
     refused = repair.why_not_repairable(checked)
     repaired = False
-    if not (refused or checked.healthy or dry_run) and (yes or _repair_confirmed(json=json)):
+    refusal = "repair asks before it changes anything; give --yes or --dry-run."
+    if not (refused or checked.healthy or dry_run) and (
+        yes or confirmed("Repair?", json=json, refusal=refusal)
+    ):
         with output.progress("repairing") as advance:
             checked.report.kept_aside = repair.repair_store(data, checked, advance)
         repaired = True
@@ -251,11 +258,6 @@ def repair_(
     else:
         repair.show_end(data, checked, repaired=repaired, refused=refused)
     return OK if repaired or checked.healthy else FAILED
-
-
-def _repair_confirmed(*, json: bool) -> bool:
-    refusal = "repair asks before it changes anything; give --yes or --dry-run."
-    return confirmed("Repair?", json=json, refusal=refusal)
 
 
 @app.command(help_epilogue="Example: pillarbox log compact ./data --keep 7d")

@@ -24,6 +24,7 @@ from pillarbox.cli.backends import (
 )
 from pillarbox.cli.options import Json, Url, Yes, confirmed, group
 from pillarbox.cli.output import UsageError
+from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.url import opener_of
 
 app = group(
@@ -251,7 +252,7 @@ def _confirm(verb: str, found: list[QueueInfo], *, yes: bool, json: bool) -> Non
     question = f"{verb.capitalize()} {names}?"
     refusal = f"confirm with --yes that you want to {verb} {names}."
     if not yes and not confirmed(question, json=json, refusal=refusal):
-        raise UsageError("nothing was changed.")
+        raise MailboxError("nothing was changed")
 
 
 def _print_counts(verb: str, done: list[tuple[str, int]], *, json: bool) -> int:

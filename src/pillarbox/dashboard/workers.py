@@ -17,16 +17,14 @@ _RATE_SECONDS = 10.0  # rates are taken over one to two of these
 class WorkerRow(NamedTuple):
     """A live client of one queue."""
 
-    name: str
-    address: str
-    key: str
-    queue: str
+    consumer: Consumer
     doing: str
-    received: int
-    done: int
-    failed: int
     done_per_second: float | None
     failed_per_second: float | None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.consumer.client)
 
 
 class _Mark(NamedTuple):
@@ -66,7 +64,7 @@ class Workers:
         held = self._boxes.held({consumer.queue for consumer in wanted})
         live = [c for c in wanted if c.waiting or held[c] or now - c.seen_at < LIVE_SECONDS]
         rows = [self._row(consumer, held[consumer], now) for consumer in live]
-        rows.sort(key=lambda row: (-(row.failed_per_second or 0), row.queue, row.name))
+        rows.sort(key=lambda row: (-(row.failed_per_second or 0), row.consumer.queue, row.name))
         return rows[:ROWS_MAX]
 
     def _row(self, consumer: Consumer, held: int, now: float) -> WorkerRow:
@@ -76,18 +74,7 @@ class Workers:
             seconds = now - marks[0].at
             done = (consumer.done - marks[0].done) / seconds
             failed = (consumer.failed - marks[0].failed) / seconds
-        return WorkerRow(
-            name_of(consumer.client),
-            consumer.address,
-            consumer.key,
-            consumer.queue,
-            _doing(consumer, held, now),
-            consumer.received,
-            consumer.done,
-            consumer.failed,
-            done,
-            failed,
-        )
+        return WorkerRow(consumer, _doing(consumer, held, now), done, failed)
 
 
 def name_of(client: str) -> str:

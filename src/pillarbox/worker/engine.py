@@ -135,7 +135,11 @@ class Worker(Generic[T]):
             self._receiver.finish()
             acknowledger.close()
             self._keeper.close()
-            self._shut_down()
+            self._pool.shut_down()
+            if self._owns:
+                self.mailbox.close()  # wakes a receive that still waits
+                self._pool.join()
+            self.dispatcher.publish(WorkerStopped(self.mailbox.name))
         if self._pool.error is not None:
             raise self._pool.error
 
@@ -162,13 +166,6 @@ class Worker(Generic[T]):
         running = [held for held in self._keeper.held() if not held.settled]
         self._keeper.close()
         return sum(self.mailbox.release_many([held.message for held in running]))
-
-    def _shut_down(self) -> None:
-        self._pool.shut_down()
-        if self._owns:
-            self.mailbox.close()  # wakes a receive that still waits
-            self._pool.join()
-        self.dispatcher.publish(WorkerStopped(self.mailbox.name))
 
     def _work(self, job: Job[Any]) -> Verb[None]:
         """Handle one message: call, reply, settle. What a coroutine answers is awaited."""
