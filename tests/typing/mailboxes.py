@@ -58,7 +58,7 @@ def the_declared_type_is_that_of_the_bodies() -> None:
     async_wrong: AsyncInMemoryMailbox[int] = AsyncInMemoryMailbox("x", str)  # type: ignore[arg-type]
     either: InMemoryMailbox[int | str] = InMemoryMailbox("x", int | str)
     anything: InMemoryMailbox[Any] = InMemoryMailbox("x", Any)
-    InMemoryMailbox("x", 5)  # type: ignore[call-overload]
+    InMemoryMailbox("x", 5)  # type: ignore[arg-type]
     del right, wrong, structural, async_wrong, either, anything
     on_disk: DurableMailbox[int] = DurableMailbox("x", str, path="x")  # type: ignore[arg-type]
     on_redis: RedisMailbox[int] = RedisMailbox("x", str)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def messages_are_frozen(message: Message[str]) -> None:
 def options_have_names_and_types() -> None:
     InMemoryMailbox("x", str, dead_letters=DeadLetterPolicy(3), redelivery="original", capacity=9)
     InMemoryMailbox("x", str, clock=FakeClock())
-    InMemoryMailbox("x", str, redelivery="front")  # type: ignore[call-overload]
+    InMemoryMailbox("x", str, redelivery="front")  # type: ignore[arg-type]
     InMemoryMailbox("x", str).send("a", 5)  # type: ignore[call-arg]
     InMemoryMailbox("x", str).send("a", priority="high")  # type: ignore[arg-type]
     InMemoryMailbox("x", str).peek(state="lost")  # type: ignore[arg-type]
@@ -119,8 +119,8 @@ async def urls_open_typed_mailboxes() -> None:
     assert_type(open_mailbox("memory:orders"), Mailbox[Any])
     open_mailbox("memory:orders", Order, create=False, dead_letters=DeadLetterPolicy(3))
     open_mailbox("redis://host/orders", Order, journal=True)
-    open_mailbox("memory:orders", Order, capacity="many")  # type: ignore[call-overload]
-    open_mailbox("memory:orders", Order, max_deliverys=3)  # type: ignore[call-overload]
+    open_mailbox("memory:orders", Order, capacity="many")  # type: ignore[arg-type]
+    open_mailbox("memory:orders", Order, max_deliverys=3)  # type: ignore[call-arg]
     assert_type(open_async_mailbox("memory:orders", Order), AsyncMailbox[Order])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Self, Unpack
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, codec_for
@@ -26,13 +26,10 @@ from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.options import check_options
-from pillarbox.mailbox.protocol import ReceiveOptions, SendOptions, SpecialForm
+from pillarbox.mailbox.protocol import ANY, B, BodyType, ReceiveOptions, SendOptions
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.verbs import Outgoing, Verbs
 from pillarbox.mutex import Mutex, reentrant_call
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class DurableOptions(LocalOptions, total=False):
@@ -53,31 +50,22 @@ _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 _OPTIONS = tuple(DurableOptions.__annotations__)
 
 
-class DurableMailbox(LocalMailbox[T], Generic[T]):
+class DurableMailbox(LocalMailbox[B], Generic[B]):
     """A mailbox in the directory `path`.
 
     Methods that change the queue return when the change is on disk (`durability="fsync"`, the
     default), when it survives a killed process (`"os"`), or immediately (`"memory"`).
     """
 
-    _verbs: DurableVerbs[T]
+    _verbs: DurableVerbs[B]
 
-    @overload
     def __init__(
-        self: DurableMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[DurableOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[DurableOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[DurableOptions]
+    ) -> None:
+        verbs: DurableVerbs[B] = DurableVerbs(name, body_type, options)
         self._start(verbs, LocalConnection(verbs.close_store))
 
-    def send(self, body: T, **options: Unpack[SendOptions]) -> str:
+    def send(self, body: B, **options: Unpack[SendOptions]) -> str:
         """Send a message and return its unique id. It can't be received before its delay ends."""
         verbs = self._verbs
         if options or verbs.closed or verbs.session.queue.settings.capacity is not None:
@@ -89,7 +77,7 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         limits.body_bytes(data, verbs.max_body_bytes)
         return verbs.send_one(data)
 
-    def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
+    def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[B]]:
         """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
         count, timeout, verbs = 1, _VISIBILITY_NS, self._verbs
         if options or verbs.closed:
@@ -109,26 +97,17 @@ class DurableMailbox(LocalMailbox[T], Generic[T]):
         return self._verbs.session.acknowledge_one(delivery)
 
 
-class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
+class AsyncDurableMailbox(AsyncLocalMailbox[B], Generic[B]):
     """`DurableMailbox` for asyncio: the same arguments and methods, as coroutines.
 
     `async with`, `await mailbox.open()` or the first awaited call opens it, in a thread, because
     reading a long log takes a while. Until then `dead_letters` is None.
     """
 
-    @overload
     def __init__(
-        self: AsyncDurableMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[DurableOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[DurableOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[DurableOptions]) -> None:
-        self._verbs: DurableVerbs[T] = DurableVerbs(name, body_type, options)
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[DurableOptions]
+    ) -> None:
+        self._verbs: DurableVerbs[B] = DurableVerbs(name, body_type, options)
         self._connect(self._verbs, AsyncLocalConnection(self._verbs, self._verbs.close_store))
 
     async def close(self) -> None:
@@ -139,7 +118,7 @@ class AsyncDurableMailbox(AsyncLocalMailbox[T], Generic[T]):
         await super().close()
 
 
-class DurableVerbs(LocalVerbs[T]):
+class DurableVerbs(LocalVerbs[B]):
     """The verbs of a queue on disk."""
 
     store: DurableStore

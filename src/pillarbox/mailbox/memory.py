@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from pillarbox.clock import Clock
 from pillarbox.codec import QUICK_ERRORS, Codec, codec_for
@@ -21,17 +21,17 @@ from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS
 from pillarbox.mailbox.options import check_options
 from pillarbox.mailbox.protocol import (
+    ANY,
+    B,
     BatchOptions,
+    BodyType,
     ReceiveOptions,
     SendOptions,
-    SpecialForm,
 )
 from pillarbox.mailbox.queue_session import QueueSession
 from pillarbox.mailbox.store import Store
 from pillarbox.mailbox.verbs import Verbs
 from pillarbox.mutex import uninterrupted
-
-T = TypeVar("T")
 
 _VISIBILITY_NS = limits.VISIBILITY_SECONDS_DEFAULT * limits.SECOND_NS
 _WAIT_MAX = limits.WAIT_SECONDS_MAX
@@ -79,7 +79,7 @@ def _settle(message: Delivered[Any], strict: bool) -> bool:
     return message._strictly(answer, "acknowledge") if strict else answer
 
 
-class MemoryVerbs(LocalVerbs[T]):
+class MemoryVerbs(LocalVerbs[B]):
     """The verbs of a queue in memory."""
 
     def session_for_answer(self, name: str) -> QueueSession | None:
@@ -89,13 +89,13 @@ class MemoryVerbs(LocalVerbs[T]):
         return store.session_for_answer(rest if colon else name)
 
 
-class MemoryMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
+class MemoryMessage(Message[B], Generic[B], frozen=True, eq=False, gc=False):
     """A message from memory: the quick way to acknowledge it."""
 
     acknowledge = _acknowledge
 
 
-class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=False):
+class AsyncMemoryMessage(AsyncMessage[B], Generic[B], frozen=True, eq=False, gc=False):
     """The same for asyncio."""
 
     async def acknowledge(self, *, strict: bool = False) -> bool:
@@ -104,7 +104,7 @@ class AsyncMemoryMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=
         return _acknowledge(self, strict=strict)
 
 
-class InMemoryMailbox(LocalMailbox[T], Generic[T]):
+class InMemoryMailbox(LocalMailbox[B], Generic[B]):
     """A mailbox in the memory of this process. Thread-safe.
 
     Examples:
@@ -120,33 +120,22 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     _kind: Any = MemoryMessage
 
-    @overload
     def __init__(
-        self: InMemoryMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[MemoryOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str = "mailbox", body_type: type[T] = ..., **options: Unpack[MemoryOptions]
-    ) -> None: ...
-    def __init__(
-        self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
+        self, name: str = "mailbox", body_type: BodyType[B] = ANY, **options: Unpack[MemoryOptions]
     ) -> None:
         check_options(options, _OPTIONS)
         store = options.get("store") or Store(options.get("clock"))
         session = open_session(store, name, options)
         max_body_bytes = options.get("max_body_bytes", limits.BODY_BYTES_MAX)
-        verbs: LocalVerbs[T] = MemoryVerbs(session, codec_for(body_type), max_body_bytes)
+        verbs: LocalVerbs[B] = MemoryVerbs(session, codec_for(body_type), max_body_bytes)
         self._share(verbs, LocalConnection())
 
-    def _share(self, verbs: Verbs[T, Any], connection: Any) -> None:
+    def _share(self, verbs: Verbs[B, Any], connection: Any) -> None:
         super()._share(verbs, connection)
         self._mailbox: Any = self  # of the messages that it receives
         self._use(verbs.codec)
 
-    def _use(self, codec: Codec[T]) -> None:
+    def _use(self, codec: Codec[B]) -> None:
         """Keep what the quick verbs need in one tuple each: that is quicker than as attributes."""
         verbs = self._verbs
         verbs.use(codec)
@@ -164,7 +153,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
     # receive 7 x, acknowledge 10 x, send_many 1.8 x, acknowledge_many 1.4 x (of 100). CPython calls
     # local names faster. A signal handler may raise after any call: what was begun is finished.
 
-    def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
+    def _quick_send(self, body: B, **options: Unpack[SendOptions]) -> str:
         token, give, clock, queue, session, store, lane, _ = self._tools
         if options or not session.plain:
             return self._run(self._verbs.send((body,), **options))[0]
@@ -200,7 +189,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
             give(None)
         return store.ids[key >> LOW_BITS] + hex(key & LOW | ABOVE)[3:]  # `Store.message_id`
 
-    def _quick_send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
+    def _quick_send_many(self, bodies: Iterable[B], **options: Unpack[BatchOptions]) -> list[str]:
         token, give, clock, queue, session, store, lane, _ = self._tools
         if options or not session.plain:
             return super().send_many(bodies, **options)
@@ -232,7 +221,7 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
 
     def _quick_receive(  # noqa: PLR0915 - another frame would cost more than it tidies
         self, **options: Unpack[ReceiveOptions]
-    ) -> Sequence[Message[T]]:
+    ) -> Sequence[Message[B]]:
         count, timeout, wait = 1, _VISIBILITY_NS, 0
         if options:
             seconds: Any = options.get("wait_time_seconds")
@@ -297,12 +286,12 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
                     self._verbs.messages([lease], self._mailbox)
         return self._receive(count, timeout, wait)
 
-    def _receive(self, count: int, timeout: int, wait: int) -> list[Message[T]]:
+    def _receive(self, count: int, timeout: int, wait: int) -> list[Message[B]]:
         """The general way to receive."""
         self._verbs.refuse_if_closed()
         return self._verbs._receive(self._mailbox, count, timeout, wait)()
 
-    def _quick_acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
+    def _quick_acknowledge_many(self, messages: Iterable[Message[B]]) -> list[bool]:
         leases = self._deliveries(messages)
         token, give, clock, queue, lines, _ = self._settling
         done = 0
@@ -342,40 +331,29 @@ class InMemoryMailbox(LocalMailbox[T], Generic[T]):
         acknowledge_many = update_wrapper(_quick_acknowledge_many, LocalMailbox.acknowledge_many)
 
 
-class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
+class AsyncInMemoryMailbox(AsyncLocalMailbox[B], Generic[B]):
     """`InMemoryMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
     _kind = AsyncMemoryMessage
 
-    @overload
     def __init__(
-        self: AsyncInMemoryMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[MemoryOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str = "mailbox", body_type: type[T] = ..., **options: Unpack[MemoryOptions]
-    ) -> None: ...
-    def __init__(
-        self, name: str = "mailbox", body_type: Any = Any, **options: Unpack[MemoryOptions]
+        self, name: str = "mailbox", body_type: BodyType[B] = ANY, **options: Unpack[MemoryOptions]
     ) -> None:
-        box: InMemoryMailbox[T] = InMemoryMailbox(name, body_type, **options)
+        box: InMemoryMailbox[B] = InMemoryMailbox(name, body_type, **options)
         self._share(box._verbs, AsyncLocalConnection(box._verbs))
 
-    def _share(self, verbs: Verbs[T, Any], connection: Any) -> None:
+    def _share(self, verbs: Verbs[B, Any], connection: Any) -> None:
         super()._share(verbs, connection)
-        box: InMemoryMailbox[T] = object.__new__(InMemoryMailbox)  # has the quick verbs
+        box: InMemoryMailbox[B] = object.__new__(InMemoryMailbox)  # has the quick verbs
         box._share(verbs, LocalConnection())
         box._kind, box._mailbox = self._kind, self
         self._sync, self._settling = box, box._settling
 
-    async def _quick_send(self, body: T, **options: Unpack[SendOptions]) -> str:
+    async def _quick_send(self, body: B, **options: Unpack[SendOptions]) -> str:
         self._connection._moved()
         return self._sync.send(body, **options)
 
-    async def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
+    async def _quick_receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[B]]:
         wait = options.pop("wait_time_seconds", 0)
         limits.seconds("wait_time_seconds", wait, _WAIT_MAX)
         self._connection._moved()
@@ -389,7 +367,7 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[T], Generic[T]):
         send = update_wrapper(_quick_send, AsyncLocalMailbox.send)
         receive = update_wrapper(_quick_receive, AsyncLocalMailbox.receive)
 
-    def _use(self, codec: Codec[T]) -> None:
+    def _use(self, codec: Codec[B]) -> None:
         self._sync._use(codec)
 
     async def close(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType, UnionType
 from typing import (
+    TYPE_CHECKING,
+    Any,
     Literal,
     Protocol,
     Self,
@@ -31,8 +33,16 @@ T = TypeVar("T")
 State = Literal["ready", "scheduled", "in_flight"]
 STATES: tuple[State, ...] = get_args(State)
 
-# A body type that is no class: a union, `Any`, `Literal[...]`. What it stands for is not checked.
-SpecialForm = UnionType | _SpecialForm
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    B = TypeVarWithDefault("B", default=Any)  # of a mailbox whose body type is not known
+else:
+    B = TypeVar("B")  # only Python 3.13 knows defaults
+
+# A body type: a class, or a form that the type checker does not read: a union, `Any`, `Literal[]`.
+BodyType = type[B] | UnionType | _SpecialForm
+ANY: Any = Any
 
 __all__ = ["AsyncMailbox", "DeadLetterPolicy", "Mailbox", "Redelivery", "State", "Stats"]
 

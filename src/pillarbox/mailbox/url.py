@@ -8,20 +8,18 @@ by an entry point of the group `pillarbox.backends`: its name is the scheme, its
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 from urllib.parse import urlsplit
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
-from pillarbox.mailbox.protocol import AsyncMailbox, Mailbox, QueueOptions
+from pillarbox.mailbox.protocol import ANY, AsyncMailbox, B, BodyType, Mailbox, QueueOptions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from pillarbox.clock import Clock
     from pillarbox.log import Disk, Retention
-
-T = TypeVar("T")
 
 ENTRY_POINTS = "pillarbox.backends"
 
@@ -104,13 +102,9 @@ _SCHEMES = {
 }
 
 
-@overload
-def open_mailbox(url: str, body_type: type[T], **options: Unpack[MailboxOptions]) -> Mailbox[T]: ...
-@overload
 def open_mailbox(
-    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
-) -> Mailbox[Any]: ...
-def open_mailbox(url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]) -> Mailbox[Any]:
+    url: str, body_type: BodyType[B] = ANY, **options: Unpack[MailboxOptions]
+) -> Mailbox[B]:
     """Open the mailbox at `url`; options are those of its class (see `MailboxOptions`).
 
     Examples:
@@ -119,23 +113,15 @@ def open_mailbox(url: str, body_type: Any = Any, **options: Unpack[MailboxOption
         >>> [message.body for message in box.receive()]
         ['hello']
     """
-    mailbox: Mailbox[Any] = opener_of(url).open_url(url, body_type, **options)
+    mailbox: Mailbox[B] = opener_of(url).open_url(url, body_type, **options)
     return mailbox
 
 
-@overload
 def open_async_mailbox(
-    url: str, body_type: type[T], **options: Unpack[MailboxOptions]
-) -> AsyncMailbox[T]: ...
-@overload
-def open_async_mailbox(
-    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
-) -> AsyncMailbox[Any]: ...
-def open_async_mailbox(
-    url: str, body_type: Any = Any, **options: Unpack[MailboxOptions]
-) -> AsyncMailbox[Any]:
+    url: str, body_type: BodyType[B] = ANY, **options: Unpack[MailboxOptions]
+) -> AsyncMailbox[B]:
     """`open_mailbox` for asyncio. It does no I/O: see `AsyncMailbox` for what opens the mailbox."""
-    mailbox: AsyncMailbox[Any] = opener_of(url).open_async_url(url, body_type, **options)
+    mailbox: AsyncMailbox[B] = opener_of(url).open_async_url(url, body_type, **options)
     return mailbox
 
 

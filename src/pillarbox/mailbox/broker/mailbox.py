@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Unpack
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
@@ -13,9 +13,7 @@ from pillarbox.mailbox.broker.connection import AsyncBrokerConnection, BrokerCon
 from pillarbox.mailbox.broker.verbs import BrokerVerbs
 from pillarbox.mailbox.broker.wire import Declare, Policy
 from pillarbox.mailbox.options import check_options, default_redelivery
-from pillarbox.mailbox.protocol import FairOptions, SpecialForm
-
-T = TypeVar("T")
+from pillarbox.mailbox.protocol import ANY, B, BodyType, FairOptions
 
 DEFAULT_URL = "http://127.0.0.1:9324"
 _PATIENCE_SECONDS_MAX = 3_600
@@ -35,7 +33,7 @@ class BrokerOptions(FairOptions, total=False):
 _OPTIONS = tuple(BrokerOptions.__annotations__)
 
 
-class BrokerMailbox(AbstractMailbox[T], Generic[T]):
+class BrokerMailbox(AbstractMailbox[B], Generic[B]):
     """A mailbox on the broker at `url`. Thread-safe; threads share a few connections.
 
     After a lost connection it reconnects for up to `patience_seconds` and repeats the request. The
@@ -43,42 +41,24 @@ class BrokerMailbox(AbstractMailbox[T], Generic[T]):
     call raises `UnknownOutcomeError`.
     """
 
-    _verbs: BrokerVerbs[T]
+    _verbs: BrokerVerbs[B]
 
-    @overload
     def __init__(
-        self: BrokerMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[BrokerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[BrokerOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[BrokerOptions]
+    ) -> None:
         verbs = _verbs(name, body_type, options)
         self._start(verbs, BrokerConnection(verbs.address))
 
 
-class AsyncBrokerMailbox(AbstractAsyncMailbox[T], Generic[T]):
+class AsyncBrokerMailbox(AbstractAsyncMailbox[B], Generic[B]):
     """`BrokerMailbox` for asyncio. Concurrent calls are combined into one request.
 
     Close it before its event loop ends.
     """
 
-    @overload
     def __init__(
-        self: AsyncBrokerMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[BrokerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[BrokerOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[BrokerOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[BrokerOptions]
+    ) -> None:
         verbs = _verbs(name, body_type, options)
         self._connect(verbs, AsyncBrokerConnection(verbs.address))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Unpack
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
@@ -13,12 +13,10 @@ from pillarbox.mailbox.postgres.connection import AsyncPostgresConnection, Postg
 from pillarbox.mailbox.postgres.options import CheckedOptions, PostgresOptions
 from pillarbox.mailbox.postgres.transaction import psycopg_connection
 from pillarbox.mailbox.postgres.verbs import PostgresVerbs
-from pillarbox.mailbox.protocol import BatchOptions, SendOptions, SpecialForm
-
-T = TypeVar("T")
+from pillarbox.mailbox.protocol import ANY, B, BatchOptions, BodyType, SendOptions
 
 
-class PostgresMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
+class PostgresMessage(Message[B], Generic[B], frozen=True, eq=False, gc=False):
     """`Message`, whose `acknowledge` may take part in a transaction."""
 
     def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
@@ -32,7 +30,7 @@ class PostgresMessage(Message[T], Generic[T], frozen=True, eq=False, gc=False):
         return self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
 
 
-class AsyncPostgresMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, gc=False):
+class AsyncPostgresMessage(AsyncMessage[B], Generic[B], frozen=True, eq=False, gc=False):
     """`AsyncMessage`, whose `acknowledge` may take part in a transaction."""
 
     async def acknowledge(self, *, strict: bool = False, connection: Any = None) -> bool:
@@ -41,7 +39,7 @@ class AsyncPostgresMessage(AsyncMessage[T], Generic[T], frozen=True, eq=False, g
         return await self._settle(verbs.acknowledge((self._delivery,)), strict, "acknowledge")
 
 
-class PostgresMailbox(AbstractMailbox[T], Generic[T]):
+class PostgresMailbox(AbstractMailbox[B], Generic[B]):
     """A mailbox in a PostgreSQL database. Thread-safe.
 
         orders = PostgresMailbox("orders", Order, url="postgresql://localhost/shop")
@@ -50,25 +48,16 @@ class PostgresMailbox(AbstractMailbox[T], Generic[T]):
     """
 
     _kind = PostgresMessage
-    _verbs: PostgresVerbs[T]
+    _verbs: PostgresVerbs[B]
     _connection: PostgresConnection
 
-    @overload
     def __init__(
-        self: PostgresMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[PostgresOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[PostgresOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[PostgresOptions]
+    ) -> None:
         checked = CheckedOptions(options)
         self._start(_verbs(name, body_type, checked), PostgresConnection(checked.database))
 
-    def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
+    def send(self, body: B, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
         """Send a message and return its unique id.
 
         With `connection` (see `transaction`) it is sent when its transaction commits.
@@ -76,61 +65,52 @@ class PostgresMailbox(AbstractMailbox[T], Generic[T]):
         return self._run(self._in(connection).send((body,), **options))[0]
 
     def send_many(
-        self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
+        self, bodies: Iterable[B], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
         """Send all of them, or none, in one step; with `connection`, in its transaction."""
         return self._run(self._in(connection).send(list(bodies), **options))
 
     def acknowledge_many(
-        self, messages: Iterable[Message[T]], *, connection: Any = None
+        self, messages: Iterable[Message[B]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these messages in one step; with `connection`, when its transaction commits."""
         return self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
-    def _in(self, connection: Any) -> PostgresVerbs[T]:
+    def _in(self, connection: Any) -> PostgresVerbs[B]:
         if connection is None:
             return self._verbs
         return self._verbs.within(psycopg_connection(connection, asynchronous=False))
 
 
-class AsyncPostgresMailbox(AbstractAsyncMailbox[T], Generic[T]):
+class AsyncPostgresMailbox(AbstractAsyncMailbox[B], Generic[B]):
     """`PostgresMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
     _kind = AsyncPostgresMessage
-    _verbs: PostgresVerbs[T]
+    _verbs: PostgresVerbs[B]
 
-    @overload
     def __init__(
-        self: AsyncPostgresMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[PostgresOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[PostgresOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[PostgresOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[PostgresOptions]
+    ) -> None:
         checked = CheckedOptions(options)
         self._connect(_verbs(name, body_type, checked), AsyncPostgresConnection(checked.database))
 
-    async def send(self, body: T, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
+    async def send(self, body: B, *, connection: Any = None, **options: Unpack[SendOptions]) -> str:
         """Send a message and return its unique id; with `connection`, in its transaction."""
         return (await self._run(self._in(connection).send((body,), **options)))[0]
 
     async def send_many(
-        self, bodies: Iterable[T], *, connection: Any = None, **options: Unpack[BatchOptions]
+        self, bodies: Iterable[B], *, connection: Any = None, **options: Unpack[BatchOptions]
     ) -> list[str]:
         """Send all of them, or none, in one step; with `connection`, in its transaction."""
         return await self._run(self._in(connection).send(list(bodies), **options))
 
     async def acknowledge_many(
-        self, messages: Iterable[AsyncMessage[T]], *, connection: Any = None
+        self, messages: Iterable[AsyncMessage[B]], *, connection: Any = None
     ) -> list[bool]:
         """Delete these messages in one step; with `connection`, when its transaction commits."""
         return await self._run(self._in(connection).acknowledge(self._deliveries(messages)))
 
-    def _in(self, connection: Any) -> PostgresVerbs[T]:
+    def _in(self, connection: Any) -> PostgresVerbs[B]:
         if connection is None:
             return self._verbs
         return self._verbs.within(psycopg_connection(connection, asynchronous=True))

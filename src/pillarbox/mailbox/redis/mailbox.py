@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Unpack
 
 from pillarbox.codec import codec_for
 from pillarbox.core import limits
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
-from pillarbox.mailbox.protocol import SpecialForm
+from pillarbox.mailbox.protocol import ANY, B, BodyType
 from pillarbox.mailbox.redis.connection import AsyncRedisConnection, RedisConnection
 from pillarbox.mailbox.redis.options import CheckedOptions, RedisOptions
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.verbs import RedisVerbs
 
-T = TypeVar("T")
 
-
-class RedisMailbox(AbstractMailbox[T], Generic[T]):
+class RedisMailbox(AbstractMailbox[B], Generic[B]):
     """A mailbox on Redis. Thread-safe.
 
         orders = RedisMailbox("orders", Order, url="redis://localhost")
@@ -24,38 +22,23 @@ class RedisMailbox(AbstractMailbox[T], Generic[T]):
     Mailboxes of the same name on the same servers share one queue. Options: `RedisOptions`.
     """
 
-    _verbs: RedisVerbs[T]
+    _verbs: RedisVerbs[B]
     _connection: RedisConnection
 
-    @overload
     def __init__(
-        self: RedisMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[RedisOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[RedisOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[RedisOptions]
+    ) -> None:
         checked = CheckedOptions(options, asynchronous=False)
         connection = RedisConnection(checked.servers, checked.retry_seconds)
         self._start(_verbs(name, body_type, checked), connection)
 
 
-class AsyncRedisMailbox(AbstractAsyncMailbox[T], Generic[T]):
+class AsyncRedisMailbox(AbstractAsyncMailbox[B], Generic[B]):
     """`RedisMailbox` for asyncio: the same arguments and methods, as coroutines."""
 
-    @overload
     def __init__(
-        self: AsyncRedisMailbox[Any],
-        name: str,
-        body_type: SpecialForm,
-        **options: Unpack[RedisOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[RedisOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[RedisOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[RedisOptions]
+    ) -> None:
         checked = CheckedOptions(options, asynchronous=True)
         connection = AsyncRedisConnection(checked.servers, checked.retry_seconds)
         self._connect(_verbs(name, body_type, checked), connection)

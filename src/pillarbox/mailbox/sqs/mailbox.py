@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import Any, Generic, Unpack
 
 from pillarbox.mailbox.abstract import AbstractAsyncMailbox, AbstractMailbox
-from pillarbox.mailbox.protocol import SpecialForm
+from pillarbox.mailbox.protocol import ANY, B, BodyType
 from pillarbox.mailbox.sqs.async_connection import AsyncSQSConnection
 from pillarbox.mailbox.sqs.connection import SQSConnection
 from pillarbox.mailbox.sqs.verbs import SQSOptions, SQSVerbs, verbs_for
 
-T = TypeVar("T")
 
-
-class SQSMailbox(AbstractMailbox[T], Generic[T]):
+class SQSMailbox(AbstractMailbox[B], Generic[B]):
     """A mailbox on Amazon SQS, or on another server with the SQS protocol. Thread-safe.
 
     `name` is the name, ARN or URL of the queue. Options: `region`, `endpoint` (of another server
@@ -25,37 +23,25 @@ class SQSMailbox(AbstractMailbox[T], Generic[T]):
     first; if SQS refuses some of them, it raises `BatchError`.
     """
 
-    _verbs: SQSVerbs[T]
+    _verbs: SQSVerbs[B]
     _connection: SQSConnection
 
-    @overload
     def __init__(
-        self: SQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[SQSOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[SQSOptions]
+    ) -> None:
         verbs = verbs_for(name, body_type, options)
         self._start(verbs, SQSConnection(*_target(verbs, options)))
 
 
-class AsyncSQSMailbox(AbstractAsyncMailbox[T], Generic[T]):
+class AsyncSQSMailbox(AbstractAsyncMailbox[B], Generic[B]):
     """`SQSMailbox` for asyncio: the same arguments and methods, as coroutines.
 
     `session` is an `aiobotocore.session.AioSession` here.
     """
 
-    @overload
     def __init__(
-        self: AsyncSQSMailbox[Any], name: str, body_type: SpecialForm, **options: Unpack[SQSOptions]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, name: str, body_type: type[T] = ..., **options: Unpack[SQSOptions]
-    ) -> None: ...
-    def __init__(self, name: str, body_type: Any = Any, **options: Unpack[SQSOptions]) -> None:
+        self, name: str, body_type: BodyType[B] = ANY, **options: Unpack[SQSOptions]
+    ) -> None:
         verbs = verbs_for(name, body_type, options)
         self._connect(verbs, AsyncSQSConnection(*_target(verbs, options)))
 
