@@ -238,9 +238,8 @@ class LocalVerbs(Verbs[T, Lease]):
 
     def seen(self, record: Record, deliveries: int, mailbox: Any) -> Any:
         """A message that is looked at, not held: its receipt has ended before it began."""
-        body = self.body_or_undecodable(self.bodies([record])[0])
         lease = Lease(record, deliveries, 0, 0, 0, record.extra)
-        return mailbox._kind(body, deliveries, lease, mailbox)
+        return self.peeked(mailbox, lease, deliveries, self.bodies([record])[0])
 
     def message_id(self, delivery: Lease) -> str:
         return self.store.message_id(delivery.record.key)

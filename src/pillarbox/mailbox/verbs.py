@@ -308,12 +308,17 @@ class Verbs(ABC, Generic[T, D]):
             raise data
         return self.codec.decode(data)
 
-    def body_or_undecodable(self, data: bytes | None) -> T | Undecodable:
-        """A body, for someone who only looks at it."""
+    def peeked(
+        self, mailbox: Any, delivery: D, number: int, data: Body, raw: bytes | None = None
+    ) -> Any:
+        """A message that is looked at, not held; `raw` is its body if that can't be read."""
+        body: T | Undecodable
         try:
-            return self.body_of(data)
+            body = self.body_of(data)
         except SerializationError as error:
-            return Undecodable(data or b"", str(error))
+            stored = data if isinstance(data, bytes) else raw
+            body = Undecodable(stored or b"", str(error))
+        return mailbox._kind(body, number, delivery, mailbox)
 
     def refuse_if_closed(self) -> None:
         if self.closed:

@@ -97,8 +97,7 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
 
     def _seen(self, delivery: Delivery, mailbox: Any) -> Any:
         """A message that is looked at, not held."""
-        body = self.body_or_undecodable(self._body(delivery))
-        return mailbox._kind(body, delivery.number, delivery, mailbox)
+        return self.peeked(mailbox, delivery, delivery.number, self._body(delivery))
 
     # -- settling ------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from pillarbox.core.errors import MailboxFullError, SerializationError
 from pillarbox.mailbox.answers import quoted
-from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call, Wait
 from pillarbox.mailbox.postgres.sending import Sender
@@ -156,14 +155,11 @@ class Receiver(Sender[T], Generic[T]):
     def _seen(self, row: wire.Row, extra: int, mailbox: Any) -> Any:
         """A message that is looked at, not held."""
         data = self._read(row)
-        body: T | Undecodable
         if isinstance(data, SerializationError):
             row = (*row[: wire.HEAD], None, *row[wire.BODY :])
-            body = Undecodable(row[wire.BODY], str(data))
-        else:
-            body = self.body_or_undecodable(data)
         delivery = wire.Delivery(row[wire.ID], b"", _bare(row))
-        return mailbox._kind(body, row[wire.DELIVERIES] + extra, delivery, mailbox)
+        number = row[wire.DELIVERIES] + extra
+        return self.peeked(mailbox, delivery, number, data, row[wire.BODY])
 
 
 def _bare(row: wire.Row) -> wire.Row:

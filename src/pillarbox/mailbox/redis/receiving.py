@@ -14,7 +14,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pillarbox.core.errors import MailboxError, MailboxFullError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox.answers import quoted
-from pillarbox.mailbox.message import Undecodable
 from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.sending import Sender
 from pillarbox.mailbox.runner import Verb
@@ -166,10 +165,5 @@ class Receiver(Sender[T], Generic[T]):
         """A message that is looked at, not held."""
         number = wire.deliveries_in(state) + extra
         head, data = self._split(value)
-        body: T | Undecodable
-        if isinstance(data, SerializationError):
-            body = Undecodable(value, str(data))
-        else:
-            body = self.body_or_undecodable(data)
         delivery = wire.Delivery(message_id, b"", number, head, score, state)
-        return mailbox._kind(body, number, delivery, mailbox)
+        return self.peeked(mailbox, delivery, number, data, value)

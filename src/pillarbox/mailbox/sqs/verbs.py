@@ -16,7 +16,7 @@ from pillarbox.core.errors import InvalidParameterError, SerializationError
 from pillarbox.logger import logger
 from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.answers import REPLY_TO, TEXT, dropped, encoded, is_reply_queue
-from pillarbox.mailbox.message import Details, Undecodable
+from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.options import check_options
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.runner import Interrupted, Verb
@@ -27,7 +27,7 @@ from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.receiving import Delivery
 from pillarbox.mailbox.sqs.redriving import move_all, move_chosen
 from pillarbox.mailbox.sqs.sending import send_many, send_one
-from pillarbox.mailbox.verbs import Outgoing, Verbs, Where
+from pillarbox.mailbox.verbs import Body, Outgoing, Verbs, Where
 
 T = TypeVar("T")
 
@@ -126,7 +126,11 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
                 found = yield from receiving.take(self.queue, self.clock, asked, lease, wait, self)
             except Interrupted:
                 break
-            messages += self._decoded(found, mailbox)
+            numbers, bodies = [each.count for each in found], list(map(self._body, found))
+            decoded, failed = self.decoded(mailbox, found, numbers, bodies)
+            for delivery, error in failed:  # it stays leased, and comes again or dies
+                self.log_undecodable(delivery.id, error)
+            messages += decoded
             if not found or (messages and len(found) < asked):
                 break
             # Bodies that don't decode were received in vain: the wait goes on for one that does.
@@ -178,7 +182,10 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         def chosen(delivery: Delivery) -> bool:
             if wanted is not None and delivery.id not in wanted:
                 return False
-            return where is None or where(self._seen(delivery, mailbox))
+            if where is None:
+                return True
+            raw = delivery.message["Body"].encode()
+            return where(self.peeked(mailbox, delivery, delivery.count, self._body(delivery), raw))
 
         return (yield from move_chosen(self.queue, self.clock, chosen, target))
 
@@ -231,27 +238,11 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
             "MessageDeduplicationId": deduplication_id or uuid4().hex,
         }
 
-    def _decoded(self, deliveries: list[Delivery], mailbox: Any) -> list[Any]:
-        messages = []
-        for delivery in deliveries:
-            try:
-                body = self._body(delivery)
-            except SerializationError as error:  # it stays leased, and comes again or dies
-                self.log_undecodable(delivery.id, error)
-            else:
-                messages.append(mailbox._kind(body, delivery.count, delivery, mailbox))
-        return messages
-
-    def _seen(self, delivery: Delivery, mailbox: Any) -> Any:
-        body: T | Undecodable
+    def _body(self, delivery: Delivery) -> Body:
         try:
-            body = self._body(delivery)
+            return wire.body_bytes(delivery.message, as_json=self.reads_json)
         except SerializationError as error:
-            body = Undecodable(delivery.message["Body"].encode(), str(error))
-        return mailbox._kind(body, delivery.count, delivery, mailbox)
-
-    def _body(self, delivery: Delivery) -> T:
-        return self.codec.decode(wire.body_bytes(delivery.message, as_json=self.reads_json))
+            return error
 
     def queue_named(self, to: str, parameter: str) -> str:
         return address_of(to, parameter).name
