@@ -333,19 +333,6 @@ class DurableStore(Store):
             self._drop(session)
         self.confirm(written)
 
-    def set_dead_letters(
-        self,
-        source: QueueSession,
-        target: QueueSession,
-        max_deliveries: int,
-        *,
-        chain: bool = False,
-    ) -> None:
-        settings = source.queue.settings
-        known = source.dead is target and settings.max_deliveries == max_deliveries
-        if not known:
-            super().set_dead_letters(source, target, max_deliveries, chain=chain)
-
     def beat(self) -> int:
         """The pulse; it ends with the store. Those who wait learn why when their time is up."""
         try:

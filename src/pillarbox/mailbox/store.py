@@ -55,9 +55,7 @@ class Store:
     def _start(self) -> None:
         """What two processes can't share: made anew, also in a forked child."""
         self.pulse = Pulse(self, self.clock)
-        self._alarms: list[
-            tuple[int, int, QueueSteps]
-        ] = []  # a heap; who is watched, and until when
+        self._alarms: list[tuple[int, int, QueueSteps]] = []  # a heap: when to look at whom
         self._alarm_numbers = count()
         self.prefix = secrets.token_hex(8) + "-"
         self._secret = secrets.token_bytes(32)
@@ -130,6 +128,9 @@ class Store:
 
         Only in a `chain`, as SQS has them, may a dead-letter queue have one of its own.
         """
+        known = source.queue.settings.max_deliveries
+        if source.dead is target and known == max_deliveries:
+            return  # nothing is to be written
         with self.lock:
             if not chain:
                 _refuse_chain(source.queue, target.queue)
