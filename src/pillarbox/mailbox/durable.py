@@ -25,7 +25,7 @@ from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnec
 from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
-from pillarbox.mailbox.options import check_options
+from pillarbox.mailbox.options import check_options, openers
 from pillarbox.mailbox.protocol import ANY, B, BodyType, ReceiveOptions, SendOptions
 from pillarbox.mailbox.runner import Step
 from pillarbox.mailbox.verbs import Outgoing, Verbs
@@ -242,18 +242,10 @@ def _open(options: DurableOptions, user: object) -> _Shared:
         return shared
 
 
-def open_url(url: str, body_type: Any = Any, **options: Any) -> DurableMailbox[Any]:
+def _named_in(url: str) -> tuple[str, dict[str, Any]]:
     """file:./data/orders is the mailbox `orders` of the store in `./data`."""
-    path, name = _split(url)
-    return DurableMailbox(name, body_type, path=path, **options)
-
-
-def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncDurableMailbox[Any]:
-    """`open_url` for asyncio."""
-    path, name = _split(url)
-    return AsyncDurableMailbox(name, body_type, path=path, **options)
-
-
-def _split(url: str) -> tuple[str, str]:
     path, slash, name = (file_path(url) or "").rpartition("/")
-    return (path or "/" if slash else "."), name
+    return name, {"path": path or "/" if slash else "."}
+
+
+open_url, open_async_url = openers(DurableMailbox, AsyncDurableMailbox, _named_in)

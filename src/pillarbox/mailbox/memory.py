@@ -19,7 +19,7 @@ from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS
-from pillarbox.mailbox.options import check_options
+from pillarbox.mailbox.options import check_options, openers
 from pillarbox.mailbox.protocol import (
     ANY,
     B,
@@ -376,3 +376,11 @@ class AsyncInMemoryMailbox(AsyncLocalMailbox[B], Generic[B]):
 
 
 shared_store = Store()  # what `memory:` URLs of this process name
+
+
+def _named_in(url: str) -> tuple[str, dict[str, Any]]:
+    """memory:orders is the mailbox `orders` of this process."""
+    return url.partition(":")[2], {"store": shared_store}
+
+
+open_url, open_async_url = openers(InMemoryMailbox, AsyncInMemoryMailbox, _named_in)

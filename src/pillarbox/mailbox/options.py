@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pillarbox.core import limits
 from pillarbox.core.errors import InvalidParameterError
 from pillarbox.core.queue import Redelivery
+
+M = TypeVar("M")
+A = TypeVar("A")
 
 _CAPACITY_MAX = 1 << 40
 
@@ -37,6 +40,26 @@ def default_redelivery(options: Mapping[str, Any]) -> Redelivery:
 def take_options(query: dict[str, str], allowed: Collection[str]) -> dict[str, Any]:
     """Take the options of a mailbox out of the query of its URL; what is left is the server's."""
     return {name: _READ.get(name, str)(query.pop(name)) for name in list(query) if name in allowed}
+
+
+def openers(
+    mailbox: Callable[..., M],
+    async_mailbox: Callable[..., A],
+    read: Callable[[str], tuple[str, dict[str, Any]]],
+) -> tuple[Callable[..., M], Callable[..., A]]:
+    """`open_url` and `open_async_url` of a backend; `read` finds the name and options in a URL."""
+
+    def open_url(url: str, body_type: Any = Any, **options: Any) -> M:
+        """The mailbox that a URL names; see `open_mailbox`."""
+        name, found = read(url)
+        return mailbox(name, body_type, **found | options)
+
+    def open_async_url(url: str, body_type: Any = Any, **options: Any) -> A:
+        """`open_url` for asyncio."""
+        name, found = read(url)
+        return async_mailbox(name, body_type, **found | options)
+
+    return open_url, open_async_url
 
 
 def _flag(text: str) -> bool:

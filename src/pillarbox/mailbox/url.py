@@ -65,28 +65,12 @@ class _Backend(NamedTuple):
     form: str
 
 
-class _Memory:
-    """memory:orders is the mailbox `orders` of this process."""
-
-    @staticmethod
-    def open_url(url: str, body_type: Any, **options: Any) -> Mailbox[Any]:
-        from pillarbox.mailbox.memory import InMemoryMailbox, shared_store  # noqa: PLC0415
-
-        return InMemoryMailbox(url.partition(":")[2], body_type, store=shared_store, **options)
-
-    @staticmethod
-    def open_async_url(url: str, body_type: Any, **options: Any) -> AsyncMailbox[Any]:
-        from pillarbox.mailbox.memory import AsyncInMemoryMailbox, shared_store  # noqa: PLC0415
-
-        return AsyncInMemoryMailbox(url.partition(":")[2], body_type, store=shared_store, **options)
-
-
 _BROKER = _Backend("pillarbox.mailbox.broker", "http://host:9324/name")
 _REDIS = _Backend("pillarbox.mailbox.redis", "redis://host/name")
 _SQS = _Backend("pillarbox.mailbox.sqs", "sqs://region/name")
 
 _SCHEMES = {
-    "memory": _Backend(_Memory, "memory:name"),
+    "memory": _Backend("pillarbox.mailbox.memory", "memory:name"),
     "file": _Backend("pillarbox.mailbox.durable", "file:directory/name"),
     "http": _BROKER,
     "https": _BROKER,

@@ -12,6 +12,7 @@ from pillarbox.mailbox.broker.mailbox import (
     BrokerMailbox,
     BrokerOptions,
 )
+from pillarbox.mailbox.options import openers
 
 __all__ = [
     "AccessDeniedError",
@@ -24,21 +25,12 @@ __all__ = [
 ]
 
 
-def open_url(url: str, body_type: Any = Any, **options: Any) -> BrokerMailbox[Any]:
-    """The mailbox that an http(s) URL names."""
-    broker, name = split(url)
-    return BrokerMailbox(name, body_type, url=broker, **options)
-
-
-def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncBrokerMailbox[Any]:
-    """`open_url` for asyncio."""
-    broker, name = split(url)
-    return AsyncBrokerMailbox(name, body_type, url=broker, **options)
-
-
-def split(url: str) -> tuple[str, str]:
-    """The broker's URL and the name of the queue."""
+def _named_in(url: str) -> tuple[str, dict[str, Any]]:
+    """The name of the queue, and the broker's URL."""
     _, name = address_of(url)
     if not name:
         raise InvalidParameterError("url", url, "with the name of a queue after the host")
-    return url[: url.rindex("/") + 1], name
+    return name, {"url": url[: url.rindex("/") + 1]}
+
+
+open_url, open_async_url = openers(BrokerMailbox, AsyncBrokerMailbox, _named_in)

@@ -6,13 +6,12 @@ server's. `open_mailbox("postgresql://...")` calls `open_url`. Needs PostgreSQL 
 
 from __future__ import annotations
 
-from typing import Any
-
 from pillarbox.extras import extra
 
 with extra("postgres", "a mailbox on PostgreSQL"):
     import psycopg as _psycopg
 
+from pillarbox.mailbox.options import openers
 from pillarbox.mailbox.postgres.errors import RefusedError, SchemaMissingError
 from pillarbox.mailbox.postgres.mailbox import AsyncPostgresMailbox, PostgresMailbox
 from pillarbox.mailbox.postgres.options import PostgresOptions, named_in
@@ -43,15 +42,4 @@ __all__ = [
 ]
 
 del _psycopg
-
-
-def open_url(url: str, body_type: Any = Any, **options: Any) -> PostgresMailbox[Any]:
-    """The mailbox that a URL names; see `options` for its form."""
-    name, in_url = named_in(url)
-    return PostgresMailbox(name, body_type, url=url, **{**in_url, **options})
-
-
-def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncPostgresMailbox[Any]:
-    """`open_url` for asyncio."""
-    name, in_url = named_in(url)
-    return AsyncPostgresMailbox(name, body_type, url=url, **{**in_url, **options})
+open_url, open_async_url = openers(PostgresMailbox, AsyncPostgresMailbox, named_in)

@@ -109,8 +109,8 @@ def parse_url(url: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def named_in(url: str) -> tuple[str, dict[str, Any]]:
-    """The mailbox that a URL names, and its options."""
+    """The mailbox that a URL names, and the options to open it with."""
     _, name, options = parse_url(url)
     if not name:
         raise InvalidParameterError("url", url, f"of the form {_FORM}")
-    return name, options
+    return name, {"url": url, **options}

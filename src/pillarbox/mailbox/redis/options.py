@@ -139,6 +139,12 @@ def servers_of_url(url: str, *, asynchronous: bool) -> tuple[Servers, str, dict[
     return Servers(connection_class, settings), name, options
 
 
+def named_in(url: str) -> tuple[str, dict[str, Any]]:
+    """The mailbox that a URL names, and the options to open it with."""
+    _, name, options = servers_of_url(url, asynchronous=False)
+    return name, {"url": url, **options}
+
+
 def _address(text: str, port: int) -> Address:
     host, colon, number = text.rpartition(":")
     return (host, int(number)) if colon else (text or "localhost", port)

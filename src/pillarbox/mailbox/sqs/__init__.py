@@ -9,9 +9,8 @@ This package is the only one that imports boto3 and aiobotocore: `pip install 'p
 
 from __future__ import annotations
 
-from typing import Any
-
 from pillarbox.extras import extra
+from pillarbox.mailbox.options import openers
 
 with extra("sqs", "a mailbox on SQS"):
     from pillarbox.mailbox.sqs.errors import (
@@ -34,12 +33,4 @@ __all__ = [
     "open_url",
 ]
 
-
-def open_url(url: str, body_type: Any = Any, **options: Any) -> SQSMailbox[Any]:
-    """The mailbox that an `sqs:` URL names; see `open_mailbox`."""
-    return SQSMailbox(url, body_type, **options)
-
-
-def open_async_url(url: str, body_type: Any = Any, **options: Any) -> AsyncSQSMailbox[Any]:
-    """`open_url` for asyncio."""
-    return AsyncSQSMailbox(url, body_type, **options)
+open_url, open_async_url = openers(SQSMailbox, AsyncSQSMailbox, lambda url: (url, {}))
