@@ -25,8 +25,7 @@ from pillarbox.core.errors import InvalidParameterError, MailboxClosedError
 from pillarbox.core.events import CameDue, Event, Removed
 from pillarbox.core.queue import NEVER, Queue
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.local import LocalMailbox
-from pillarbox.mailbox.local_options import open_session
+from pillarbox.mailbox.local import LocalMailbox, open_session
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.protocol import DeadLetterPolicy, Stats
 from pillarbox.mailbox.queue_session import QueueSession

@@ -20,9 +20,8 @@ from pillarbox.log import Disk, Durability, Retention
 from pillarbox.mailbox.data_directory import file_path
 from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
-from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox, LocalOptions, open_session
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection, OpenStore
-from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import Message
 from pillarbox.mailbox.options import check_options, openers

@@ -13,9 +13,8 @@ from pillarbox.core.events import Leased
 from pillarbox.core.finish import finish
 from pillarbox.core.leases import STALE_MAX
 from pillarbox.core.queue import Lease, Record
-from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox
+from pillarbox.mailbox.local import AsyncLocalMailbox, LocalMailbox, LocalOptions, open_session
 from pillarbox.mailbox.local_connection import AsyncLocalConnection, LocalConnection
-from pillarbox.mailbox.local_options import LocalOptions, open_session
 from pillarbox.mailbox.local_verbs import LocalVerbs
 from pillarbox.mailbox.message import AsyncMessage, Delivered, Message
 from pillarbox.mailbox.message_ids import ABOVE, LOW, LOW_BITS

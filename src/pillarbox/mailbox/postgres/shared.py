@@ -16,9 +16,9 @@ from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call, Initialise
 from pillarbox.mailbox.postgres.connection import AsyncPostgresConnection
 from pillarbox.mailbox.postgres.errors import QueueDeletedError, SchemaMissingError
+from pillarbox.mailbox.postgres.messages import FINISH, Found
 from pillarbox.mailbox.postgres.options import CheckedOptions, parse_url
 from pillarbox.mailbox.postgres.queues import DESCRIBE, PAUSE, description
-from pillarbox.mailbox.postgres.receiving import FINISH, Found
 from pillarbox.mailbox.postgres.schema import VERSION
 from pillarbox.mailbox.postgres.verbs import TIMED, PostgresVerbs
 from pillarbox.mailbox.protocol import State

@@ -9,7 +9,7 @@ from pillarbox.core import limits
 from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.postgres import wire
 from pillarbox.mailbox.postgres.call import Call
-from pillarbox.mailbox.postgres.receiving import FINISH, Receiver
+from pillarbox.mailbox.postgres.messages import FINISH, MessageVerbs
 from pillarbox.mailbox.protocol import State, Stats
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settled
@@ -28,7 +28,7 @@ _EXISTS = "SELECT 1 FROM pillarbox.queues WHERE name = %s"
 TIMED: dict[State, str] = {"scheduled": "{2,3}", "in_flight": "{1}"}
 
 
-class PostgresVerbs(Receiver[T], Generic[T]):
+class PostgresVerbs(MessageVerbs[T], Generic[T]):
     """The verbs of one mailbox object."""
 
     def beside(self, name: str) -> PostgresVerbs[T]:

@@ -17,11 +17,10 @@ from pillarbox.mailbox.redis import wire
 from pillarbox.mailbox.redis.connection import AsyncRedisConnection
 from pillarbox.mailbox.redis.errors import RefusedError
 from pillarbox.mailbox.redis.keys import keys_of
+from pillarbox.mailbox.redis.messages import Claim, Session
 from pillarbox.mailbox.redis.options import CheckedOptions, servers_of_url
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.queues import describe, names_on, pause
-from pillarbox.mailbox.redis.receiving import Claim
-from pillarbox.mailbox.redis.sending import Session
 from pillarbox.mailbox.redis.verbs import RedisVerbs
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.shared import (

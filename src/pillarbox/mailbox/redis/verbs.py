@@ -10,9 +10,9 @@ from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.options import default_redelivery
 from pillarbox.mailbox.protocol import DeadLetterPolicy, State, Stats
 from pillarbox.mailbox.redis import wire
+from pillarbox.mailbox.redis.messages import MessageVerbs
 from pillarbox.mailbox.redis.queue import RedisQueue
 from pillarbox.mailbox.redis.queues import delete
-from pillarbox.mailbox.redis.receiving import Receiver
 from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.store import no_queue
 from pillarbox.mailbox.verbs import Where, handle_of, in_pages, no_target, settled
@@ -61,7 +61,7 @@ def _exists(queue: RedisQueue) -> Verb[bool]:
     return bool((yield queue.command("EXISTS", queue.keys.key("queue"))))
 
 
-class RedisVerbs(Receiver[T], Generic[T]):
+class RedisVerbs(MessageVerbs[T], Generic[T]):
     """The verbs of one mailbox object."""
 
     wanted: Mapping[str, Any] = {}  # how the queue is to be opened; see `RedisOptions`
