@@ -17,6 +17,8 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
+from pillarbox.mailbox.runner import run_sync
+
 _CALLS = re.compile("CALL(?!_INTRINSIC)|RESUME")  # intrinsics, since 3.12, are no calls
 LAST: list[object] = []  # where the last one was raised, for those who look for a fault
 
@@ -149,3 +151,21 @@ else:
             yield
         finally:
             sys.settrace(before)
+
+
+def held_after_late_undo(box: Any, other: Any) -> Any:
+    """A message that `other` holds after a claim of `box`, whose lease has ended, was undone."""
+    box.send("a")
+    undone = []
+
+    def do(call: Any) -> Any:
+        answer = box._connection.do(call)
+        if call.undo is not None:
+            undone.append(call.undo(answer))
+        return answer
+
+    assert len(run_sync(do, box._verbs.receive(box, visibility_timeout=0))) == 1
+    (held,) = other.receive()
+    for undo in undone:
+        run_sync(box._connection.do, undo)
+    return held

@@ -12,7 +12,7 @@ import pytest
 
 from pillarbox import MailboxConnectionError, Message, PostgresMailbox, UnknownOutcomeError
 from pillarbox.mailbox.postgres import RefusedError
-from pillarbox.mailbox.runner import run_sync
+from tests.interrupts import held_after_late_undo
 from tests.postgres.test_faults import end_blocked, locked
 
 BODIES = [str(number) for number in range(20)]
@@ -114,18 +114,4 @@ def test_R13_a_claim_that_is_undone_late_ends_no_lease_of_another(url: str) -> N
         PostgresMailbox("orders", str, url=url) as box,
         PostgresMailbox("orders", str, url=url) as other,
     ):
-        box.send("a")
-        claims = []
-        real = box._connection.do
-
-        def do(call: Any) -> Any:
-            answer = real(call)
-            if call.undo is not None:
-                claims.append(call.undo(answer))
-            return answer
-
-        assert len(run_sync(do, box._verbs.receive(box, visibility_timeout=0))) == 1
-        (held,) = other.receive()
-        for undo in claims:
-            run_sync(real, undo)
-        assert held.acknowledge()
+        assert held_after_late_undo(box, other).acknowledge()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,10 @@ from pillarbox.mailbox.redis import (
     RedisMailbox,
     RefusedError,
 )
-from pillarbox.mailbox.redis.call import Call
 from pillarbox.mailbox.redis.keys import keys_of
 from pillarbox.mailbox.redis.scripts import Scripts, script_of
-from pillarbox.mailbox.runner import run_sync
 from pillarbox.testing.redis import RedisServer, directory, free_ports, shared_server, until
+from tests.interrupts import held_after_late_undo
 from tests.redis.world import CuttingProxy, new_name, open_box, proxied
 
 
@@ -300,18 +298,4 @@ def test_R22_a_key_of_another_kind_is_an_error_that_says_so() -> None:
 
 def test_R13_a_claim_that_is_undone_late_ends_no_lease_of_another() -> None:
     with open_box() as box, open_box(name=box.name) as other:
-        box.send("a")
-        claims = []
-        real = box._connection.do
-
-        def do(call: Call) -> Any:
-            answer = real(call)
-            if call.undo is not None:
-                claims.append(call.undo(answer))
-            return answer
-
-        assert len(run_sync(do, box._verbs.receive(box, visibility_timeout=0))) == 1
-        (held,) = other.receive()
-        for undo in claims:
-            run_sync(real, undo)
-        assert held.acknowledge()
+        assert held_after_late_undo(box, other).acknowledge()
