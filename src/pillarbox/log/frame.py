@@ -140,51 +140,25 @@ class FrameCodec:
         #: Bytes that every frame of the segment contains, at `MARK_OFFSET`.
         self.mark = self._epoch.to_bytes(4, "little")
 
-    def encode_header(self, header: FrameHeader, payload: bytes) -> bytes:
-        """The header's bytes, with the checksum over them and the payload."""
+    def encode(
+        self,
+        kind: int,
+        offset: int,
+        index: int,
+        at: int,
+        synced: int,
+        payload: bytes,
+        count: int = 0,
+        size: int = 0,
+        flags: int = 0,
+    ) -> bytes:
+        """The header of a frame, with the checksum over it and the payload; see `FrameHeader`."""
+        epoch, length = self._epoch, len(payload)
         checked = _CHECKED.pack(
-            MAGIC,
-            FORMAT,
-            header.kind,
-            header.flags,
-            self._epoch,
-            header.payload_bytes,
-            header.first_index,
-            header.time_ns,
-            header.synced_index,
-            header.count,
-            header.data_bytes,
-            0,
-            0,
-            header.offset,
+            MAGIC, FORMAT, kind, flags, epoch, length, index, at, synced, count, size, 0, 0, offset
         )
         crc = _extend(_extend(self._seed, checked), payload)
         return checked[:_UNCHECKED_BYTES] + _CRC.pack(crc)
-
-    def encode_single(
-        self, offset: int, index: int, time_ns: int, synced_index: int, record: bytes
-    ) -> bytes:
-        """The whole frame of one record, on the hot path."""
-        size = len(record)
-        payload = _ONE_OFFSETS.pack(0, size) + record + _PADDING[size & 7]
-        checked = _CHECKED.pack(
-            MAGIC,
-            FORMAT,
-            DATA,
-            0,
-            self._epoch,
-            len(payload),
-            index,
-            time_ns,
-            synced_index,
-            1,
-            size,
-            0,
-            0,
-            offset,
-        )
-        crc = _CRC.pack(_extend(_extend(self._seed, checked), payload))
-        return checked[:_UNCHECKED_BYTES] + crc + payload
 
     def decode_header(self, data: Buffer, position: int, offset: int) -> FrameHeader | None:
         """The header at `data[position:]`, or None if no frame of this segment starts there.
@@ -193,42 +167,18 @@ class FrameCodec:
         """
         if len(data) - position < HEADER_BYTES:
             return None
-        (
-            magic,
-            _format,
-            kind,
-            flags,
-            epoch,
-            payload_bytes,
-            first_index,
-            time_ns,
-            synced_index,
-            count,
-            data_bytes,
-            _zero,
-            _zero_too,
-        ) = _FIELDS.unpack_from(data, position)
+        magic, _, kind, flags, epoch, size, first, at, synced, count, data_bytes, _, _ = (
+            _FIELDS.unpack_from(data, position)
+        )
         if magic != MAGIC or epoch != self._epoch or kind not in _KINDS:
             return None
         # The same as frame_bytes(), inlined, because this runs for every frame read.
         if kind == DATA and not flags:
-            if payload_bytes != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
+            if size != ((count * 4 + 11) & ~7) + ((data_bytes + 7) & ~7):
                 return None
-        elif flags and (
-            kind != DATA or payload_bytes <= frame_bytes(count, data_bytes) - HEADER_BYTES
-        ):
+        elif flags and (kind != DATA or size <= frame_bytes(count, data_bytes) - HEADER_BYTES):
             return None
-        return FrameHeader(
-            kind,
-            offset,
-            payload_bytes,
-            first_index,
-            time_ns,
-            synced_index,
-            count,
-            data_bytes,
-            flags,
-        )
+        return FrameHeader(kind, offset, size, first, at, synced, count, data_bytes, flags)
 
     def is_valid(self, header: FrameHeader, data: Buffer, position: int) -> bool:
         """Whether the frame at `data[position:]` is complete and its checksum holds."""

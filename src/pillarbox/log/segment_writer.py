@@ -144,7 +144,9 @@ class SegmentWriter:
         """`write_records` for one small record, on the hot path; returns the index after it."""
         segment = self.segment
         position, index = segment.end_offset, segment.end_index
-        frame = self._codec.encode_single(position, index, time_ns, synced_index, record)
+        payload, size = encode_records((record,))
+        head = self._codec.encode(DATA, position, index, time_ns, synced_index, payload, 1, size)
+        frame = head + payload
         write_all(self._disk, self._handle, (frame,), position)
         if position >= self._index_at:
             segment.index.add(index, time_ns, position)
@@ -172,21 +174,16 @@ class SegmentWriter:
         flags: int = 0,
     ) -> FrameHeader:
         segment = self.segment
-        header = FrameHeader(
-            kind,
-            segment.end_offset,
-            len(payload),
-            segment.end_index,
-            time_ns,
-            synced_index,
-            count,
-            data_bytes,
-            flags,
+        offset, index = segment.end_offset, segment.end_index
+        head = self._codec.encode(
+            kind, offset, index, time_ns, synced_index, payload, count, data_bytes, flags
         )
-        head = self._codec.encode_header(header, payload)
         # Measured: for small payloads a copy costs less than a second part in the system call.
         parts = (head + payload,) if len(payload) <= JOIN_BYTES_MAX else (head, payload)
-        write_all(self._disk, self._handle, parts, header.offset)
+        write_all(self._disk, self._handle, parts, offset)
+        header = FrameHeader(
+            kind, offset, len(payload), index, time_ns, synced_index, count, data_bytes, flags
+        )
         if kind != FOOTER:
             segment.add(header)
         return header
