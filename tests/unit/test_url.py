@@ -14,7 +14,7 @@ from pillarbox.mailbox import url as url_module
 from pillarbox.mailbox.url import opener_of
 
 SCHEMES = {
-    "memory:orders": "pillarbox.mailbox.url",
+    "memory:orders": "pillarbox.mailbox.memory",
     "file:./data/orders": "pillarbox.mailbox.durable",
     "http://host:9324/orders": "pillarbox.mailbox.broker",
     "https://host/orders": "pillarbox.mailbox.broker",
