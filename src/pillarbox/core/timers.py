@@ -99,16 +99,5 @@ class Timers:
         return heap[0][0] if heap else None
 
     def due(self, now: int, most: int | None = None) -> list[Entry]:
-        """Entries whose time has come: the first `most` in order, or all in no order."""
-        if most is not None:
-            return list(islice(takewhile(lambda entry: entry[0] <= now, self.soonest()), most))
-        found: list[Entry] = []
-        branches = [0]
-        while branches:  # what is due in a heap hangs together from its root
-            at = branches.pop()
-            if at < len(self._heap) and self._heap[at][0] <= now:
-                entry = self._heap[at]
-                if self._live.get(entry[1]) is entry:
-                    found.append(entry)
-                branches += (2 * at + 1, 2 * at + 2)
-        return found
+        """Entries whose time has come, in order: all of them, or the first `most`."""
+        return list(islice(takewhile(lambda entry: entry[0] <= now, self.soonest()), most))

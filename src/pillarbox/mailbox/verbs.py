@@ -59,6 +59,7 @@ class Verbs(ABC, Generic[T, D]):
 
     delay_seconds_max: ClassVar[int] = limits.DELAY_SECONDS_MAX
     wait_seconds_max: ClassVar[int] = limits.WAIT_SECONDS_MAX
+    counts_attributes: ClassVar[bool] = True  # they and the body share `max_body_bytes`
     where: str = ""  # the server, for people
 
     def __init__(
@@ -244,8 +245,9 @@ class Verbs(ABC, Generic[T, D]):
         checked = limits.user_attributes(attributes)
         if reply_to is not None:
             checked[REPLY_TO] = limits.text("reply_to", reply_to)
-        parameter = "attributes" if attributes else "reply_to"
-        limits.message_bytes(parameter, body_bytes, checked, self.max_body_bytes)
+        if self.counts_attributes:
+            parameter = "attributes" if attributes else "reply_to"
+            limits.message_bytes(parameter, body_bytes, checked, self.max_body_bytes)
         return checked
 
     def _lease(self, parameter: str, seconds: float) -> int:

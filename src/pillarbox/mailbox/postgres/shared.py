@@ -137,8 +137,8 @@ class PostgresSharedQueue(PostgresVerbs[bytes]):
         return [_delivery(*each) for each in found]
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
-        last_first = list(reversed(deliveries))
-        ids, tokens = _apart(last_first)
+        ids = wire.array([int(id_, 16) for id_, _ in reversed(deliveries)])
+        tokens = wire.byte_array([token for _, token in reversed(deliveries)])
         yield from self.ask(self.call(FINISH, "front", "0", None, ids, tokens, "0"))
 
     def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
@@ -280,11 +280,6 @@ class PostgresSharedStore:
         rows = yield Call(name, _NOTE, (f"purged {name}", secrets.token_hex(8), str(seconds)))
         first: bool = rows[0][0]
         return first
-
-
-def _apart(deliveries: Sequence[tuple[str, bytes]]) -> tuple[str, str]:
-    ids = wire.array([int(id_, 16) for id_, _ in deliveries])
-    return ids, wire.byte_array([token for _, token in deliveries])
 
 
 def _delivery(body: bytes, number: int, delivery: wire.Delivery) -> SharedDelivery:

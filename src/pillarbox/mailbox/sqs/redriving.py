@@ -74,7 +74,8 @@ def move_chosen(
         while empty_handed < _LOOKS_MAX:
             found = yield from take(queue, clock, BATCH_ENTRIES_MAX, _LEASE_SECONDS, 0)
             for delivery in found:
-                target = to or _source(delivery)
+                arn = delivery.message.get("Attributes", {}).get("DeadLetterQueueSourceArn")
+                target = to or (None if arn is None else from_arn(arn))
                 if target is None or not chosen(delivery):
                     kept.append(delivery)
                     continue
@@ -91,11 +92,6 @@ def move_chosen(
     finally:
         yield from settle(queue, clock, kept, 0)
     return moved
-
-
-def _source(delivery: Delivery) -> QueueAddress | None:
-    arn = delivery.message.get("Attributes", {}).get("DeadLetterQueueSourceArn")
-    return None if arn is None else from_arn(arn)
 
 
 def _again(delivery: Delivery, target: SqsQueue) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Everything that can be checked is checked before SQS is asked: a wrong call chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypedDict, TypeVar
 from uuid import uuid4
 
@@ -49,6 +49,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
 
     delay_seconds_max = sqs_limits.DELAY_SECONDS_MAX
     wait_seconds_max = sqs_limits.WAIT_SECONDS_MAX
+    counts_attributes = False  # `_send` counts them, in SQS's form
 
     def __init__(self, queue: SqsQueue, codec: Codec[T], clock: Clock) -> None:
         super().__init__(queue.name, codec, sqs_limits.MESSAGE_BYTES_MAX)
@@ -71,15 +72,6 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         return None if dead is None or not self.queue.opened else self.beside(dead)
 
     # Sending.
-
-    def _checked_attributes(
-        self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
-    ) -> dict[str, str]:
-        """SQS's limits hold for them in SQS's form: see `_send`."""
-        checked = limits.user_attributes(attributes)
-        if reply_to is not None:
-            checked[REPLY_TO] = limits.text("reply_to", reply_to)
-        return checked
 
     def _send(self, sent: Outgoing) -> Verb[list[str]]:
         own = {sqs_form.PRIORITY: str(sent.priority)} if sent.priority else {}
