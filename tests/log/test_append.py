@@ -219,26 +219,13 @@ def test_R70_groups_form_while_a_leader_syncs() -> None:
 
 
 def test_R70_closing_waits_for_the_append_under_way() -> None:
-    disk = new_disk()
-    log = open_log(disk)
-    log.append(b"first")
-    in_sync, go_on = threading.Event(), threading.Event()
-
-    def before(operation: str, _path: str) -> None:
-        if operation == "fdatasync":
-            in_sync.set()
-            go_on.wait(30)
-
-    disk.before = before
-    threads = [threading.Thread(target=log.append, args=(b"slow",))]
-    threads[0].start()
-    assert in_sync.wait(30)
-    threads.append(threading.Thread(target=log.close))
+    log, leader, go_on = slow_leader()
+    threads = [leader, threading.Thread(target=log.close)]
     threads[1].start()
     go_on.set()
     for thread in threads:
         thread.join()
-    again = open_log(disk.kill())
+    again = open_log(log._directory.disk.kill())
     assert again.recovery.clean
     assert contents(again) == [b"first", b"slow"]
 

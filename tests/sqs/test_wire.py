@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pillarbox import InvalidParameterError, SerializationError
 from pillarbox.mailbox import sqs_form
 from pillarbox.mailbox.sqs import wire
-from pillarbox.mailbox.sqs.wire import Beside, body_bytes, details
+from pillarbox.mailbox.sqs.wire import EntryAttributes, body_bytes, details
 from pillarbox.mailbox.sqs_form import body_text
 
 UNFIT = "".join(map(chr, [*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF]))
@@ -29,7 +29,7 @@ def sqs_takes(text: str) -> bool:
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_R38_any_bytes_come_back_and_travel_as_text_that_sqs_takes(data: bytes) -> None:
-    entry, size = Beside({}, {}).entry(data)
+    entry, size = EntryAttributes({}, {}).entry(data)
     assert sqs_takes(entry["MessageBody"])
     assert size >= len(entry["MessageBody"].encode())
     assert body_bytes(received(entry), as_json=False) == data
@@ -52,9 +52,9 @@ def test_R38_text_that_sqs_takes_travels_as_it_is(text: str) -> None:
 def test_R1_any_attributes_come_back_and_sqs_takes_what_carries_them(
     attributes: dict[str, str],
 ) -> None:
-    entry, _ = Beside(attributes, {sqs_form.PRIORITY: "7", sqs_form.REPLY_TO: "answers"}).entry(
-        b"\xff"
-    )
+    entry, _ = EntryAttributes(
+        attributes, {sqs_form.PRIORITY: "7", sqs_form.REPLY_TO: "answers"}
+    ).entry(b"\xff")
     noted = entry["MessageAttributes"]
     assert len(noted) <= sqs_form.ATTRIBUTES_MAX
     for name, each in noted.items():
@@ -66,7 +66,7 @@ def test_R1_any_attributes_come_back_and_sqs_takes_what_carries_them(
 
 
 def test_R34_attributes_that_sqs_can_carry_are_its_own_for_other_consumers() -> None:
-    entry, _ = Beside({"colour": "red", "größe": "7"}, {}).entry(b"a")
+    entry, _ = EntryAttributes({"colour": "red", "größe": "7"}, {}).entry(b"a")
     assert entry["MessageAttributes"]["colour"] == {"DataType": "String", "StringValue": "red"}
     assert entry["MessageAttributes"][sqs_form.REST]["StringValue"] == '{"größe":"7"}'
 
@@ -97,13 +97,13 @@ def test_R23_a_body_that_claims_to_be_base64_and_is_not_does_not_decode() -> Non
 
 def test_R34_bytes_that_are_too_large_as_base64_say_so() -> None:
     with pytest.raises(InvalidParameterError, match="as base64") as refused:
-        Beside({}, {}).entry(b"\xff" * 800_000)
+        EntryAttributes({}, {}).entry(b"\xff" * 800_000)
     assert refused.value.parameter == "body"
     assert "1,048,576" in str(refused.value)
 
 
 def test_R21_an_answer_of_text_is_read_as_text_and_as_json() -> None:
     for text in ("plain", "", "\x00"):
-        entry, _ = Beside({}, {sqs_form.FORM: "text"}).entry(text.encode())
+        entry, _ = EntryAttributes({}, {sqs_form.FORM: "text"}).entry(text.encode())
         assert body_bytes(received(entry), as_json=False) == text.encode()
         assert wire.msgspec.json.decode(body_bytes(received(entry), as_json=True)) == text

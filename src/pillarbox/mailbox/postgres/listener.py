@@ -42,7 +42,7 @@ class Waiter(Struct, eq=False):
     woken: bool = False
 
 
-class _Place:
+class _WaitList:
     """Those who wait at one queue."""
 
     __slots__ = ("left_at", "linger_seconds", "look_at", "position", "waiters")
@@ -83,7 +83,7 @@ class Listener:
     def __init__(self, conninfo: str, pooler: bool) -> None:
         self._conninfo = conninfo
         self._lock = threading.RLock()
-        self._places: dict[int, _Place] = {}
+        self._wait_lists: dict[int, _WaitList] = {}
         self._positions = 0
         self._connection: Any = None
         self._thread: threading.Thread | None = None
@@ -98,66 +98,66 @@ class Listener:
 
     def parked(self, queue: int) -> int:
         """How many receivers of this process wait at a queue."""
-        place = self._places.get(queue)
-        return len(place.waiters) if place is not None else 0
+        waiting = self._wait_lists.get(queue)
+        return len(waiting.waiters) if waiting is not None else 0
 
     def position(self, queue: int) -> int | None:
         """How far a queue was notified; None if this process is not registered there."""
-        place = self._places.get(queue)
-        return None if place is None else place.position
+        waiting = self._wait_lists.get(queue)
+        return None if waiting is None else waiting.position
 
     def enter(self, queue: int) -> int | None:
         """Register this process at a queue; None where receivers have to poll."""
         with self._lock:
             if self._pooler:
                 return None
-            place = self._places.get(queue)
-            if place is None:
+            waiting = self._wait_lists.get(queue)
+            if waiting is None:
                 if self._connection is None:
                     self._connect()
                 self._connection.execute(
                     "SELECT pg_advisory_lock_shared(%s::int, %s::int)", (str(_PARKED), str(queue))
                 )
-                place = self._places[queue] = _Place()
-                place.position = self._positions = self._positions + 1_000_000
-            place.left_at = time.monotonic()
-            return place.position
+                waiting = self._wait_lists[queue] = _WaitList()
+                waiting.position = self._positions = self._positions + 1_000_000
+            waiting.left_at = time.monotonic()
+            return waiting.position
 
     def join(
         self, queue: int, position: int | None, waiter: Waiter, due_seconds: float | None
     ) -> bool:
         """Wait in line; False if there was a notification after `position`."""
         with self._lock:
-            place = self._places.get(queue)
-            if place is None or place.position != position:
+            waiting = self._wait_lists.get(queue)
+            if waiting is None or waiting.position != position:
                 return False
-            insort(place.waiters, waiter, key=attrgetter("ticket"))
-            place.linger_seconds = _LINGER_SECONDS
+            insort(waiting.waiters, waiter, key=attrgetter("ticket"))
+            waiting.linger_seconds = _LINGER_SECONDS
             if due_seconds is not None:
                 look_at = time.monotonic() + due_seconds
-                if look_at < place.look_at:
-                    place.look_at = look_at
+                if look_at < waiting.look_at:
+                    waiting.look_at = look_at
                     self._nudge()
             return True
 
     def leave(self, queue: int, waiter: Waiter, *, heard: bool) -> None:
         """Wait no longer. A wake-up that was not heard goes to the next one."""
         with self._lock:
-            place = self._places.get(queue)
-            if place is None:
+            waiting = self._wait_lists.get(queue)
+            if waiting is None:
                 return
-            place.left_at = time.monotonic()
+            waiting.left_at = time.monotonic()
             if waiter.woken:
                 if not heard:
-                    place.wake(1)
-            elif waiter in place.waiters:
-                place.waiters.remove(waiter)
+                    waiting.wake(1)
+            elif waiter in waiting.waiters:
+                waiting.waiters.remove(waiter)
 
     def wake(self, queue: int, *, stopped: bool = False) -> None:
         """Wake all who wait at a queue, or those who should wait no longer."""
         with self._lock:
-            place = self._places.get(queue)
-            for waiter in list(place.waiters) if place is not None else ():
+            waiting = self._wait_lists.get(queue)
+            for waiter in list(waiting.waiters) if waiting is not None else ():
                 if not stopped or waiter.stop():
                     waiter.wake()
 
@@ -187,9 +187,9 @@ class Listener:
     def _disconnect(self) -> None:
         """Forget the connection, and let everybody look; they register again if need be."""
         connection, self._connection = self._connection, None
-        places, self._places = self._places, {}
-        for place in places.values():
-            place.wake(len(place.waiters))
+        wait_lists, self._wait_lists = self._wait_lists, {}
+        for waiting in wait_lists.values():
+            waiting.wake(len(waiting.waiters))
         if connection is not None:
             connection.close()
             self._nudge()
@@ -201,9 +201,9 @@ class Listener:
 
     def _notified(self, payload: str) -> None:
         queue, _, count = payload.partition(" ")
-        place = self._places.get(int(queue))
-        if place is not None:
-            place.wake(int(count))
+        waiting = self._wait_lists.get(int(queue))
+        if waiting is not None:
+            waiting.wake(int(count))
 
     def _run(self, connection: Any, pipe: tuple[int, int]) -> None:
         try:
@@ -238,18 +238,18 @@ class Listener:
         """Wake whoever should look by now; in how many seconds to do this again."""
         now = time.monotonic()
         following = now + _LOOK_AGAIN_SECONDS
-        for queue, place in list(self._places.items()):
-            if not place.waiters and now - place.left_at > place.linger_seconds:
+        for queue, waiting in list(self._wait_lists.items()):
+            if not waiting.waiters and now - waiting.left_at > waiting.linger_seconds:
                 self._connection.execute(
                     "SELECT pg_advisory_unlock_shared(%s::int, %s::int)",
                     (str(_PARKED), str(queue)),
                 )
-                del self._places[queue]
+                del self._wait_lists[queue]
                 continue
-            if place.look_at <= now:
-                place.look_at = now + _LOOK_AGAIN_SECONDS
-                place.wake(1)
-            following = min(following, place.look_at)
-            if not place.waiters:
-                following = min(following, place.left_at + place.linger_seconds)
+            if waiting.look_at <= now:
+                waiting.look_at = now + _LOOK_AGAIN_SECONDS
+                waiting.wake(1)
+            following = min(following, waiting.look_at)
+            if not waiting.waiters:
+                following = min(following, waiting.left_at + waiting.linger_seconds)
         return max(0.001, following - now)

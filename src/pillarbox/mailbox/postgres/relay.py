@@ -26,7 +26,7 @@ from pillarbox.mailbox.verbs import user_attributes
 
 _BATCH = 100
 _LOCK = 1885500422
-_PLACE = 0  # where relays wait; see outbox.sql
+_RELAYS = 0  # the queue at which relays wait; see outbox.sql
 _WAIT_SECONDS = 10.0
 _TARGETS = "SELECT DISTINCT url FROM pillarbox.outbox WHERE error IS NULL ORDER BY url"
 _ROWS = (
@@ -102,7 +102,7 @@ class Relay:
 
     def _position(self, listener: Any) -> int | None:
         try:
-            position: int | None = listener.enter(_PLACE)
+            position: int | None = listener.enter(_RELAYS)
         except psycopg.Error:
             return None
         return position
@@ -112,11 +112,11 @@ class Relay:
         waiter = Waiter(self._woken.set, self._ended.is_set)
         if position is None:
             self._woken.wait(POLL_SECONDS)
-        elif listener.join(_PLACE, position, waiter, None):
+        elif listener.join(_RELAYS, position, waiter, None):
             try:
                 self._woken.wait(_WAIT_SECONDS)
             finally:
-                listener.leave(_PLACE, waiter, heard=True)
+                listener.leave(_RELAYS, waiter, heard=True)
 
     def _move_all(self, connection: Any, url: str) -> int:
         """Everything for one mailbox, unless another relay is at it."""

@@ -78,11 +78,11 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         users = sent.attributes or {}
         if REPLY_TO in users:
             own[sqs_form.REPLY_TO] = users.pop(REPLY_TO)
-        beside = wire.Beside(users, own)
+        attributes = wire.EntryAttributes(users, own)
         options = self._options(sent.delay, sent.group, sent.deduplication_id)
         entries = []
         for each in sent.bodies:
-            entry, size = beside.entry(each)
+            entry, size = attributes.entry(each)
             entries.append(({**entry, **options()}, size))
         if len(entries) == 1:
             return [(yield from send_one(self.queue, entries[0][0]))]
@@ -102,7 +102,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         own = {sqs_form.IN_REPLY_TO: in_reply_to}
         if is_text:
             own[sqs_form.FORM] = TEXT
-        entry, _ = wire.Beside({}, own).entry(data)
+        entry, _ = wire.EntryAttributes({}, own).entry(data)
         options = answers._options(0, None, None)
         return (yield from send_one(answers.queue, {**entry, **options()}))
 

@@ -39,8 +39,8 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 Entry = dict[str, Any]
 
 
-class Beside:
-    """What travels beside every body of one send, in SQS's form for each body."""
+class EntryAttributes:
+    """The attributes of every message of one send, in SQS's form for each body."""
 
     def __init__(self, attributes: Mapping[str, str], own: Mapping[str, str]) -> None:
         self._attributes = attributes
