@@ -27,7 +27,7 @@ from pillarbox.mailbox.answers import (
     is_reply_queue,
     quoted,
 )
-from pillarbox.mailbox.message import Details, Undecodable
+from pillarbox.mailbox.message import Details
 from pillarbox.mailbox.protocol import State
 from pillarbox.mailbox.runner import Connection, Verb
 from pillarbox.mailbox.store import Store
@@ -138,8 +138,7 @@ class AtticVerbs(Verbs[T, Kept], Generic[T]):
         return [self._seen(kept, mailbox) for kept in found]
 
     def _seen(self, kept: Kept, mailbox: Any) -> Any:
-        body: T | Undecodable = self.body_or_undecodable(self._body(kept))
-        return mailbox._kind(body, kept.delivery_count, kept, mailbox)
+        return self.peeked(mailbox, kept, kept.delivery_count, self._body(kept))
 
     def _delete(self, ids: list[str]) -> Verb[int]:
         return self._ask("delete", ids)
