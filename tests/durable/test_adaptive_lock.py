@@ -21,7 +21,9 @@ import pytest
 from pillarbox import InMemoryMailbox, ReentrantCallError
 from pillarbox.adaptive_lock import AdaptiveLock
 from pillarbox.core import apply
-from pillarbox.core.events import Scheduled
+from pillarbox.core.events import Event, Scheduled
+from pillarbox.core.finish import finish
+from pillarbox.core.queue import Queue
 from pillarbox.mailbox import memory, queue_steps
 
 THREADS = 8
@@ -153,13 +155,22 @@ def test_R38_an_interrupt_never_leaves_a_mailbox_taken() -> None:
 def test_R38_an_interrupt_within_any_verb_gives_the_lock_back() -> None:
     box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
     lock = box._store.lock
+    most = 0
     for _ in interrupted(lambda: box.send("a letter", delay_seconds=100), 2_000):
         assert (lock.token, lock.holder) == ([None], 0)
-    assert box.approximate_count() > 0
+        most = max(most, count := box.approximate_count())
+        if count > 1_000:  # what was interrupted is finished by looking at all of them
+            box.purge()
+    assert most > 0
 
 
-def raise_every_millisecond() -> None:
+def finish_under_fire(queue: Queue, event: Event) -> None:
+    """Finish an event, while a handler raises every millisecond."""
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    finish(queue, event)
+
+
+def interrupt(*_: object) -> None:
     raise Interrupt
 
 
@@ -168,12 +179,12 @@ class Interrupting(deque[Any]):
 
     def popleft(self) -> Any:
         super().popleft()
-        raise_every_millisecond()
+        interrupt()
 
 
 def interrupt_send(box: InMemoryMailbox[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """By the general way."""
-    monkeypatch.setitem(apply.HOW, Scheduled, lambda *_: raise_every_millisecond())
+    monkeypatch.setitem(apply.HOW, Scheduled, interrupt)
     box.send("one more", delay_seconds=100)
 
 
@@ -190,16 +201,18 @@ def all_after_interrupts(
     interrupt_verb: Callable[[InMemoryMailbox[str], pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> bool:
-    """Interrupt a verb half way, and then every millisecond: is every message there?"""
+    """Interrupt a verb half way, and what finishes it all the time: is every message there?"""
+    for module in (queue_steps, memory):
+        monkeypatch.setattr(module, "finish", finish_under_fire)
     box: InMemoryMailbox[str] = InMemoryMailbox("interrupted", str)
     box.send_many(["a letter"] * 20_000, delay_seconds=100)  # finishing takes many milliseconds
     alarm = [True]
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if alarm:
             raise Interrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGALRM, handle)
     try:
         interrupt_verb(box, monkeypatch)
     except Interrupt:
