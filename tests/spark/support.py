@@ -67,14 +67,14 @@ READ_OPTIONS = (
 
 
 def processes_below(driver: int, *marks: bytes) -> list[int]:
-    """The processes below a driver that have one of these marks in their command."""
+    """The processes below a driver that have one of these arguments in their command."""
     parents: dict[int, int] = {}
     known: list[int] = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             pid = int(entry.name)
             parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (entry / "cmdline").read_bytes()
+            command = (entry / "cmdline").read_bytes().split(b"\0")
             if any(mark in command for mark in marks):
                 known.append(pid)
 

@@ -152,7 +152,7 @@ def test_R83_python_workers_killed_at_random_moments(tmp_path: Path, seed: int) 
     driver = Driver(tmp_path, rows)
     # Two hundred milliseconds are about a batch; the last kills meet a stream that is done.
     while driver.until(0, choice.randrange(2, 30)):
-        workers = processes_below(driver.process.pid, b"spark.daemon")
+        workers = processes_below(driver.process.pid, b"pillarbox.spark.daemon")
         if workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(choice.choice(workers), signal.SIGKILL)

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from pillarbox.pipeline import Pipeline
+from pillarbox.pipeline.remote_backing import running_token
 from pillarbox.spark.table import TableLog, create_table, is_table
 from tests.spark.pipeline.driver import MASTER, ROWS_PER_STEP, TOPOLOGIES, words
 from tests.spark.pipeline.support import finish, hashes, maps
@@ -30,9 +32,11 @@ SCHEMA = {
         for name, kind in (("number", "long"), ("text", "string"))
     ],
 }
+ROUNDS = 8
 ACTS = ("begun", "recovery", "attempt", "output")
-EXECUTOR = b"CoarseGrainedExecutorBackend"
-WORKERS = (b"pillarbox.spark.daemon", b"python_streaming_source_runner")
+#: Arguments that tell the processes of Spark apart. Java's own contain the daemon's name, too.
+EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+WORKERS = (b"pillarbox.spark.daemon", b"pyspark.sql.streaming.python_streaming_source_runner")
 
 
 def start(store: Store, *arguments: str) -> subprocess.Popen[bytes]:
@@ -121,20 +125,57 @@ def test_R83_soak_control_with_the_look_for_the_hash_off_a_step_is_doubled(
 @on("s3")
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_R83_soak_drivers_are_killed_at_random(topology: str, place: str, store: Store) -> None:
+    """Some seconds after they have claimed the pipeline, or committed one step, or two."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     pipeline = TOPOLOGIES[topology](place, "exactly-once")
-    count = 0
-    for _ in range(8):
-        send(pipeline, 30, start=count)
-        count += 30
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = run(store, topology, place, "exactly-once", timeout=chance.uniform(8, 40))
-            assert code == 0
+    kills = 0
+    for number in range(ROUNDS):
+        send(pipeline, 30, start=30 * number)
+        steps, seconds = number % 3, chance.uniform(0, 10)
+        killed = kill_while_it_works(store, topology, place, steps, seconds)
+        kills += killed
+        did = "killed" if killed else "done"
+        print("round", number, did, "after steps", steps, "rows", rows_written(pipeline))
+    assert kills
     assert run(store, topology, place, "exactly-once", timeout=1200) == 0
-    assert found(pipeline) == Counter(range(count))
+    assert found(pipeline) == Counter(range(30 * ROUNDS))
     assert all(len(each) == 1 for each in hashes(maps(pipeline)).values())
+
+
+def kill_while_it_works(
+    store: Store, topology: str, place: str, steps: int, seconds: float
+) -> bool:
+    """Kill a driver so long after its claim and so many steps; False if it had done all before.
+
+    Its start takes as long as it takes: seconds after that say nothing on a busy machine.
+    """
+    pipeline = TOPOLOGIES[topology](place, "exactly-once")
+    claim, rows = running_token(pipeline.paths.backing), rows_written(pipeline)
+
+    def waiting() -> bool:
+        if running_token(pipeline.paths.backing) == claim:
+            return True
+        return rows_written(pipeline) < rows + steps * ROWS_PER_STEP
+
+    with start(store, topology, place, "exactly-once") as driver:
+        while driver.poll() is None and waiting():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.communicate(timeout=0.2)
+        try:
+            driver.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            driver.kill()
+        assert driver.wait() in (0, KILLED), driver.communicate()[1].decode()[-8000:]
+    return driver.returncode == KILLED
+
+
+def rows_written(pipeline: Pipeline) -> int:
+    """In all logs that the pipeline writes."""
+    names = {each.name for each in pipeline.graph.logs} - {"words", "others"}
+    places = [pipeline.directory(name) for name in names]
+    return sum(TableLog(each).end_index for each in places if is_table(each))
 
 
 @pytest.mark.soak
@@ -156,14 +197,19 @@ def test_R83_soak_executors_and_workers_are_killed_at_random(
     pipeline = TOPOLOGIES[topology](place, "exactly-once")
     send(pipeline, 60)
     killed = 0
+    said = b""
     with start(store, topology, place, "exactly-once") as driver:
         while driver.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                driver.communicate(timeout=chance.uniform(3, 10))
+                said = driver.communicate(timeout=chance.uniform(3, 10))[1]
             if killed < 4 and (running := processes_below(driver.pid, *marks)):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(chance.choice(running), signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    chosen = chance.choice(running)
+                    command = Path(f"/proc/{chosen}/cmdline").read_bytes().split(b"\0")
+                    os.kill(chosen, signal.SIGKILL)
                     killed += 1
+                    print("kill", [each for each in command if b"spark" in each][:3])
+    print("killed", killed, "the driver ended with", driver.returncode, said.decode()[-8000:])
     assert killed
     assert run(store, topology, place, "exactly-once", timeout=1200) == 0
     assert found(pipeline) == Counter(range(60))
