@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pillarbox.log import Log, LogReader
-from pillarbox.spark.errors import OptionError
+from pillarbox.mailbox.data_directory import data_directory_at
 from pillarbox.spark.files import files_at
-from pillarbox.spark.location import data_directory_of, is_remote_store, location_of, spark_path
+from pillarbox.spark.location import is_remote_store, location_of, spark_path
 from pillarbox.spark.table import TableLog, is_table, table_at
 
 
@@ -40,10 +40,8 @@ def log_behind(url: str) -> str | None:
     location = location_of(url)
     if location is None or is_remote_store(location):
         return None
-    try:
-        return data_directory_of(url).log
-    except OptionError:
-        return None
+    found = data_directory_at(location)
+    return None if found is None else found.log
 
 
 @dataclass(frozen=True, slots=True)

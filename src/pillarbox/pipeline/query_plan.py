@@ -6,7 +6,7 @@ other runs as a streaming query. The plan of its function tells which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class QueryPlan:
     processor: Processor
     inputs: list[LogRef]
     outputs: list[LogRef]
-    #: Where the processor was sent, if it was.
+    #: The offsets that the processor was reset to, if it was.
     reset: Reset | None
     max_rows: int | None
     #: Whether its steps can be batch jobs.
@@ -118,7 +118,8 @@ class QueryPlan:
         try:
             made = each.function(*frames) if each.inputs else each.function(self.spark)
         except _PROGRAM_ERRORS as error:
-            seen = "; ".join(f"{x.name}: {', '.join(f.columns)}" for x, f in self._named(frames))
+            named = zip(self.inputs, frames, strict=True)
+            seen = "; ".join(f"{log.name}: {', '.join(x.columns)}" for log, x in named)
             raise PipelineError(
                 f"its function failed: {one_line(error)}" + (f" (inputs: {seen})" * bool(seen))
             ) from error
@@ -133,9 +134,6 @@ class QueryPlan:
                 f" {_described(made)}"
             )
         return by_output
-
-    def _named(self, frames: list[DataFrame]) -> Iterator[tuple[LogRef, DataFrame]]:
-        return zip(self.inputs, frames, strict=True)
 
     def _named_rows(self) -> DataFrame:
         """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""

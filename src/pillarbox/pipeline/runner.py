@@ -116,17 +116,9 @@ def start(
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
         settings = Settings(trigger or {"processingTime": interval}, max_rows, on_phase, max_failed)
         run = Run(
-            pipeline,
-            session,
-            running,
-            backing,
-            settings=settings,
-            retries=retries,
-            only=chosen,
-            own=own,
+            pipeline, session, running, backing, settings=settings, retries=retries, only=chosen
         )
-        run.begin(by_rank=available_now)
-        held.pop_all()  # the run closes them at its end
+        run.begin(held, by_rank=available_now)
     return run
 
 
@@ -143,15 +135,13 @@ class Run:
         settings: Settings,
         retries: int,
         only: tuple[str, ...],
-        own: bool,
     ) -> None:
         self.pipeline = pipeline
         self.spark = spark
         self.error: PipelineError | None = None
         self._running = running
-        self._backing = backing
         self._retries = retries
-        self._own = own
+        self._held = contextlib.ExitStack()
         self._stopping = threading.Event()
         self._stopping_queries: list[threading.Thread] = []
         self._ended = threading.Event()
@@ -178,18 +168,22 @@ class Run:
 
     # -- starting --------------------------------------------------------------------------
 
-    def begin(self, *, by_rank: bool) -> None:
-        """Start every processor at once, or rank by rank, each when those before it are done."""
+    def begin(self, held: contextlib.ExitStack, *, by_rank: bool) -> None:
+        """Start every processor at once, or rank by rank, each when those before it are done.
+
+        From then on the run holds what `held` does, and releases it at its end.
+        """
         for each in self._processors:
             self._make_logs(each)
         ship(self.spark, {OWN} | self._modules)
         if self._listener is not None:
             self.spark.streams.addListener(self._listener)
         rank = self.pipeline.graph.ranks()
-        turns: dict[int, list[Processor]] = {}
+        groups: dict[int, list[Processor]] = {}
         for each in self._processors:
-            turns.setdefault(rank[f"processor:{each.id}"] if by_rank else 0, []).append(each)
-        work = [turns[turn] for turn in sorted(turns)]
+            groups.setdefault(rank[f"processor:{each.id}"] if by_rank else 0, []).append(each)
+        work = [groups[number] for number in sorted(groups)]
+        self._held = held.pop_all()
         threading.Thread(target=self._supervise, args=[work], name="pipeline", daemon=True).start()
 
     def _make_logs(self, processor: Processor) -> None:
@@ -207,9 +201,9 @@ class Run:
         errors = self.pipeline.errors_directory(processor.id)
         prepare(errors, LogRef(f"{ERRORS_OF}{processor.id}", errors, Failure))
 
-    def _supervise(self, turns: list[list[Processor]]) -> None:
+    def _supervise(self, groups: list[list[Processor]]) -> None:
         try:
-            for processors in turns:
+            for processors in groups:
                 threads = [
                     threading.Thread(
                         target=self._run_with_restarts, args=[each], name=each.id, daemon=True
@@ -228,14 +222,11 @@ class Run:
     def _end(self) -> None:
         """Release everything, even if a part of it fails: somebody waits for the end."""
         try:
-            with contextlib.ExitStack() as held:
-                held.callback(self._ended.set)
-                held.enter_context(self._running)
-                if self._own:
-                    held.callback(self.spark.stop)
+            with contextlib.ExitStack() as ending:
+                ending.callback(self._ended.set)
+                ending.enter_context(self._held)
                 if self._listener is not None:
-                    held.callback(self.spark.streams.removeListener, self._listener)
-                held.enter_context(self._backing)
+                    ending.callback(self.spark.streams.removeListener, self._listener)
                 for thread in self._stopping_queries:
                     thread.join(_STOP_SECONDS)
                 self.status.save()

@@ -29,8 +29,7 @@ def location_of(url: str) -> str | None:
     scheme, separator, rest = url.partition("://")
     if separator and scheme in _SCHEMES:
         return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
-    elsewhere = has_scheme(url) and not url.startswith("file:")
-    return None if elsewhere else local_directory(url)
+    return None if file_path(url) is None else local_directory(url)
 
 
 def is_remote_store(location: str) -> bool:
@@ -73,10 +72,6 @@ def local_directory(url: str) -> str:
     if path is None:
         raise OptionError(f"{url} is not a directory; give a path or a URL that begins with file:")
     return os.path.abspath(path)
-
-
-def has_scheme(url: str) -> bool:
-    return url.startswith("file:") or file_path(url) is None
 
 
 def without_secret(url: str) -> str:

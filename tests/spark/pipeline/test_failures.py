@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from pyspark.sql import DataFrame
 
 from pillarbox.cli import pipeline as pipeline_command
 from pillarbox.cli import run as command
 from pillarbox.pipeline import Pipeline, PipelineError
+from pillarbox.pipeline.failures import failures
+from pillarbox.pipeline.query import Query
 from pillarbox.pipeline.status import read_status
 from pillarbox.spark.table import TableLog
 from tests.spark.pipeline.support import finish, maps, read, write
@@ -138,6 +142,47 @@ def test_R85_the_command_tells_of_an_unknown_column_without_a_stack_trace(tmp_pa
     (line,) = [x for x in done.stderr.splitlines() if "records read" not in x]
     assert "`bdoy` cannot be resolved" in line
     assert ".scala" not in line
+
+
+class Part(Struct):
+    number: int
+    value: Any
+
+
+class Whole(Struct):
+    name: str
+    part: Part
+    rest: list[Any]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["batch job", "query"])
+def test_R87_a_value_that_is_missing_inside_json_is_a_failure(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    """A table keeps values of any type as JSON, and its files count no nulls in there."""
+    monkeypatch.setattr(Query, "native", native)
+    names = ("whole", "no number", "no rest")
+    write(tmp_path / "in", [Whole(name, Part(1, "x"), [1]) for name in names])
+    pipeline = Pipeline("p", path=tmp_path / "p")
+    pipeline.log("in", Whole, url=f"file:{tmp_path}/in")
+    pipeline.log("out", Whole)
+    number = "IF(name = 'no number', CAST(NULL AS BIGINT), part.number)"
+    pipeline.stream(inputs="in", outputs="out", id="s")(
+        lambda rows: rows.selectExpr(
+            "name",
+            f"named_struct('number', {number}, 'value', part.value) AS part",
+            "IF(name = 'no rest', CAST(NULL AS ARRAY<VARIANT>), rest) AS rest",
+        )
+    )
+    finish(pipeline, spark)
+    made = [row for _, row in TableLog(pipeline.directory("out")).rows()]
+    assert [(row["name"], json.loads(row["rest"])) for row in made] == [("whole", {"v": [1]})]
+    failed = [each for _, each in failures(pipeline.errors_directory("s"))]
+    causes = {json.loads(each.body)["name"]: each.cause for each in failed}
+    assert causes == {
+        "no number": "the column 'part.number' is null",
+        "no rest": "the column 'rest' is null",
+    }
 
 
 @pytest.mark.timeout(200)
