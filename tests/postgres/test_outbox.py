@@ -15,6 +15,8 @@ import pytest
 
 from pillarbox import InvalidParameterError, PostgresMailbox, open_mailbox
 from pillarbox.cli import run
+from pillarbox.mailbox.postgres.listener import listener_for
+from pillarbox.mailbox.postgres.options import parse_url
 from pillarbox.mailbox.postgres.outbox import AsyncOutbox, Outbox
 from pillarbox.mailbox.postgres.relay import Relay
 from pillarbox.testing.redis import shared_server as redis_server
@@ -132,6 +134,37 @@ def test_R140_a_running_relay_is_woken_by_a_commit(database: str, target: str) -
     finally:
         relay.end()
         thread.join()
+
+
+def sent_on_after_a_late_commit(database: str, target: str) -> bool:
+    """Whether a message is sent on soon that a relay could not see when it began to wait."""
+    relay = Relay(database)
+    thread = threading.Thread(target=relay.run)
+    listener = listener_for(parse_url(database)[0])
+    with open_mailbox(target, str) as box, psycopg.connect(database) as connection:
+        Outbox(connection, target, str).send("a")  # nobody waits yet, so nobody is notified
+        thread.start()
+        try:
+            until(lambda: listener.parked(0) == 1, "the relay waits")
+            connection.commit()
+            return bool(box.receive(wait_time_seconds=5))
+        finally:
+            relay.end()
+            thread.join()
+            listener.release()
+
+
+def test_R140_a_commit_that_was_under_way_when_the_relay_began_to_wait_is_noticed(
+    database: str, target: str
+) -> None:
+    assert sent_on_after_a_late_commit(database, target)
+
+
+def test_R140_control_a_relay_that_trusts_in_notifications_alone_is_late(
+    database: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pillarbox.mailbox.postgres.relay._ALL_COMMITTED", "SELECT true")
+    assert not sent_on_after_a_late_commit(database, target)
 
 
 def test_R140_of_two_relays_one_works_at_a_mailbox(database: str, target: str) -> None:

@@ -23,13 +23,14 @@ from typing import Any
 import pytest
 from pyarrow.dataset import dataset
 
-from pillarbox.log import Log
+from pillarbox.log import Log, LogError
 from pillarbox.pipeline.connect import inputs_in_text
 from pillarbox.pipeline.inspection import inspect
 from pillarbox.pipeline.paths import Paths
 from pillarbox.pipeline.plan import inputs_in_plan
 from pillarbox.pipeline.running import is_running
 from pillarbox.spark.session import WORKER_DEFAULTS
+from pillarbox.spark.table import table_at
 from tests.environments import ROOT, python_with
 from tests.spark.pipeline.cluster import SPARK_HOME, daemon, environment, said
 from tests.spark.pipeline.driver import TOPOLOGIES, words
@@ -236,8 +237,14 @@ class Client:
 
 
 def count(path: Path) -> int:
-    with Log.open(path, readonly=True) as log:
-        return log.end_index
+    """How many records a log has, typed or not; none before it is there."""
+    if (table := table_at(str(path))) is not None:
+        return table.end_index
+    try:
+        with Log.open(path, readonly=True) as log:
+            return log.end_index
+    except LogError:
+        return 0
 
 
 def check(topology: str, place: Path, rows: int) -> None:
@@ -258,7 +265,6 @@ def check(topology: str, place: Path, rows: int) -> None:
 def prepared(place: Path, rows: int) -> Path:
     write(place / "words", words(rows))
     write(place / "others", words(rows + 7))
-    write(place / "p" / "logs" / "middle", [])
     return place
 
 

@@ -28,6 +28,11 @@ _BATCH = 100
 _LOCK = 1885500422
 _RELAYS = 0  # the queue at which relays wait; see outbox.sql
 _WAIT_SECONDS = 10.0
+# See line.sql: who has sent and not committed yet may have missed that a relay waits.
+_ALL_COMMITTED = (
+    f"SELECT pg_try_advisory_lock(1885500418, {_RELAYS}) "
+    f"AND pg_advisory_unlock(1885500418, {_RELAYS})"
+)
 _TARGETS = "SELECT DISTINCT url FROM pillarbox.outbox WHERE error IS NULL ORDER BY url"
 _ROWS = (
     "SELECT id, body, head, priority, group_name, deduplication_id, "
@@ -47,6 +52,7 @@ class Relay:
         self._conninfo = parse_url(url)[0]
         self._boxes: dict[str, Mailbox[Any]] = {}
         self.problems: dict[str, str] = {}  # why messages were left in the last pass, by mailbox
+        self._all_committed = True  # when the last pass began
         self._ended = threading.Event()
         self._woken = threading.Event()
 
@@ -73,6 +79,7 @@ class Relay:
         self.problems.clear()
         try:
             with psycopg.connect(self._conninfo, autocommit=True) as connection:
+                self._all_committed = connection.execute(_ALL_COMMITTED).fetchall()[0][0]
                 targets = connection.execute(_TARGETS).fetchall()
                 return sum(self._move_all(connection, url) for (url,) in targets)
         except psycopg.Error as error:
@@ -108,13 +115,13 @@ class Relay:
         return position
 
     def _wait(self, listener: Any, position: int | None) -> None:
-        """Until there may be more; where nobody notifies, for a moment."""
+        """Until there may be more; where not everybody notifies, for a moment."""
         waiter = Waiter(self._woken.set, self._ended.is_set)
         if position is None:
             self._woken.wait(POLL_SECONDS)
         elif listener.join(_RELAYS, position, waiter, None):
             try:
-                self._woken.wait(_WAIT_SECONDS)
+                self._woken.wait(_WAIT_SECONDS if self._all_committed else POLL_SECONDS)
             finally:
                 listener.leave(_RELAYS, waiter, heard=True)
 
