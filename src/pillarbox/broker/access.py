@@ -1,6 +1,6 @@
-"""Who asks: keys, the queues and actions each is good for, and everyone where there are none.
+"""Authentication: the keys, and the queues and actions that each key allows.
 
-What a request needs is in `rights`.
+Without keys, every client is allowed everything. `rights` says which rights a request needs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ROLES: Final = {"send": _SENDS | _READS, "receive": _RECEIVES | _READS, "read":
 
 
 class Principal:
-    """Whoever asks. A role is `send`, `receive`, `read`, `*` or the name of an action."""
+    """The sender of a request. A role is `send`, `receive`, `read`, `*` or an action's name."""
 
     def __init__(self, key: Key | None, account: str) -> None:
         self.name = key.id if key is not None else ""
@@ -67,7 +67,7 @@ class Principal:
         return self.is_unlimited or self._decided(action, queue)
 
     def check(self, action: str, queue: str) -> None:
-        """Raise AccessDenied unless it is."""
+        """Raise AccessDenied if this action is not allowed on this queue."""
         if not self.may(action, queue):
             raise self.denied(action, queue)
 
@@ -88,7 +88,7 @@ class Principal:
 
 
 class Access:
-    """Finds out who asks."""
+    """Identifies the sender of each request."""
 
     def __init__(self, config: Config) -> None:
         self._keys: dict[str, Key] = {}
@@ -96,12 +96,12 @@ class Access:
         self.token_secret = secrets.token_bytes(32)  # brokers that share a store share it
         self._account = config.account
         self._everyone = Principal(None, config.account)
-        self._accounts: dict[str, Principal] = {}  # everyone who uses another one
+        self._accounts: dict[str, Principal] = {}  # without keys: clients of other accounts
         self.replace_keys(config.keys)
         self._skew_seconds = config.clock_skew_seconds
 
     def replace_keys(self, keys: Iterable[Key]) -> None:
-        """Take these keys instead. A key that did not change keeps its principal and its quota."""
+        """Replace all keys. A key that did not change keeps its principal and its quota."""
         before, self._keys = self._keys, {key.id: key for key in keys}
         self._principals = {
             key.id: self._principals[key.id]
@@ -115,13 +115,13 @@ class Access:
         return not self._keys
 
     def holder(self, key_id: str) -> Principal:
-        """Whoever has this key; a key that is gone may do nothing."""
+        """Return the principal of a key; that of a revoked key is allowed nothing."""
         if not key_id or not self._keys:
             return self._everyone
         return self._principals.get(key_id) or Principal(Key(key_id, "", (), ()), self._account)
 
     def principal(self, request: Request, service: str = "sqs") -> Principal:
-        """Whoever signed this request with SigV4; anyone where there are no keys."""
+        """Return the principal that signed this request with SigV4; without keys, anyone."""
         if not self._keys:
             return self._anyone(account_of(request))
         signature = signature_of(request)
@@ -134,7 +134,7 @@ class Access:
         return self._principals[key.id]
 
     def _anyone(self, account: str) -> Principal:
-        """Without keys a client says itself, by its key id, which account it uses."""
+        """Return the principal of an account: without keys, a client's key id names it."""
         if not account:
             return self._everyone
         known = self._accounts.get(account)
@@ -145,7 +145,7 @@ class Access:
         return known
 
     def shows_key(self, request: Request) -> bool:
-        """Whether the head of a request, whose body is still to come, shows who sends it."""
+        """Whether the head of a request identifies its sender, before its body is read."""
         shown = request.headers.get("authorization", "")
         if not self._keys or self._by_password(shown) is not None:
             return True
@@ -161,7 +161,7 @@ class Access:
         return key is not None
 
     def known(self, request: Request) -> Principal:
-        """Whoever signed this request, or gave a token, or a key's id and secret, with it."""
+        """Return the principal that signed this request, or sent a token or a key's secret."""
         if not self._keys:
             return self._everyone
         shown = request.headers.get("authorization", "")
@@ -173,7 +173,7 @@ class Access:
         return principal
 
     def new_token(self, principal: Principal) -> str:
-        """What a client of the private protocol, which signed once, may show from now on.
+        """Return a bearer token for a client of the private protocol that has signed once.
 
         It expires after half a day, or when the secret of its key changes.
         """
@@ -187,7 +187,7 @@ class Access:
         return hashlib.blake2b(text, key=secret, digest_size=32, person=b"token").hexdigest()
 
     def refuse(self, request: Request) -> Response | None:
-        """For what is not SQS: None for a key that may do everything, else why not.
+        """Outside SQS: return None for a key with every right, else the refusal.
 
         Clients sign as for SQS, or send the key's id and secret as HTTP's Basic credentials.
         """

@@ -1,4 +1,4 @@
-"""Receive request attempt ids: a FIFO client that lost its answer may ask for it again."""
+"""ReceiveRequestAttemptId: a FIFO client that lost a response can ask for it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT_MAX: Final = 10_000
 
 
 class Attempts:
-    """What was answered to each attempt of the last five minutes."""
+    """The messages delivered for each attempt id of the last five minutes."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, Sequence[Lease]]] = OrderedDict()
@@ -29,7 +29,7 @@ class Attempts:
             self._known.popitem(last=False)
 
     def again(self, attempt: str, queue: LocalQueue, timeout: int) -> Sequence[Lease]:
-        """The same messages once more, hidden for as long again; none if any was touched."""
+        """Extend and return the same leases; none if any message was touched since."""
         until, leases = self._known.get(attempt, (0, ()))
         now = queue.session.store.clock.now()
         living = now < until and all(lease.deadline > now for lease in leases)

@@ -1,4 +1,4 @@
-"""The attributes of a queue: their names, defaults and ranges, as SQS has them."""
+"""SQS queue attributes: names, defaults and valid values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FIFO_DEFAULTS: Final = {
 }
 
 
-SCOPE_BEFORE: Final = "scope_before"  # among the notes of a queue: by group, and until when
+SCOPE_BEFORE: Final = "scope_before"  # a queue's previous scope (by group?), and until when
 SCOPE_DELAY_SECONDS: Final = 60
 STATEMENTS_MAX: Final = 20  # of a policy
 SOURCES_MAX: Final = 10  # of a redrive allow policy
@@ -100,7 +100,7 @@ class RedriveAllowPolicy(Struct, forbid_unknown_fields=True):
 
 
 def with_defaults(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
-    """All that can be set, with the defaults of what was not."""
+    """Return every settable attribute, with defaults for those that were not given."""
     kms = _KMS if given.get("KmsMasterKeyId") else {}
     special = {"FifoQueue": "true", **FIFO_DEFAULTS} if fifo else {}
     known = {**DEFAULTS, **special, **kms, **given}
@@ -110,7 +110,7 @@ def with_defaults(given: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
 
 
 def checked(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
-    """The attributes as they are kept; raises for one that is unknown, or whose value is."""
+    """Return the attributes in the form that is stored; raise for an unknown name or value."""
     kept = dict(attributes)
     for name, value in attributes.items():
         if name in _CHOICES and not fifo:
@@ -136,7 +136,7 @@ def checked(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
 
 
 def check_throughput(attributes: Mapping[str, str]) -> None:
-    """Raise unless what counts as a duplicate fits how much a queue may take."""
+    """Raise unless DeduplicationScope and FifoThroughputLimit go together."""
     by_group = attributes.get("DeduplicationScope") == "messageGroup"
     if attributes.get("FifoThroughputLimit") == "perMessageGroupId" and not by_group:
         reason = "To set FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be messageGroup."  # noqa: E501
@@ -154,7 +154,7 @@ def check_encryption(attributes: Mapping[str, str]) -> None:
 
 
 def merged(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes after a change; an empty value deletes one."""
+    """Return the attributes after a change; an empty value deletes one."""
     found = {**given, **changes}
     if changes.get("KmsMasterKeyId") and "SqsManagedSseEnabled" not in changes:
         found["SqsManagedSseEnabled"] = "false"  # for good, even if the key is removed later
@@ -164,7 +164,7 @@ def merged(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, st
 
 
 def by_group(notes: Mapping[str, Any], now_seconds: int) -> bool:
-    """Whether duplicates are looked for in each group, or in the whole queue."""
+    """Whether deduplication is per message group (else per queue)."""
     before = notes.get(SCOPE_BEFORE)
     if before is not None and now_seconds < before[1]:
         return bool(before[0])
@@ -173,7 +173,7 @@ def by_group(notes: Mapping[str, Any], now_seconds: int) -> bool:
 
 
 def with_scope(notes: dict[str, Any], old: Mapping[str, Any], now_seconds: int) -> dict[str, Any]:
-    """The new notes of a queue; as on AWS, another DeduplicationScope takes effect later."""
+    """Return a queue's new notes. As on AWS, a new DeduplicationScope takes effect later."""
     if "attributes" not in old:
         return notes
     was = by_group(old, now_seconds)
@@ -198,7 +198,7 @@ def _check_number(name: str, value: str) -> None:
 
 
 def check_policy(value: str) -> None:
-    """An access policy: see `policies` for what it decides."""
+    """Raise if this is not a valid access policy; `policies` evaluates it."""
     policy = _map(value)
     if policy is None or policy.keys() - _POLICY or policy.get("Version") not in _VERSIONS:
         raise bad_value("Policy")
@@ -217,7 +217,7 @@ def check_policy(value: str) -> None:
 
 
 def redrive_policy(value: str) -> RedrivePolicy:
-    """A redrive policy; its count may be a text, as many tools write it."""
+    """Parse a redrive policy; maxReceiveCount may be a string, as many tools write it."""
     known = _map(value)
     if known is None:
         raise bad_value("RedrivePolicy", "Redrive policy is not a valid JSON map.")

@@ -1,7 +1,7 @@
 """The audit log: who created, changed, purged or deleted a queue, and when.
 
-One JSON object a line, appended to a file that only the broker's user can read. What was refused
-for lack of a right is there too. Sends and receives are not.
+One JSON object per line, appended to a file that only the broker's user can read. It includes
+requests that were denied, but no sends or receives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACTIONS: Final = frozenset(
 
 
 class AuditLog:
-    """Appends to a file; `reopen` it after it was moved away."""
+    """Appends to a file; call `reopen` after rotating it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class AuditLog:
         return os.fdopen(handle, "a", buffering=1)
 
     def note(self, key: str, action: str, queue: str, *, by: str, allowed: bool = True) -> None:
-        """Note an action; `key` is empty where there are no keys, `by` is the interface used."""
+        """Append an action; `key` is empty without keys, `by` is the interface used."""
         entry = {
             "time": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "key": key,

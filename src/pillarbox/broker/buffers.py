@@ -1,8 +1,8 @@
-"""The memory of requests that are still arriving, bounded for all connections together.
+"""Limits the memory of incomplete requests over all connections.
 
-When the limit is reached, some requests are refused with a 503. Slow ones go first: those that
-held the most memory for the longest time. Of the others the longest go, and of these the most
-recent, so that older requests can finish and a crowd of honest clients makes progress.
+At the limit, some requests are refused with a 503: first the slow ones, which held the most
+memory for the longest time, then the largest, the most recent of these first. So older requests
+can finish, and a crowd of honest clients makes progress.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BYTES_MAX: Final = 64 << 20
 
 
 class Unfinished(NamedTuple):
-    """A request that is still arriving."""
+    """An incomplete request."""
 
     held_bytes: int
     began: float
-    length: int  # of its body when it is whole, as far as is known
+    length: int  # of the complete body, as far as is known
 
     def burden(self, now: float) -> tuple[bool, float, float]:
-        """The request with the greatest is refused first."""
+        """Return the sort key: the request with the greatest burden is refused first."""
         age = now - self.began
         if age > limits.SLOW_SECONDS:
             return True, self.held_bytes * age, 0.0
@@ -34,7 +34,7 @@ class Unfinished(NamedTuple):
 
 
 class RequestBuffers:
-    """Who holds how much."""
+    """The memory that each connection's incomplete request holds."""
 
     def __init__(self, bytes_max: int, time: Callable[[], float]) -> None:
         self._bytes_max = bytes_max
@@ -43,7 +43,7 @@ class RequestBuffers:
         self.total_bytes = 0
 
     def hold(self, connection: Connection, request: Unfinished) -> None:
-        """So much of this connection's request is in memory now."""
+        """Record how much memory this connection's request holds now."""
         before = self._held.pop(connection, None)
         growth = request.held_bytes - (before.held_bytes if before is not None else 0)
         if request.held_bytes:

@@ -1,4 +1,4 @@
-"""What a broker can be told: flags over environment over `pillarbox.toml`, checked in one place.
+"""The broker's configuration: flags override the environment, which overrides `pillarbox.toml`.
 
 `Config` is complete and valid once it exists. Keys of the file are the names of its fields.
 """
@@ -32,28 +32,28 @@ Durability = Literal["fsync", "os", "memory"]
 class Key(Struct, frozen=True, forbid_unknown_fields=True):
     """A client's key: which queues it may use (`orders*`), and for which actions.
 
-    With an `account` of its own, it has queues of its own, and is for SQS clients only.
+    A key with its own `account` has its own queues, and works with SQS clients only.
     """
 
     id: str
     secret: str
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
-    account: str | None = None  # the broker's, if not given
+    account: str | None = None  # default: the broker's
     requests_per_second: Annotated[float, Meta(gt=0)] | None = None
     messages_per_second: Annotated[float, Meta(gt=0)] | None = None  # sent
     bytes_per_second: Annotated[float, Meta(gt=0)] | None = None  # sent
 
 
 class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue that exists from the start: attributes by their SQS names, tags, a priority."""
+    """A queue to create at startup: attributes by their SQS names, tags, a priority."""
 
     attributes: dict[str, str | int | bool | dict[str, Any]] = {}
     tags: dict[str, str] = {}
     priority: int = 0
 
     def notes(self, name: str) -> dict[str, Any]:
-        """What the broker notes of a queue of this name; raises if SQS would refuse it."""
+        """Return the notes to store for a queue of this name; raise if SQS would refuse it."""
         given = {key: _text(value) for key, value in self.attributes.items()}
         fifo = name.endswith(FIFO_SUFFIX)
         if fifo:
@@ -64,30 +64,30 @@ class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one broker runs."""
+    """The settings of one broker."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    data: str | None = "./data"  # None keeps everything in memory and nothing on disk
+    data: str | None = "./data"  # None: keep everything in memory
     store: str | None = None  # URL of a store that several brokers share, instead of `data`
     durability: Durability = "fsync"
     account: str = "000000000000"
     region: str = "us-east-1"
     keys: tuple[Key, ...] = ()
-    anonymous: bool = False  # without keys, serve others than this machine
-    allowed_hosts: tuple[str, ...] = ()  # without keys, names by which clients may know it
-    audit_log: str | None = None  # file for administrative actions, one JSON object a line
+    anonymous: bool = False  # without keys, serve other machines too
+    allowed_hosts: tuple[str, ...] = ()  # without keys, host names that clients may use
+    audit_log: str | None = None  # file for administrative actions, one JSON object per line
     tls_certificate: str | None = None
     tls_key: str | None = None
     clock_skew_seconds: int = 300
     purge_interval_seconds: int = 60
     recreate_after_seconds: int = 60
-    max_deliveries: int = 5  # of queues that were not made through SQS's own API
+    max_deliveries: int = 5  # of queues that were not created through the SQS API
     in_flight_max: int = 120_000
     idle_seconds: float = 75.0
     stop_seconds: float = 25.0
     connections_max: int = 50_000
-    request_buffer_bytes_max: int = BYTES_MAX  # of requests that are still arriving, together
+    request_buffer_bytes_max: int = BYTES_MAX  # of all incomplete requests together
     queues: dict[str, DeclaredQueue] = {}
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @contextmanager
 def told_of(name: str) -> Iterator[None]:
-    """Turn what SQS would refuse into a fault of the configuration."""
+    """Turn an SQS error about this queue into a configuration error."""
     try:
         yield
     except SqsError as error:
@@ -125,7 +125,7 @@ def told_of(name: str) -> Iterator[None]:
 
 
 def _text(value: str | int | bool | dict[str, Any]) -> str:
-    """A value of a configuration, as SQS writes it."""
+    """Return a configuration value as SQS writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
@@ -141,9 +141,9 @@ def is_loopback(host: str) -> bool:
 
 
 def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> Config:
-    """The configuration of a file, with flags over it, and one more key (`id:secret`).
+    """Read the configuration file, apply flags, and add one more key (`id:secret`).
 
-    A file that was named must exist.
+    If `path` is given, the file must exist.
     """
     settings: dict[str, Any] = {}
     if path is not None or os.path.exists(CONFIG_FILE):
@@ -164,7 +164,7 @@ def load(path: str | None, flags: Mapping[str, Any], key: str | None = None) -> 
         return msgspec.convert({**settings, **given}, Config)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InvalidParameterError):
-            raise error.__cause__ from None  # it tells all itself
+            raise error.__cause__ from None  # its message is complete
         raise InvalidParameterError(
             "configuration", path or CONFIG_FILE, f"valid ({error})"
         ) from error

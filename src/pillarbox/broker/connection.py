@@ -1,8 +1,8 @@
-"""One client's connection: bytes to requests, answers to bytes, in the order of the requests.
+"""An HTTP connection: parses requests and writes responses in the order of the requests.
 
-Requests of one connection are started as they arrive and answered in order, so a client may
-pipeline. Everything a client sends has a limit and a deadline; whoever breaks one is told why
-with a 4xx, if it still listens, and the connection ends. Nothing here knows of queues.
+Requests start as they arrive, so clients can pipeline. Every input has a limit and a deadline; a
+client that exceeds one gets a 4xx, if it is still reading, and is disconnected. Nothing here
+knows about queues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Callback = Callable[[], object]
 
 
 class PendingResponse:
-    """A request whose answer is not written yet."""
+    """A response that has not been written yet."""
 
     __slots__ = ("future", "is_ready", "keep_alive", "only_head", "response")
 
@@ -38,32 +38,32 @@ class PendingResponse:
         self.keep_alive = keep_alive
         self.only_head = only_head
         self.response: Response | None = None
-        self.is_ready = False  # whether it may be written, when those before it are
+        self.is_ready = False  # may be written once the responses before it are
         self.future: asyncio.Future[Response] | None = None
 
 
 class Connection(asyncio.Protocol):
-    """A connection, from accept to close."""
+    """A client's connection, from accept to close."""
 
     __slots__ = ("_backlog", "_clogged", "_closing", "_handle", "_held", "_lingers", "_out", "_parser", "_pending", "_reading", "_secure", "_server", "_streaming", "_transport", "_unflushed", "_unread", "_write", "deadline")  # fmt: skip  # noqa: E501
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._handle = server.handle
-        self._held = 0  # bytes of a request that is still arriving
+        self._held = 0  # bytes of an incomplete request
         self._pending: deque[PendingResponse] = deque()
-        self._backlog: deque[tuple[Request, bool]] = deque()  # requests that have not begun
+        self._backlog: deque[tuple[Request, bool]] = deque()  # requests that have not started
         self._out: list[bytes] = []
-        self._unflushed: list[Callback] = []  # of answers that are not out of this process yet
-        self._unread: list[Callback] = []  # of answers that are, and no word since
-        self._clogged = False  # the client does not read as fast as we write
+        self._unflushed: list[Callback] = []  # of responses not yet handed to the kernel
+        self._unread: list[Callback] = []  # of responses that the client may not have read
+        self._clogged = False  # the client reads more slowly than we write
         self._reading = True
         self._closing = False
-        self._lingers = False  # it may still be sending when we have nothing more to say
+        self._lingers = False  # the client may still be sending after our last response
         self._streaming: asyncio.Task[None] | None = None
         self.deadline = NEVER
 
-    # -- what the transport says -------------------------------------------------------------
+    # -- callbacks of the transport ----------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -73,16 +73,16 @@ class Connection(asyncio.Protocol):
         self._secure = transport.get_extra_info("sslcontext") is not None
         self._parser = RequestParser(peer, self._secure, server.check, self._take, server.loop.time)
         if not self._secure:  # over TLS, uvloop pauses at such a limit and never resumes
-            self._transport.set_write_buffer_limits(0)  # tell us of every byte that has to wait
+            self._transport.set_write_buffer_limits(0)  # notify us of every byte that waits
         if not server.admit(self):
             self.refuse(503, "ServiceUnavailable", "Too many connections.", linger=False)
             return
         self.deadline = server.idle_until
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whatever the client did not get goes back where it came from.
+        """Return messages that the client did not get to their queues.
 
-        A connection that was reset had bytes that nobody read: the last answer was among them.
+        If the connection was reset, the client did not read the last response either.
         """
         self._server.forget(self)
         self._closing = True
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._unread:
-            self._unread = []  # it goes on, so it has read what it waited for
+            self._unread = []  # a client that sends again has read its responses
         if self._closing:
             return
         parser = self._parser
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _check_arriving(self) -> None:
-        """A request is here in part: count its memory, and ask for its key and its body."""
+        """Handle an incomplete request: count its memory, check its key, ask for its body."""
         parser = self._parser
         if parser.request is not None and not parser.checked:
             parser.checked = True
@@ -145,25 +145,25 @@ class Connection(asyncio.Protocol):
         self._hold(parser.held_bytes)
 
     def _check_key(self, request: Request) -> None:
-        """Refuse a request that shows no key, where keys are needed, before its body is read."""
+        """If keys are required, refuse a request without one before reading its body."""
         if self._pending or self._server.shows_key(request):
-            return  # a client that waits for another answer has shown one
+            return  # a client that waits for another response has shown one
         self._lingers = True
-        self._begin(request, False)  # the handler refuses it, in the form of its protocol
+        self._begin(request, False)  # the handler refuses it in the format of its protocol
         self._closing = True
         self._drop()
 
-    # -- answering ---------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------
 
     def _take(self, request: Request, keep_alive: bool) -> None:
-        """A request is here: have it answered, now or after those before it."""
+        """Start a complete request, or queue it behind others."""
         if self._backlog or self._clogged or len(self._pending) >= limits.PIPELINED_MAX:
             self._backlog.append((request, keep_alive))
         else:
             self._begin(request, keep_alive)
 
     def _is_full(self) -> bool:
-        """Whether the client has to wait for answers, or to read them, before it gets more."""
+        """Whether the client must wait for responses, or read them, before it gets more."""
         return self._clogged or len(self._pending) >= limits.PIPELINED_MAX
 
     def _begin(self, request: Request, keep_alive: bool) -> None:
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         self._server.requests += 1
         try:
             answer = self._handle(request)
-        except Exception:  # noqa: BLE001 - a fault of ours must not end the server
+        except Exception:  # noqa: BLE001 - a bug in a handler must not stop the server
             logger.exception("a request failed", path=request.path)
             answer = self._server.broken()
         only_head = request.method == "HEAD"
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
             if error is not None:
                 logger.error("a request failed", exc_info=error)
             response = done.result() if error is None else self._server.broken()
-            if self._closing and pending not in self._pending:  # it has hung up
+            if self._closing and pending not in self._pending:  # the client disconnected
                 if response.unsent is not None:
                     response.unsent()
                 return
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
         pending.future.add_done_callback(arrived)
 
     def _answer(self, pending: PendingResponse, response: Response) -> None:
-        """Write it once all that it tells of is confirmed, and it is its turn."""
+        """Write the response once its writes are confirmed and it is next in order."""
         pending.response = response
         confirmation = response.confirmation
         if confirmation is None or confirmation.is_done:
@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
             confirmation.add_done_callback(partial(self._confirmed, pending))
 
     def _confirm(self, pending: PendingResponse) -> None:
-        """It may leave, or another answer if what it waited for has failed."""
+        """Mark the response as ready, or replace it if its confirmation failed."""
         response = cast("Response", pending.response)
         error = response.confirmation.error if response.confirmation is not None else None
         if error is not None:
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             self._closing = True
 
     def flush(self) -> None:
-        """Write all answers whose turn it is."""
+        """Write all responses that are ready, in order."""
         if self._pending:
             self._put_ready()
         out = self._out
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         try:
             async for chunk in response.chunks:
                 if self._transport.is_closing() or self._clogged:
-                    break  # whoever does not keep up may come again
+                    break  # too slow; the client can reconnect
                 if chunk:
                     self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             else:
@@ -304,17 +304,17 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _flushed(self) -> None:
-        """All that was written is out of this process."""
+        """Everything written has been handed to the kernel."""
         self._unread, self._unflushed = self._unflushed, []
 
     # -- limits ------------------------------------------------------------------------------
 
     def _set_deadline(self) -> None:
-        """Set the deadline for what the client has to do next."""
+        """Set the deadline for the client's next action."""
         if self._clogged or self._lingers:
             return
         if self._pending or self._streaming is not None:
-            self.deadline = NEVER  # it waits for us
+            self.deadline = NEVER  # the client waits for us
             return
         parser = self._parser
         if not parser.began:
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
             self.deadline = parser.began + limits.HEAD_SECONDS_MAX
 
     def _read_on(self) -> None:
-        """Start waiting requests, and read more, while the client reads its answers."""
+        """Start queued requests, and resume or pause reading from the client."""
         while self._backlog and not self._is_full():
             self._begin(*self._backlog.popleft())
             self.flush()
@@ -340,7 +340,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def time_out(self) -> None:
-        """The deadline has passed."""
+        """Disconnect a client that missed its deadline."""
         if self._parser.began and not self._clogged:
             self.refuse(408, "RequestTimeout", "The request was sent too slowly.", linger=False)
         elif self._clogged:
@@ -349,9 +349,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def refuse(self, status: int, code: str, message: str, *, linger: bool = True) -> None:
-        """Say why, and end the connection; answers before it are still awaited by nobody."""
+        """Write an error response and close; responses in progress are dropped."""
         self._drop()
-        if self._lingers:  # it was told why before
+        if self._lingers:  # it has had its error response
             self._transport.abort()
             return
         self.flush()
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Close, or else let a client that still sends finish: a reset would lose its answer."""
+        """Close; if the client still sends, only half-close: a reset would lose the response."""
         if not self._lingers:
             self._transport.close()
             return
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
             self._hold(limits.TLS_BUFFER_BYTES)  # until it is closed
 
     def _hold(self, count: int) -> None:
-        """Account for the memory of a request that is still arriving."""
+        """Account for the memory of an incomplete request."""
         if count or self._held:
             if self._secure:
                 count += min(count, limits.TLS_BUFFER_BYTES)
@@ -384,13 +384,13 @@ class Connection(asyncio.Protocol):
             self._server.buffers.hold(self, request)
 
     def _drop(self) -> None:
-        """Free what has arrived of requests that nobody will answer."""
+        """Free the data of requests that will not be answered."""
         self._backlog.clear()
         self._parser.drop()
         self._hold(0)
 
     def stop(self) -> None:
-        """The server ends: close now if nothing is under way, else after the last answer."""
+        """Close now if no response is pending, else after the last one."""
         if not self._pending and self._streaming is None:
             self.flush()
             self._transport.close()

@@ -1,8 +1,7 @@
-"""The clients that receive, by queue: what each was given, finished and failed, for the dashboard.
+"""The consumers of each queue, with what they received, finished and failed, for the dashboard.
 
-A consumer is known by its address, its key and its User-Agent, which for Pillarbox's own clients
-names host and process; clients that have all three in common are one consumer. A lease points at
-its consumer, and the queue's `Totals` count how it ends.
+A consumer is identified by address, key and User-Agent, which for Pillarbox's own clients names
+host and process. A lease points to its consumer, and the queue's `Totals` count how it ends.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ class Consumer:
         self.client = client
         self.received = 0
         self.done = 0
-        self.failed = 0  # nacked, rejected, or the lease ran out
+        self.failed = 0  # nacked, rejected, or the lease expired
         self.waiting = 0  # long polls
         self.seen_at = 0.0
 
     def hold(self, leases: Sequence[Lease]) -> None:
-        """These were leased for this consumer."""
+        """Record these as leased to this consumer."""
         self.received += len(leases)
         for lease in leases:
             lease.holder = self
 
 
 class Consumers:
-    """The consumers that asked for messages most recently."""
+    """The consumers that received most recently."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str, str], Consumer] = {}
@@ -61,7 +60,7 @@ class Consumers:
         return iter(list(self._known.values()))
 
     def of(self, request: Request, queue: str, key: str) -> Consumer:
-        """The consumer that asks for messages."""
+        """Return the consumer that sent this request."""
         client = request.headers.get("user-agent", "")[:_CLIENT_CHARS_MAX]
         identity = queue, request.peer, key, client
         found = self._known.get(identity)

@@ -1,4 +1,4 @@
-"""What a message may say: characters, size, attributes, each refused in SQS's own words."""
+"""Limits on a message's characters, size and attributes, with the error texts of SQS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALLOWED = "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x1
 
 
 def check_characters(text: str) -> None:
-    """XML can't carry every character, so neither can the body of a message."""
+    """Raise for characters that XML can't carry."""
     unfit = unfit_character(text)
     if unfit is not None:
         raise SqsError("InvalidMessageContents", _unfit(unfit, "message body"))
@@ -45,7 +45,7 @@ def _unfit(character: str, where: str) -> str:
 
 
 def size_of(message: SendMessage) -> int:
-    """What counts towards the limit, of a message that may be refused for other reasons."""
+    """Return the size that counts towards the limit, whether or not the message is valid."""
     size = len((message.MessageBody or "").encode(errors="surrogatepass"))
     for name, attribute in (message.MessageAttributes or {}).items():
         size += len(f"{name}{attribute.DataType or ''}{attribute.StringValue or ''}".encode())
@@ -54,9 +54,9 @@ def size_of(message: SendMessage) -> int:
 
 
 def check_attributes(attributes: Mapping[str, Attribute]) -> int:
-    """Raise unless every one is well-formed; how many bytes they take together."""
+    """Raise unless every attribute is well formed; return their total size in bytes."""
     count = len(attributes)
-    if count > ATTRIBUTES_MAX:  # those that say something about the message are not the user's
+    if count > ATTRIBUTES_MAX:  # system attributes don't count
         count = sum(not is_ours(name) for name in attributes)
     if count > ATTRIBUTES_MAX:
         raise invalid(
@@ -156,7 +156,7 @@ def check_system_attributes(attributes: Mapping[str, Attribute]) -> None:
 
 
 def priority_of(attributes: Mapping[str, Attribute], default: int) -> int:
-    """The priority that a message asks for by its attribute."""
+    """Return the priority that a message's attribute asks for."""
     asked = attributes.get(PRIORITY)
     if asked is None:
         return default

@@ -1,9 +1,9 @@
-"""Refuses what a web page of another site has a browser send to us.
+"""Refuses cross-origin requests that a web page makes a browser send to the broker.
 
-A browser sends some requests for any page without asking first: images, forms, links, simple
-fetches. It says so in `Sec-Fetch-Site` or `Origin`, which no page can change; other clients
-send neither. A page whose own name is made to resolve to our address (DNS rebinding) counts as
-ours to the browser, so without keys the `Host` must be one that we are known by.
+A browser sends some requests for any page without a preflight: images, forms, links, simple
+fetches. It marks them with `Sec-Fetch-Site` or `Origin`, which no page can change; other clients
+send neither. After DNS rebinding, a page counts as same-origin to the browser, so without keys
+the `Host` must be one of the broker's own names.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pillarbox.broker.limits import LimitError
 
 _HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?\Z", re.ASCII)
 _OWN_SITE: Final = ("same-origin", "none")  # none: the user typed the address
-# Reserved names: nobody can register them, so no page of the web is served under one.
+# Reserved names: nobody can register them, so no public website has one.
 _PRIVATE: Final = (".internal", ".local", ".test", ".home.arpa")
 
 
 class CrossOriginProtection:
-    """Decides for every request, by its head alone, before any handler sees it."""
+    """Checks the head of every request before any handler sees it."""
 
     def __init__(
         self, listens_at: str, allowed_hosts: Sequence[str] = (), *, any_host: bool = False
     ) -> None:
-        self._any_host = any_host  # with keys: a page has none, by whatever name it comes
+        self._any_host = any_host  # with keys, a page can't do anything under any name
         self._allowed = [each.lower() for each in allowed_hosts]
         self._own = {"localhost", listens_at.lower(), socket.gethostname().lower()}
         self._private = () if is_loopback(listens_at) else _PRIVATE
@@ -51,7 +51,7 @@ class CrossOriginProtection:
             )
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site is None and origin is None:
-            return  # no browser of today
+            return  # not a current browser
         own = site in _OWN_SITE if site is not None else self._is_own(origin or "", host)
         if not own and not _is_link(request):
             raise LimitError(
@@ -63,7 +63,7 @@ class CrossOriginProtection:
             )
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """The scheme is not compared: a proxy may have taken TLS away."""
+        """Compare host and port, not the scheme: a proxy may terminate TLS."""
         place = origin.partition("://")[2].lower()
         return bool(place) and (place == host or place in self._allowed)
 
@@ -81,7 +81,7 @@ class CrossOriginProtection:
 
 
 def _is_address(name: str) -> bool:
-    """No page is rebound to an address: it is not looked up."""
+    """Whether a name is an IP address, which is not looked up and so can't be rebound."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -90,7 +90,7 @@ def _is_address(name: str) -> bool:
 
 
 def _is_link(request: Request) -> bool:
-    """A link that the user follows to a page of ours: the other page can't see the answer."""
+    """Whether the user followed a link here; the other page can't read the response."""
     return (
         request.method in ("GET", "HEAD")
         and request.headers.get("sec-fetch-mode") == "navigate"

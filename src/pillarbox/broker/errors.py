@@ -1,4 +1,4 @@
-"""Every error of the SQS wire: one table from its name to its shape, query code and status.
+"""SQS errors: one table from an error's name to its shape, query code and HTTP status.
 
 Actions raise `SqsError(name, message)`; the protocols write it in their own form.
 """
@@ -18,10 +18,10 @@ from pillarbox.mailbox.broker.errors import QueueNotFoundError
 
 
 class Kind(NamedTuple):
-    """How an error looks in each protocol."""
+    """An error in both protocols."""
 
     shape: str  # the `__type` of the JSON protocol
-    code: str  # that of the query protocol, and of the header x-amzn-query-error
+    code: str  # in the query protocol, and in the header x-amzn-query-error
     status: int = 400
 
 
@@ -79,7 +79,7 @@ NO_ACCESS: Final = "The specified queue does not exist or you do not have access
 
 
 class SqsError(Exception):
-    """An answer that is an error. `name` is a key of `KINDS`."""
+    """An error response. `name` is a key of `KINDS`."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ def invalid(message: str) -> SqsError:
 
 
 def invalid_value(parameter: str, value: object, reason: str) -> SqsError:
-    """The usual sentence about a parameter that is out of its range."""
+    """Return the usual error about a parameter that is out of range."""
     return invalid(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
 
 
@@ -115,7 +115,7 @@ def no_such_queue() -> SqsError:
 
 
 def no_access() -> SqsError:
-    """For queues of other accounts: nobody learns from it which of them exist."""
+    """Return the error for queues of other accounts; it does not reveal whether they exist."""
     return SqsError("QueueDoesNotExist", NO_ACCESS)
 
 
@@ -162,7 +162,7 @@ def for_sqs_only() -> SqsError:
 
 
 def of_mailbox(error: MailboxError) -> SqsError:
-    """What an error of the store is on the wire."""
+    """Return the SQS error for an error of the store."""
     if isinstance(error, InvalidParameterError | SerializationError):
         return invalid(str(error))
     if isinstance(error, ReceiptHandleExpiredError):
