@@ -58,7 +58,7 @@ class DeclaredQueue(Struct, frozen=True, forbid_unknown_fields=True):
         fifo = name.endswith(FIFO_SUFFIX)
         if fifo:
             given["FifoQueue"] = "true"
-        with told_of(name):
+        with blaming_configuration(name):
             given = checked(given, fifo=fifo)
         return {"attributes": given, "tags": self.tags, "priority": self.priority, "keeps": False}
 
@@ -115,7 +115,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @contextmanager
-def told_of(name: str) -> Iterator[None]:
+def blaming_configuration(name: str) -> Iterator[None]:
     """Turn an SQS error about this queue into a configuration error."""
     try:
         yield

@@ -1,6 +1,6 @@
-"""How a broker is: /livez and /readyz for probes, and what it tells `pillarbox doctor`.
+"""Health checks: /livez and /readyz for probes, and the report for `pillarbox doctor`.
 
-Live: the process answers. Ready: clients can work with it, if only to empty a full disk.
+Live: the process responds. Ready: clients can use it, if only to empty a full disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pillarbox.mailbox.url import without_password
 if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
-_STORE_SECONDS_MAX: Final = 2.0  # a shared store that takes longer to answer counts as lost
+_STORE_SECONDS_MAX: Final = 2.0  # a shared store that takes longer counts as unavailable
 _ACTIONS: Final = (
     "SendMessage",
     "ReceiveMessage",
@@ -59,7 +59,7 @@ class Health:
         return _answer(failure, failure)
 
     def describe(self, principal: Principal, queue: str) -> Described:
-        """What the broker is; how much room it has only for a key that may do everything."""
+        """Describe the broker; free disk space is shown only to keys with every right."""
         broker, store, free = self._broker, self._broker.store, None
         durable = isinstance(store, DurableStore)
         if isinstance(store, DurableStore) and principal.is_unlimited:
@@ -77,7 +77,7 @@ class Health:
     async def describe_shared(
         self, shared: SharedQueues, principal: Principal, queue: str
     ) -> Described:
-        """The same, with the store and the brokers that share it for a key with every right."""
+        """As `describe`; the store and its brokers are shown only to keys with every right."""
         found = self.describe(principal, queue)
         found = structs.replace(found, problem=found.problem or await _store_failure(shared))
         if not principal.is_unlimited:
@@ -87,14 +87,14 @@ class Health:
         return structs.replace(found, store=url and without_password(url), brokers=brokers)
 
     def problem(self) -> str | None:
-        """What is wrong with the broker; None if nothing is."""
+        """Return what is wrong with the broker, or None."""
         store = self._broker.store
         full = isinstance(store, DurableStore) and store.full
         said = "the disk is full; messages can be received and deleted, but not sent"
         return self._failure() or (said if full else None)
 
     def _failure(self) -> str | None:
-        """Why clients should go elsewhere. A full disk is no reason: it has to be emptied."""
+        """Return why the broker is not ready, or None. With a full disk it is still ready."""
         if self._broker.closed:
             return "stopping"
         store = self._broker.store
@@ -104,7 +104,7 @@ class Health:
 
 
 async def _store_failure(shared: SharedQueues) -> str | None:
-    """Why a shared store can't be used; None if it can."""
+    """Return why a shared store can't be used, or None."""
     try:
         await asyncio.wait_for(shared.check(), _STORE_SECONDS_MAX)
     except (MailboxError, TimeoutError) as error:

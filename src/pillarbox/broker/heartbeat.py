@@ -35,7 +35,7 @@ _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - an address to be replaced
 
 
 class Traffic(Struct, array_like=True):
-    """Messages of one queue since a broker started, and the receives that are waiting now."""
+    """Message counts of one queue since the broker started, and the long polls waiting now."""
 
     sent: int = 0
     received: int = 0
@@ -50,7 +50,7 @@ class Traffic(Struct, array_like=True):
 
 
 class Report(Struct):
-    """What a broker reports about itself."""
+    """A broker's report about itself."""
 
     url: str
     version: str
@@ -69,7 +69,7 @@ class SeenBroker(NamedTuple):
 
 
 class Heartbeat:
-    """The reports of one broker, and what it read of the others."""
+    """Sends the reports of one broker, and reads those of the others."""
 
     def __init__(self, broker: Broker, shared: SharedQueues) -> None:
         self._broker, self._shared = broker, shared
@@ -99,7 +99,7 @@ class Heartbeat:
                 logger.warning("could not look for move tasks to take over", error=str(error))
 
     async def beat(self, seconds: int = ALIVE_SECONDS) -> None:
-        """Write a report and read those of all brokers. If the store does not answer, carry on."""
+        """Write a report and read those of all brokers; if the store is down, only log it."""
         said = msgspec.json.encode(self._report()).decode()
         try:
             found = await self._shared.do(self._shared.store.beat(self.id, seconds, said))
@@ -117,7 +117,7 @@ class Heartbeat:
         return Report(self._url(), __version__, self._since, dict(busiest))
 
     def _url(self) -> str:
-        """Where others reach it; a broker that listens everywhere is named by its host."""
+        """Return the broker's URL, with the host name if it listens on all addresses."""
         url = urlsplit(self._broker.url)
         if self._broker.config.host in _EVERYWHERE:
             url = url._replace(netloc=f"{socket.gethostname()}:{self._broker.port}")
@@ -125,11 +125,11 @@ class Heartbeat:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the broker that does the work which only one of them should do."""
+        """Whether this broker does the work that only one of them should do."""
         return min(self._reports, default="") == self.id
 
     def brokers(self) -> list[SeenBroker]:
-        """The brokers that are alive, oldest first."""
+        """Return the brokers that are alive, oldest first."""
         now = time.time()
         found = [
             SeenBroker(
@@ -144,7 +144,7 @@ class Heartbeat:
         return sorted(found, key=lambda each: (each.since, each.url))
 
     def total(self, queue: str) -> Traffic:
-        """The traffic of a queue through all brokers."""
+        """Return the traffic of a queue over all brokers."""
         total = Traffic()
         total.add(self.traffic.get(queue, total))
         for name, (_, report) in list(self._reports.items()):

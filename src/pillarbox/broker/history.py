@@ -1,8 +1,8 @@
 """The history of the broker's queues, read by index over the private protocol.
 
-Whoever may receive a queue's messages may read its history, and gets the entries of that queue
-only; the history of all queues takes a key that may do everything. Entries are read beside the
-event loop, a few megabytes at a time, and travel in Arrow's layout, as they lie on disk.
+A key that may receive from a queue may read that queue's history; the history of all queues needs
+a key with every right. Entries are read in a thread, a few megabytes at a time, and sent in the
+Arrow layout that they have on disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pillarbox.mailbox.durable_session import DurableQueueSession
 from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.store import Store
 
-_ANSWER_BYTES: Final = 4 << 20  # of the log, that one answer looks at
-_RECORD_BYTES: Final = 32  # what an entry costs beside its bytes
-_SECRET: Final = bytes((journal.IDENTITY,))  # it holds what receipt handles are made with
+_ANSWER_BYTES: Final = 4 << 20  # how much of the log one response covers
+_RECORD_BYTES: Final = 32  # overhead of an entry
+_SECRET: Final = bytes((journal.IDENTITY,))  # the entry with the secret of receipt handles
 _OF_NO_QUEUE: Final = bytes((journal.IDENTITY, journal.RESTATED))
 _QUEUE_AT: Final = slice(4, 8)  # of an entry's head: see journal.HEAD
-_COPIED_SECONDS: Final = 2.0  # files stay as listed; a copy that takes longer is shorter next time
+_COPIED_SECONDS: Final = 2.0  # compaction pauses so long after files are listed for a backup
 
 
 class History:
-    """What happened to the queues of a store, as far as it is kept."""
+    """The retained history of a store's queues."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class History:
         return self._store.log
 
     def _file(self, command: wire.ListFiles | wire.ReadFile) -> wire.Result:
-        """The files of the store, for a backup."""
+        """List or read the files of the store, for a backup."""
         if not isinstance(self._store, DurableStore):
             raise MailboxError("this broker keeps its queues in memory; there are no files to copy")
         files = StoreFiles(self._store.path)
@@ -74,7 +74,7 @@ class History:
             raise MailboxStorageError(f"{command.name} can't be read: {error}") from error
 
     def _queues(self, name: str) -> dict[int, str]:
-        """The numbers by which the log knows the queues that are asked for."""
+        """Return the log's numbers of the requested queues, with their names."""
         sessions = self._store.sessions
         if name and name not in sessions:
             raise QueueNotFoundError(f"the broker has no queue {name!r}, and so no history of it")
@@ -97,7 +97,7 @@ class History:
 
 
 def _recall(log: Log, command: wire.Recall, number: int | None) -> wire.Recalled:
-    """The entries of a queue, or of all, from an index on; as many as are found in one go."""
+    """Return entries of a queue, or of all, from an index on: those in the next few megabytes."""
     indices, times, records = array("q"), array("q"), list[bytes]()
     queue = None if number is None else number.to_bytes(4, "little")
     hidden = _SECRET if queue is None else _OF_NO_QUEUE
@@ -119,9 +119,9 @@ def _recall(log: Log, command: wire.Recall, number: int | None) -> wire.Recalled
             if room <= 0:
                 break
         else:
-            end = max(end, stop)  # past what a repair could not save
+            end = max(end, stop)  # skip a gap that a repair left
     except LogIndexError:
-        pass  # retention was quicker, as `first` says
+        pass  # retention deleted these meanwhile; `first` shows that
     payload = encode_records(records)[0] if records else b""
     return wire.Recalled(
         log.first_index, end, len(records), indices.tobytes(), times.tobytes(), payload

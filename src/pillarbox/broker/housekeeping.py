@@ -1,7 +1,7 @@
-"""What a broker does by itself, every few seconds: retention, and a look for a new certificate.
+"""Periodic tasks: retention, and reloading a changed certificate.
 
-A queue is looked at when one of its messages may be too old, not on every round. A task that
-fails is logged, and tried again in the next round.
+A queue is visited only when one of its messages may be too old. A task that fails is logged and
+tried again in the next round.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 _ROUND_NS: Final = 5 * SECOND_NS
-_STOP_SECONDS: Final = 2.0  # how long to let the sweep of a shared store finish
+_STOP_SECONDS: Final = 2.0  # grace period for the sweep of a shared store
 
 
 class Housekeeping:
@@ -37,7 +37,7 @@ class Housekeeping:
         self._sweeping: asyncio.Task[None] | None = None
 
     def watch(self, queue: LocalQueue, at: int = 0) -> None:
-        """Look at this queue at `at`: it is new, or keeps its messages for another time now."""
+        """Visit a queue at `at`, because it is new or its retention period changed."""
         queue.look_at = at if queue.retention_ns < NEVER else NEVER
         if queue.look_at < NEVER:
             heappush(self._looks, (at, next(self._numbers), queue))
@@ -48,7 +48,7 @@ class Housekeeping:
     async def stop(self) -> None:
         self._cancel()
         if self._sweeping is not None:
-            if self._broker.shared is not None:  # it stops before the next queue; let it finish
+            if self._broker.shared is not None:  # let it finish the current queue
                 await asyncio.wait((self._sweeping,), timeout=_STOP_SECONDS)
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
@@ -61,13 +61,13 @@ class Housekeeping:
                 self._sweeping = broker.loop.create_task(self._sweep())
             if broker.tls is not None:
                 broker.tls.reload_if_changed()
-        except Exception:  # noqa: BLE001 - whatever it is, the rounds go on
+        except Exception:  # noqa: BLE001 - the next round must come in any case
             logger.exception("a round of housekeeping failed; the next one tries again")
         finally:
             self._cancel = clock.call_at(clock.now() + _ROUND_NS, self._round, broker.loop)
 
     async def _sweep(self) -> None:
-        """Delete what is too old in the queues that are due for a look."""
+        """Delete expired messages of the queues that are due."""
         if self._broker.shared is not None:
             try:
                 await self._broker.shared.sweep()
@@ -82,10 +82,10 @@ class Housekeeping:
                 at != queue.look_at
                 or self._broker.store.sessions.get(queue.name) is not queue.session
             ):
-                continue  # it was changed, or dropped, since
+                continue  # changed or deleted since
             try:
                 await self._broker.in_slices(sweep(queue))
                 self.watch(queue, next_look(queue))
-            except Exception:  # noqa: BLE001 - and so do the other queues
+            except Exception:  # noqa: BLE001 - the other queues must be visited in any case
                 logger.exception("messages that are too old were not deleted", queue=queue.name)
                 self.watch(queue, now + _ROUND_NS)

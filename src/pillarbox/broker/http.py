@@ -1,8 +1,8 @@
 """Requests, responses, and the route table: what HTTP handlers see.
 
 A handler takes a `Request` and returns a `Response`, or an awaitable of one. It runs on the
-event loop and must never block. An answer waits for its `confirmation`; `unsent` is called if
-the client hung up before the answer was written.
+event loop and must never block. A response waits for its `confirmation`; `unsent` is called if
+the client disconnected before the response was written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from http import HTTPStatus
 from msgspec import Struct
 
 _REASONS = {each.value: each.phrase for each in HTTPStatus}
-NOT_FOR_OTHER_SITES: Mapping[str, str] = {  # no page of another site may embed or guess at it
+NOT_FOR_OTHER_SITES: Mapping[str, str] = {  # pages of other sites can't embed it
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -21,7 +21,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Request(Struct, eq=False, gc=False):
-    """One request, whole. Names of headers are in lower case; path and query are as sent."""
+    """A complete request. Header names are in lower case; path and query are as sent."""
 
     method: str
     path: str
@@ -33,32 +33,32 @@ class Request(Struct, eq=False, gc=False):
 
     @property
     def origin(self) -> str:
-        """The address by which the client knows us: what URLs in answers begin with."""
+        """The base of URLs in responses: scheme and host as the client used them."""
         scheme = "https" if self.secure else "http"
         return f"{scheme}://{self.headers.get('host') or 'localhost'}"
 
 
 class Confirmation:
-    """What answers wait for together: that all they tell of is on disk."""
+    """A write confirmation, shared by all responses that wait for the same sync."""
 
     __slots__ = ("_callbacks", "error", "is_done")
 
     def __init__(self) -> None:
         self.is_done = False
-        self.error: Exception | None = None  # why it will never be on disk
+        self.error: Exception | None = None  # why the sync failed
         self._callbacks: list[Callable[[], object]] = []
 
     @property
     def waiting(self) -> int:
-        """How many answers wait for it."""
+        """The number of responses that wait for it."""
         return len(self._callbacks)
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call this when it is done, which it must not be yet."""
+        """Call this when the sync is done; must not be done already."""
         self._callbacks.append(callback)
 
     def finish(self, error: Exception | None = None) -> int:
-        """Let all answers leave, in order; how many there were."""
+        """Release all responses in order, and return how many there were."""
         self.error, self.is_done = error, True
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -67,7 +67,7 @@ class Confirmation:
 
 
 class Response(Struct, eq=False, gc=False):
-    """An answer. `if_unconfirmed` makes another one if what it waits for fails."""
+    """A response. `if_unconfirmed` creates its replacement if the confirmation fails."""
 
     status: int = 200
     body: bytes = b""
@@ -77,7 +77,7 @@ class Response(Struct, eq=False, gc=False):
     unsent: Callable[[], object] | None = None
 
     def head(self, date: str, keep_alive: bool, length: int | None) -> bytes:
-        """The status line and the fields; without a length the body comes in chunks."""
+        """Encode status line and header; without a length, the body is chunked."""
         size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers.items()])
         close = "" if keep_alive else "Connection: close\r\n"
@@ -88,7 +88,7 @@ class Response(Struct, eq=False, gc=False):
 
 
 class StreamingResponse(Response, eq=False, kw_only=True):
-    """An answer that goes on for as long as its chunks do, as server-sent events do."""
+    """A chunked response of any length, such as server-sent events."""
 
     chunks: AsyncIterator[bytes]
 
@@ -98,7 +98,7 @@ Handler = Callable[[Request], Answer]
 
 
 class Routes:
-    """Who answers which path: by its first segment, else the handler for everything."""
+    """Maps the first segment of a path to a handler, with a default for all others."""
 
     def __init__(self, everything: Handler) -> None:
         self.everything = everything
@@ -106,7 +106,7 @@ class Routes:
         self._home: Handler | None = None
 
     def add(self, prefix: str, handler: Handler) -> None:
-        """`/name`, `/name/` and all below; `/` alone means a browser that asks for the root."""
+        """Route `/name` and everything below it; `/` is a browser's GET of the root."""
         segment = prefix.strip("/").partition("/")[0]
         if segment:
             self._by_segment[segment] = handler

@@ -1,9 +1,9 @@
-"""HTTP/1.1 requests from bytes, strictly: what RFC 9112 leaves open is refused.
+"""A strict HTTP/1.1 request parser: refuses whatever RFC 9112 leaves ambiguous.
 
-Written for whole requests that arrive in one read, with a head that is new every time, as SDKs
-sign it; a parser that calls back for each field takes twice as long. Lines end in CRLF, a body
-has one Content-Length or is chunked, and no field is folded or has control characters, so no
-proxy can see other requests here than we do.
+Optimised for complete requests that arrive in one read with a different head each time, as SDKs
+send them; a parser with a callback for each field takes twice as long. Lines end in CRLF, a body
+has one Content-Length or is chunked, and no field is folded or has control characters, which
+rules out request smuggling through proxies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REQUEST_LINE: Final = re.compile(
     r"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH) "
     r"(/[!-~]*|https?://[A-Za-z0-9.:\[\]-]+(?:[/?][!-~]*)?) HTTP/1\.([01])\Z"
 )
-_BEGINNING: Final = re.compile(rb"[A-Z]{1,7}(?: |\Z)")  # of a request, as far as it is here
+_BEGINNING: Final = re.compile(rb"[A-Z]{1,7}(?: |\Z)")  # of a request, perhaps incomplete
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _NAME: Final = re.compile(_WORD + r"\Z")
 _CHUNK: Final = re.compile(rf"([0-9A-Fa-f]{{1,7}})(?:;{_WORD}(?:={_WORD})?)*\Z".encode())
@@ -32,12 +32,12 @@ _CR: Final = 13
 _CHUNK_LINE_MAX: Final = 1_024
 _NAMES_MAX: Final = 1_000
 
-Taken = Callable[[Request, bool], None]  # a whole request, whether to keep the connection
-Check = Callable[[Request], None]  # of a head; LimitError refuses it
+Taken = Callable[[Request, bool], None]  # a complete request, and whether to keep alive
+Check = Callable[[Request], None]  # of a head; raises LimitError to refuse it
 
 
 class RequestParser:
-    """The requests of one connection."""
+    """Parses the requests of one connection."""
 
     def __init__(
         self, peer: str, secure: bool, check: Check, taken: Taken, time: Callable[[], float]
@@ -47,28 +47,28 @@ class RequestParser:
         self._check = check
         self._taken = taken
         self._time = time
-        self._rest = bytearray()  # what was read and is not parsed yet
-        self._chunks: bytearray | None = None  # the body so far, of one that comes in chunks
+        self._rest = bytearray()  # read but not parsed
+        self._chunks: bytearray | None = None  # a chunked body so far
         self._keep_alive = True
-        self.began = 0.0  # when the head, or the body, that is incomplete began; 0 if none is
-        self.request: Request | None = None  # the one whose body is still to come
+        self.began = 0.0  # when the incomplete head or body began; 0 if there is none
+        self.request: Request | None = None  # the one whose body is incomplete
         self.length = limits.BODY_BYTES_MAX  # of that body, as far as is known
-        self.proceed = False  # whether the client waits for a word before it sends that body
-        self.checked = False  # whether whoever sends that body has shown a key
+        self.proceed = False  # whether the client waits for "100 Continue"
+        self.checked = False  # whether the key of that request was checked
 
     @property
     def body_bytes(self) -> int:
-        """How much of a body is here."""
+        """How much of an incomplete body has arrived."""
         return len(self._rest) + len(self._chunks or b"")
 
     @property
     def held_bytes(self) -> int:
-        """How much of an unfinished request is in memory."""
+        """How much of an incomplete request is in memory."""
         head = 0 if self.request is None else sum(map(len, self.request.headers.values()))
         return head + self.body_bytes
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived; LimitError if it is no request, or breaks a limit."""
+        """Parse new data; raise LimitError if it is not a request or exceeds a limit."""
         source: bytes | bytearray = data
         if self._rest:
             self._rest += data
@@ -103,14 +103,14 @@ class RequestParser:
             self.began = self._time()
 
     def drop(self) -> None:
-        """Forget the request under way; no more is read."""
+        """Drop the incomplete request; nothing more is parsed."""
         self._rest = bytearray()
         self.began = 0.0
         self.request = self._chunks = None
         self.proceed = False
 
     def close(self) -> None:
-        """Break the circles of references, so that memory does not wait to be collected."""
+        """Break reference cycles, so that memory is freed at once."""
         self.drop()
         del self._check, self._taken
 
@@ -145,7 +145,7 @@ class RequestParser:
         return request
 
     def _read_body(self, source: bytes | bytearray, at: int) -> tuple[int, bytes | None]:
-        """How far it was read, and the body if it is all here."""
+        """Return the new position, and the body if it is complete."""
         if self._chunks is not None:
             return self._read_chunks(source, at, self._chunks)
         end = at + self.length
@@ -177,7 +177,7 @@ class RequestParser:
 
 
 def _skip_trailers(source: bytes | bytearray, at: int, end: int) -> int:
-    """Where the request ends, after fields that change nothing; -1 if that is not here yet."""
+    """Return the end of the request after ignored trailers; -1 if it is incomplete."""
     stop = source.find(_END, end)
     if (len(source) if stop < 0 else stop) - at > limits.HEAD_BYTES_MAX:
         raise limits.head_too_large()
@@ -193,14 +193,14 @@ def malformed(why: str) -> LimitError:
 
 
 def _skip_blank_lines(source: bytes | bytearray, at: int) -> int:
-    """Old clients end a body with a line break that is no part of it."""
+    """Skip the extra line break that old clients send after a body."""
     while source.startswith(b"\r\n", at):
         at += 2
     return at
 
 
 def _check_beginning(source: bytes | bytearray, at: int) -> None:
-    """Refuse what can't become a request before it is all here."""
+    """Refuse data that can't become a request, before all of it has arrived."""
     if len(source) - at > limits.HEAD_BYTES_MAX:
         raise limits.head_too_large()
     if at < len(source) and source[at:] != b"\r" and not _BEGINNING.match(source[at : at + 8]):
@@ -210,14 +210,14 @@ def _check_beginning(source: bytes | bytearray, at: int) -> None:
 
 
 def _lines(text: bytes) -> list[str]:
-    """Lines that end in CRLF, without any other control character than tabs."""
+    """Split at CRLF; refuse control characters other than tabs."""
     lines = text.decode("latin-1").split("\r\n")
     if text.translate(None, _TEXT) != b"\r\n" * (len(lines) - 1):
         raise malformed("a control character is not allowed")
     return lines
 
 
-_names: dict[str, str] = {}  # of fields as clients write them, and in lower case
+_names: dict[str, str] = {}  # header names as clients write them -> in lower case
 
 
 def _fields(lines: list[str]) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _fields(lines: list[str]) -> dict[str, str]:
 
 
 def _unusual_fields(lines: list[str]) -> dict[str, str]:
-    """The same for names that are new, not valid, or there more than once."""
+    """Parse header fields with names that are new, invalid or repeated."""
     headers: dict[str, str] = {}
     for line in lines:
         written, colon, value = line.partition(":")

@@ -1,6 +1,6 @@
-"""Where connections come in: the listening sockets, who is connected, and their deadlines.
+"""The HTTP server: listening sockets, open connections and their deadlines.
 
-One timer looks at all connections; a parked one costs nothing but that look.
+One timer checks the deadlines of all connections.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class HttpServer:
         self.handle = handle
         self.refusal = refusal
         self.check = protection.check
-        self.shows_key = shows_key  # whether to read the body of a request, by its head
+        self.shows_key = shows_key  # decides by the head whether to read the body
         self.buffers = RequestBuffers(buffer_bytes_max, self.loop.time)
         self.idle_seconds = idle_seconds
         self.connections_max = connections_max
         self.connections: set[Connection] = set()
         self.stopping = False
-        self.requests = 0  # how many have begun
-        self._look_at_clock()
+        self.requests = 0  # started so far
+        self._update_clock()
         self._unflushed: list[Connection] = []
         self._servers: list[asyncio.Server] = []
         self._empty = asyncio.Event()
         self._timer = self.loop.call_later(_TICK_SECONDS, self._tick)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Accept connections there; the port, for one that was left open."""
+        """Accept connections, and return the port, which the system chooses for port 0."""
         server = await self.loop.create_server(
             lambda: Connection(self),
             host,
@@ -75,15 +75,15 @@ class HttpServer:
         return bound
 
     def flush_soon(self, connection: Connection) -> None:
-        """Its answers leave at the end of this turn of the event loop, with those of others.
+        """Write its responses at the end of this iteration of the event loop, in one write.
 
-        A client that waits for many is then woken once, and not by each: that is half the cost.
+        A client that waits for several responses then wakes up once, which halves the cost.
         """
         waiting = self._unflushed
         waiting.append(connection)
         if len(waiting) == 1:
             self.loop.call_soon(self._flush)
-        elif len(waiting) == _FLUSHED_MAX:  # nobody has to wait for a long turn to end
+        elif len(waiting) == _FLUSHED_MAX:  # bounds the wait in a long iteration
             self._flush()
 
     def _flush(self) -> None:
@@ -103,24 +103,24 @@ class HttpServer:
             self._empty.set()
 
     def broken(self) -> Response:
-        """What a client is told if the fault is ours."""
+        """Return the response for an internal error."""
         return self.refusal(500, "InternalFailure", "The broker failed; its log says why.")
 
-    def _look_at_clock(self) -> float:
-        """What need not be exact is read from here: asking the time for each answer costs more."""
+    def _update_clock(self) -> float:
+        """Update the cached time, which is cheaper than asking for each response."""
         self.date = formatdate(usegmt=True)
         now = self.loop.time()
         self.idle_until = now + self.idle_seconds + _TICK_SECONDS
         return now
 
     def _tick(self) -> None:
-        now = self._look_at_clock()
+        now = self._update_clock()
         for connection in [each for each in self.connections if each.deadline <= now]:
             connection.time_out()
         self._timer = self.loop.call_later(_TICK_SECONDS, self._tick)
 
     async def close(self, seconds: float) -> None:
-        """Take no more connections, and let those under way end, for so long at the most."""
+        """Stop accepting; let responses in progress finish for at most this many seconds."""
         self.stopping = True
         for server in self._servers:
             server.close()

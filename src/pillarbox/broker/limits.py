@@ -1,4 +1,4 @@
-"""Every limit of the wire, by name; what SQS itself limits is with its actions."""
+"""Limits of the HTTP server; those of SQS are in `core.sqs_limits`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TLS_BUFFER_BYTES: Final = 262_144  # read buffer of a TLS connection
 
 
 class LimitError(Exception):
-    """A limit was broken; status, code and message."""
+    """A limit was exceeded; args are status, code and message."""
 
 
 def head_too_large() -> LimitError:

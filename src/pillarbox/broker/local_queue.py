@@ -1,4 +1,4 @@
-"""A queue in this process, as the SQS actions use it: each operation is a step of its session."""
+"""A queue of the broker's own store, as the SQS actions use it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class LocalQueue(BrokerQueue):
-    """A queue of the broker's own store."""
+    """A queue in this process; each operation is a step of its session."""
 
     def __init__(self, session: QueueSession) -> None:
         self.session = session
         self.purged_at: int | None = None
-        self.look_at = NEVER  # when one of them may be too old
+        self.look_at = NEVER  # when a message may exceed the retention period
         session.leases_by_key()
         self.attempts = Attempts()
         self.move_tasks = msgspec.convert(session.notes.get("moves", []), list[MoveTask])
@@ -72,7 +72,7 @@ class LocalQueue(BrokerQueue):
         return Accepted(session.store.message_id(key), key)
 
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
-        """In one step for each delay that they have."""
+        """Send all drafts, in one step for each distinct delay."""
         delays = {each.delay for each in drafts}
         if len(delays) == 1:
             return self._send(drafts, *delays)
@@ -108,7 +108,7 @@ class LocalQueue(BrokerQueue):
                 if each.attributes is not None:
                     spans.enter_context(accepting(self.name, each.attributes))
             self.session.step(happen)
-        if self.fifo:  # a duplicate has the key of the first
+        if self.fifo:  # a duplicate has the key of the original
             now = store.clock.now()
             keys = [decide.original(self.session.queue, record, now) for record in records]
         return list(map(Accepted, store.message_ids(keys), keys))
@@ -126,7 +126,7 @@ class LocalQueue(BrokerQueue):
         if session.queue.in_flight >= broker.config.in_flight_max:
             if not wait_ns:
                 raise errors.too_many_in_flight(self.name)
-            count = 0  # it waits, and gets nothing
+            count = 0  # too many in flight: wait, and deliver nothing
         leases = lease_fresh(broker, self, count, timeout_ns) if count else ()
         if leases:
             consumer.hold(leases)
@@ -144,7 +144,7 @@ class LocalQueue(BrokerQueue):
         request.unsent = partial(give_back, session, leases)
         try:
             bodies = session.bodies([lease.record for lease in leases], wait=False)
-        except BlockingIOError:  # on disk: others go on meanwhile
+        except BlockingIOError:  # the bodies are on disk: read them in a thread
             bodies = await read_bodies(session, leases)
         return self._deliveries(leases, bodies)
 
@@ -155,7 +155,7 @@ class LocalQueue(BrokerQueue):
         store, queue = session.store, session.queue
         found = []
         for lease, body in zip(leases, bodies, strict=True):
-            if body is None:  # lost to damage of the disk; it must not block the rest
+            if body is None:  # lost to disk damage; it must not block the rest
                 session.reject((lease,), "the body was lost")
             else:
                 key = lease.record.key
@@ -166,7 +166,7 @@ class LocalQueue(BrokerQueue):
     # -- by receipt handle ---------------------------------------------------------------------
 
     def _lease_of(self, handle: str | None) -> tuple[int, Lease | None]:
-        """The key of the message that a handle is for, and its lease if that is still good."""
+        """Return the message key of a handle, and its lease if that is still valid."""
         if not handle:
             raise errors.missing("ReceiptHandle")
         store, state = self.session.store, self.session.queue
@@ -185,7 +185,7 @@ class LocalQueue(BrokerQueue):
             raise errors.expired_handle(handle)
 
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
-        """Those whose lease is good go in one step, then those with an old handle in another."""
+        """Delete messages with valid leases in one step, then those with old handles."""
         refusals: list[SqsError | None] = [None] * len(handles)
         found: list[tuple[int, int, Lease | None]] = []
         for at, handle in enumerate(handles):
@@ -194,7 +194,7 @@ class LocalQueue(BrokerQueue):
             except SqsError as error:
                 refusals[at] = error
         leases = [lease for _, _, lease in found if lease is not None]
-        # A lease may have ended since, and one that is named twice ends with the first.
+        # A lease may have ended since, or its handle may be repeated in the batch.
         ended = iter(self.session.acknowledge(leases) if leases else ())
         stale = {at: key for at, key, lease in found if lease is None or not next(ended)}
         refused = self._delete_stale(stale.values()) if stale else ()
@@ -204,9 +204,10 @@ class LocalQueue(BrokerQueue):
         return refusals
 
     def _delete_stale(self, keys: Iterable[int]) -> set[int]:
-        """A standard queue deletes by old handles as well, in one step; the keys that it may not.
+        """Delete messages by old handles, and return the keys for which that is refused.
 
-        On a FIFO queue such a handle has expired, unless there is nothing left to delete.
+        Standard queues accept old handles. On a FIFO queue such a handle has expired, unless the
+        message is already gone.
         """
         refused: set[int] = set()
 

@@ -1,8 +1,8 @@
 """The queues of the broker's own store, as the SQS actions use them.
 
-What SQS knows about a queue is kept as notes in the store, beside the queue itself, and read
-into a `LocalQueue` once. A queue that was not made through SQS's API has no notes: it gets
-SQS's defaults, and the broker's own dead-letter policy.
+A queue's SQS attributes and tags are stored as its notes, and read into a `LocalQueue` once. A
+queue that was not created through the SQS API has no notes: it gets the defaults of SQS, and the
+broker's own dead-letter policy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pillarbox.broker.attributes import SCOPE_BEFORE, by_group, redrive_policy, with_scope
-from pillarbox.broker.config import DeclaredQueue, told_of
+from pillarbox.broker.config import DeclaredQueue, blaming_configuration
 from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.local_queue import LocalQueue
 from pillarbox.broker.queue import BrokerQueue, Queues
@@ -28,15 +28,15 @@ _URLS_MAX = 10_000
 
 
 class LocalQueues(Queues):
-    """All queues of the store. Its coroutines end without waiting."""
+    """All queues of the store. Its coroutines never wait."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self._store = broker.store
-        self._watch = broker.housekeeping.watch  # told of each queue whose retention is new
-        self._orphans: dict[str, set[str]] = {}  # by a dead-letter queue that is away: its sources
+        self._watch = broker.housekeeping.watch  # called when a retention period changes
+        self._orphans: dict[str, set[str]] = {}  # by missing dead-letter queue: its sources
         self._known: dict[str, LocalQueue] = {}
-        self._by_url: dict[str, LocalQueue] = {}  # what was asked for lately
+        self._by_url: dict[str, LocalQueue] = {}  # a cache
         self._dropped_at: dict[str, int] = {}
         self._scopes: dict[str, int] = {}  # by queue: when its new DeduplicationScope takes effect
 
@@ -44,7 +44,7 @@ class LocalQueues(Queues):
         return iter([self.get(name) for name in sorted(self._store.sessions)])
 
     def find_now(self, name: str) -> LocalQueue | None:
-        """As `find`, for those who can't await."""
+        """As `find`, for callers that can't await."""
         session = self._store.sessions.get(name)
         if session is None:
             return None
@@ -84,7 +84,7 @@ class LocalQueues(Queues):
         return self._store.sessions
 
     def session(self, name: str, settings: Settings = DEFAULT_SETTINGS) -> QueueSession:
-        """That of a queue for a client that is no SQS client; made if it is not there."""
+        """Return a queue's session for a client of the private protocol; create it if needed."""
         session = self._store.sessions.get(name)
         if session is not None:
             return session
@@ -106,7 +106,7 @@ class LocalQueues(Queues):
         self._store.pause(self.get(name).session, paused=paused)
 
     async def start(self) -> None:
-        """Read what the store knows of its queues, once, before anybody asks."""
+        """Load the settings of all queues, before the first request."""
         for queue in self:
             if SCOPE_BEFORE in queue.session.notes:
                 self._scopes[queue.name] = queue.session.notes[SCOPE_BEFORE][1]
@@ -126,23 +126,23 @@ class LocalQueues(Queues):
         for name, value in policies.items():
             self._store.session(name, Settings(dead_on_receive=True))
             target = plain_name(redrive_policy(value).deadLetterTargetArn)
-            if target in declared:  # it gets none of its own
+            if target in declared:  # a dead-letter queue gets no policy of its own
                 self._store.session(target)
         for name, known in notes.items():
-            with told_of(name):
+            with blaming_configuration(name):
                 await self._declare(name, known)
-        for name, value in policies.items():  # once all of them are there
+        for name, value in policies.items():  # once all queues exist
             queue = self.get(name)
             if queue.given.get("RedrivePolicy") != value or queue.session.dead is None:
                 given = {**queue.given, "RedrivePolicy": value}
-                with told_of(name):
+                with blaming_configuration(name):
                     await self.change(queue, attributes=given)
 
     async def _declare(self, name: str, notes: dict[str, Any]) -> None:
         self.session(name)
         queue = self.get(name)
         kept = {**queue.given, **notes["attributes"]}
-        if queue.session.dead is None:  # where its dead letters went is not there any more
+        if queue.session.dead is None:  # its dead-letter queue was deleted
             kept.pop("RedrivePolicy", None)
         changes = {**notes, "attributes": kept}
         if changes != {each: queue.session.notes.get(each) for each in changes}:
@@ -202,7 +202,7 @@ class LocalQueues(Queues):
         return name in self._dropped_at
 
     def _forget_dropped(self) -> None:
-        """Names are kept in the order of their end; those whose time is over come first."""
+        """Forget names that may be used again; they are in the order of their deletion."""
         latest = self._store.clock.now() - self._broker.config.recreate_after_seconds * SECOND_NS
         while self._dropped_at and next(iter(self._dropped_at.values())) <= latest:
             del self._dropped_at[next(iter(self._dropped_at))]
@@ -216,7 +216,7 @@ class LocalQueues(Queues):
     async def _policy(
         self, name: str, attributes: Mapping[str, str]
     ) -> tuple[QueueSession, int] | None:
-        """Where the dead letters of a queue with these attributes go; raises if they may not."""
+        """Return a queue's dead-letter session and maxReceiveCount; raise if not allowed."""
         found = await self._dead_letters(name, attributes)
         if found is None:
             return None
@@ -235,7 +235,7 @@ class LocalQueues(Queues):
             self._store.keep_dead_letters(session)
 
     def settle_scopes(self, now_seconds: int) -> None:
-        """Let each DeduplicationScope take effect whose time has come."""
+        """Apply each new DeduplicationScope that is due."""
         for name in [name for name, at in self._scopes.items() if at <= now_seconds]:
             del self._scopes[name]
             session = self._store.sessions.get(name)
@@ -247,11 +247,11 @@ class LocalQueues(Queues):
                     session.configure(deduplicate_by_group=wanted)
 
     async def _adopt(self, name: str) -> None:
-        """Queues whose policy names a queue that was away until now."""
+        """Link queues whose policy names this new queue."""
         for source in sorted(self._orphans.pop(name, ())):
             queue = self.find_now(source)
             if queue is not None and queue.session.dead is None:
                 try:
                     self._link(queue.session, await self._policy(queue.name, queue.given))
-                except SqsError:  # it may not be used
+                except SqsError:  # not allowed to use it
                     continue

@@ -1,4 +1,4 @@
-"""The checksums of SQS: clients compare them with their own and fail if they differ."""
+"""The MD5 checksums of SQS, which clients verify."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pillarbox.broker.shapes import Attribute
 
-try:  # the interpreter's own: for a short body it takes half the time that OpenSSL's takes
+try:  # CPython's own takes half the time of OpenSSL's for short bodies
     from _md5 import md5  # type: ignore[import-not-found]
 except ImportError:
     from hashlib import md5
@@ -18,7 +18,7 @@ def md5_of(body: bytes) -> str:
 
 
 def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str:
-    """Sorted by name: length and name, length and type, 1 or 2 for text or bytes, then both."""
+    """Hash attributes sorted by name: length-prefixed name, type, 1 (text) or 2 (bytes), value."""
     digest = md5(usedforsecurity=False)
     for name in sorted(attributes):
         attribute = attributes[name]

@@ -1,7 +1,7 @@
-"""What the broker counts, and /metrics, where Prometheus reads it.
+"""The broker's metrics, and /metrics for Prometheus.
 
-What happens to messages is counted by the sessions (`Totals`), requests and answers here. All the
-rest happens when somebody asks.
+Sessions count message events (`Totals`); requests and responses are counted here. Everything else
+is computed for each scrape.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Content-Type": _TYPE, **NOT_FOR_OTHER_SITES}
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600)
 _TOTALS: Final = ("sent", "received", "deleted", "dead", "expired", "redriven", "unread")
-_TOTALS_SHARED: Final = ("sent", "received", "deleted")  # the rest happens in the store
+_TOTALS_SHARED: Final = ("sent", "received", "deleted")  # a shared store counts no others
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
 
 
@@ -74,7 +74,7 @@ class Histogram:
 
 
 class Metrics:
-    """All counts of a broker, and the handler that tells them."""
+    """All counters of a broker, and the handler of /metrics."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -88,17 +88,17 @@ class Metrics:
         self._registry.register(self)
 
     def of(self, queue: str) -> Totals:
-        """What happened to a queue since the broker started; a dropped queue takes it along."""
+        """Return a queue's event counts since the broker started, or since it was created."""
         return self._broker.store.sessions[queue].totals
 
     def delivered(self, leases: Sequence[Lease]) -> None:
-        """These are answered to whoever receives."""
+        """Count messages that are delivered to a client."""
         for lease in leases:
             if lease.number == 1:
                 self.time_in_queue.add((lease.leased_at - (lease.record.key << 1)) / SECOND_NS)
 
     def confirmed(self, seconds: float, answers: int) -> None:
-        """So many answers were confirmed together, after so long."""
+        """Count a sync that confirmed this many responses."""
         self.confirm_seconds.add(seconds)
         self.confirm_batch.add(answers)
 
@@ -107,7 +107,7 @@ class Metrics:
         return Response(200, queues + generate_latest(self._registry), _HEADERS)
 
     def collect(self) -> Iterable[Metric]:
-        """What the Prometheus client asks of a collector."""
+        """Implement the collector interface of the Prometheus client."""
         yield self.time_in_queue.family(
             "pillarbox_time_in_queue_seconds", "From sending to the first receive"
         )
@@ -130,9 +130,9 @@ class Metrics:
         yield _gauge("pillarbox_connections", "Open connections", connections)
 
     async def _by_queue(self) -> bytes:
-        """Ten lines for each queue, of which there may be very many: others go on meanwhile.
+        """Render the metrics of each queue, with pauses for other requests.
 
-        Written here, because the client library takes a hundred times as long.
+        The client library would take a hundred times as long.
         """
         families = {name: [_head(name, *told)] for name, told in _BY_QUEUE.items()}
         shared = self._broker.shared

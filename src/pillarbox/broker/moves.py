@@ -1,8 +1,8 @@
-"""Message move tasks: dead letters go back where they came from, or elsewhere, bit by bit.
+"""Message move tasks: redrive dead letters to their source queues, or to another queue.
 
 Each step moves a few messages and confirms them before the next. A task of the broker's own store
-is noted with its source queue, so one that was running when the broker stopped goes on after a
-restart. Those of a shared store are in `shared_moves`.
+is stored with its source queue, so it resumes after a restart. `shared_moves` has the tasks of a
+shared store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNFINISHED: Final = ("RUNNING", "CANCELLING")
 
 
 class MoveTask(Struct):
-    """One task, running or over."""
+    """A move task, running or finished."""
 
     id: str
     source: str
@@ -47,18 +47,18 @@ class MoveTask(Struct):
     status: str = "RUNNING"
     moved: int = 0
     failure: str = ""
-    key: str = ""  # whose rights it has; empty for everyone's
-    owner: str = ""  # which of the brokers that share a store runs it
+    key: str = ""  # the key whose rights it has; empty without keys
+    owner: str = ""  # the broker that runs it, if several share the store
 
 
 def task_handle(task_id: str, source_arn: str) -> str:
-    """What a task is cancelled by."""
+    """Return the handle by which a task is cancelled."""
     known = {"taskId": task_id, "sourceArn": source_arn}
     return base64.b64encode(msgspec.json.encode(known)).decode()
 
 
 def read_handle(handle: str) -> tuple[str, str] | None:
-    """The task's id and the ARN of its source; None for a handle that is not one of ours."""
+    """Return the task's id and the ARN of its source; None for an invalid handle."""
     try:
         known = msgspec.json.decode(base64.b64decode(handle, validate=True))
         return str(known["taskId"]), str(known["sourceArn"])
@@ -67,9 +67,9 @@ def read_handle(handle: str) -> tuple[str, str] | None:
 
 
 class Moves(ABC):
-    """The tasks of a broker. Where they are kept is for its subclasses to say."""
+    """Runs the tasks of a broker. Subclasses store them."""
 
-    id = ""  # that of this broker, as the owner of tasks
+    id = ""  # of this broker, as the owner of tasks
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -77,19 +77,19 @@ class Moves(ABC):
 
     @abstractmethod
     async def tasks(self, source: str) -> list[MoveTask]:
-        """The latest first."""
+        """Return the tasks of a source queue, latest first."""
 
     @abstractmethod
     async def _change(self, source: str, change: Callable[[list[MoveTask]], R]) -> R:
-        """What `change` answers, once the tasks of this queue are kept as it left them."""
+        """Apply `change` to the tasks of a queue, store them, and return its result."""
 
     @property
     @abstractmethod
     def _step_max(self) -> int:
-        """How many messages one step moves."""
+        """The maximum number of messages per step."""
 
     async def start(self, task: MoveTask) -> None:
-        """Raises AccessDenied if the first messages may not go where they came from."""
+        """Start a task; raise AccessDenied if its key may not send to the first targets."""
         source = await self._broker.queues.find(task.source)
         if source is not None:
             await self._choose(source, task)
@@ -108,7 +108,7 @@ class Moves(ABC):
         self._run(task)
 
     async def cancel(self, source: str, task_id: str) -> MoveTask:
-        """The task, which moves nothing more; an error if none like this is running."""
+        """Cancel and return a running task; raise if there is none with this id."""
 
         def stop(tasks: list[MoveTask]) -> MoveTask:
             for task in tasks:
@@ -120,14 +120,14 @@ class Moves(ABC):
         return await self._change(source, stop)
 
     async def stop(self) -> None:
-        """Let the tasks rest; they go on when the broker starts again, or at another one."""
+        """Suspend all tasks; they resume after a restart, or at another broker."""
         running = list(self._running.values())
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     def _run(self, task: MoveTask) -> None:
-        if task.id in self._running:  # a look was quicker than `start`
+        if task.id in self._running:  # `look` has adopted it already
             return
         running = self._broker.loop.create_task(self._move(task))
         self._running[task.id] = running
@@ -145,12 +145,12 @@ class Moves(ABC):
             await self._interrupted(task, error)
 
     async def _interrupted(self, task: MoveTask, error: Exception) -> None:
-        """The store could not do a step: the task is over."""
-        with suppress(MailboxError, LogError, OSError):  # it is known here, if not on disk
+        """Mark the task as failed, because the store failed."""
+        with suppress(MailboxError, LogError, OSError):  # memory has it, if the disk does not
             await self._update(task, status="FAILED", failure=str(error))
 
     async def _step(self, task: MoveTask) -> bool:
-        """Move a few; False if the task is over, or another broker's."""
+        """Move the next messages; return False if the task is finished or another broker's."""
         now = find_task(await self.tasks(task.source), task)
         if now is None or now.owner != self.id or now.status not in UNFINISHED:
             return False
@@ -168,9 +168,9 @@ class Moves(ABC):
         if not chosen:
             await self._update(task, status="FAILED" if failure else "COMPLETED", failure=failure)
             return False
-        moved = await source.redrive(chosen, task.target)  # perhaps none: others may take them
+        moved = await source.redrive(chosen, task.target)  # fewer if consumers took some
         await self._broker.saved()
-        if now.moved + moved >= task.to_move:  # at once, not after the pause of a slow task
+        if now.moved + moved >= task.to_move:  # finish before the pause of a rate limit
             await self._update(task, moved=moved, status="COMPLETED")
             return False
         await self._update(task, moved=moved)
@@ -179,13 +179,13 @@ class Moves(ABC):
     async def _choose(
         self, source: BrokerQueue, task: MoveTask
     ) -> tuple[dict[str, list[str]], str]:
-        """The messages of the next step by where they go; if none can be moved, why not.
+        """Return the messages of the next step by target; if there are none, the failure.
 
-        Raises if the key of the task may not send there.
+        Raise if the task's key may not send to a target.
         """
-        most = min(task.rate or self._step_max, task.to_move - task.moved)  # not what came later
+        most = min(task.rate or self._step_max, task.to_move - task.moved)  # no newer messages
         waiting = await source.waiting(most) if most > 0 else []
-        exists = {task.source: False}  # which does not go to itself
+        exists = {task.source: False}  # never move to the source itself
         chosen: dict[str, list[str]] = {}
         for message_id, came_from in waiting:
             target = task.target or came_from
@@ -232,14 +232,14 @@ def find_task(tasks: list[MoveTask], task: MoveTask) -> MoveTask | None:
 
 
 class LocalMoves(Moves):
-    """The tasks of the broker's own store, noted with their queues when one starts or ends."""
+    """The tasks of the broker's own store, stored in the notes of their source queues."""
 
     @property
     def _step_max(self) -> int:
         return SLICE
 
     def resume(self) -> None:
-        """Go on with the tasks that were running when the broker stopped."""
+        """Resume the tasks that were running when the broker stopped."""
         for queue in self._broker.local:
             for task in queue.move_tasks:
                 if task.status in UNFINISHED:

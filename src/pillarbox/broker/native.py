@@ -1,9 +1,9 @@
-"""The broker's side of its private protocol (`mailbox.broker.wire`), for `BrokerMailbox`.
+"""The server side of the private protocol (`mailbox.broker.wire`) of `BrokerMailbox`.
 
-Commands run on the sessions of the broker's store; an answer leaves once all it says is
-confirmed. The last answer of each channel is remembered, so that a request that is repeated
-because its connection broke is answered, and not done, twice. What a client did not get
-because it hung up goes back to the front of the line, uncounted.
+Commands run on the sessions of the broker's store; a response waits until its writes are
+confirmed. The last response of each channel is kept, so a request that is retried because its
+connection broke is not executed twice. Messages that a client did not get because it disconnected
+return to the front of the queue without counting as a delivery.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pillarbox.broker.native_receive import (
     response,
 )
 from pillarbox.broker.pauses import Pauses
-from pillarbox.broker.peek import PeekHandler, looked_at
+from pillarbox.broker.peek import PeekHandler, peek_leases
 from pillarbox.broker.recent_answers import RecentAnswers
 from pillarbox.broker.reply_queues import ReplyQueues
 from pillarbox.broker.rights import may
@@ -125,7 +125,7 @@ class Native(NativeProtocol):
             return self._failed(error)
 
     async def _slowly(self, asked: wire.Request, name: str, principal: Principal) -> Response:
-        """Commands that may touch every message of a queue, or every queue: others go on."""
+        """Run commands that may touch every message, or every queue, with pauses for others."""
         results: list[wire.Result] = []
         try:
             for command in asked.commands:
@@ -164,7 +164,7 @@ class Native(NativeProtocol):
             return self._failed(error)
 
     async def _settle_all(self, command: Any, name: str) -> wire.Result:
-        """Very many handles: a few at a time."""
+        """Settle a large batch of handles, a few at a time."""
         answers, pauses = list[bool](), Pauses(self._broker)
         for at in range(0, len(command.handles), AT_ONCE_MAX):
             some = msgspec.structs.replace(command, handles=command.handles[at : at + AT_ONCE_MAX])
@@ -180,7 +180,7 @@ class Native(NativeProtocol):
             return response([self._failed(error)])
 
     def _unconfirmed(self, error: Exception) -> Response:
-        """What was written could not be confirmed: the disk failed."""
+        """Return the error response for a write that the disk failed to confirm."""
         known = error if isinstance(error, MailboxError) else MailboxStorageError(str(error))
         return response([self._failed(known)])
 
@@ -198,7 +198,7 @@ class Native(NativeProtocol):
         return wire.Sent(self._store.message_ids(self._send_all(command, name)))
 
     async def _send_many(self, command: wire.Send, name: str) -> wire.Result:
-        """A large batch: one step, whose answer is made a little at a time."""
+        """Send a large batch in one step, and build the response with pauses."""
         keys = self._send_all(command, name)
         ids, pauses = list[str](), Pauses(self._broker)
         for at in range(0, len(keys), AT_ONCE_MAX):
@@ -237,7 +237,7 @@ class Native(NativeProtocol):
 
     def _peek(self, command: wire.Peek, name: str) -> wire.Result:
         session, room = self._session(name), wire.ANSWER_BYTES_MAX
-        found = looked_at(session, command.state, command.count, command.skip, room)
+        found = peek_leases(session, command.state, command.count, command.skip, room)
         return wire.Delivered([self._receiving.render(session, *each) for each in found])
 
     async def _redrive(self, command: wire.Redrive, name: str, principal: Principal) -> wire.Result:
@@ -293,7 +293,7 @@ class Native(NativeProtocol):
         told: list[wire.QueueLine] = []
         for name in sorted(self._store.sessions):
             session = self._store.sessions.get(name)
-            # A line tells more than the name.
+            # A line shows more than the name, so it takes another right.
             if session is not None and may(principal, "GetQueueAttributes", name):
                 told.append(_line(session))
                 if len(told) % SLICE == 0:
@@ -309,7 +309,7 @@ def _line(session: QueueSession) -> wire.QueueLine:
 
 
 def _not_alone() -> wire.Result:
-    """It may wait, or reads from disk, and what comes with it would have to wait too."""
+    """Return the error for a command that may block, and so must be alone in its request."""
     raise InvalidParameterError(
         "commands", "a receive or a look at the history among others", "one of these alone"
     )
@@ -342,12 +342,12 @@ _LONG = frozenset((wire.Delete, wire.Drop, wire.Redrive, wire.ListQueues, wire.P
 
 
 def _only_looks(command: wire.Command) -> bool:
-    """Whether it writes nothing that its answer would have to wait for."""
+    """Whether a command writes nothing that its response must wait for."""
     return isinstance(command, wire.Tally | wire.Hello | wire.Describe)
 
 
 def _is_long(command: wire.Command) -> bool:
-    """Whether it may take more than a moment."""
+    """Whether a command may run long."""
     if isinstance(command, wire.Send):
         return len(command.bodies) > LARGE_BATCH
     if isinstance(command, _BY_HANDLES):

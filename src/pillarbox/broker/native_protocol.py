@@ -1,4 +1,4 @@
-"""What every request of the private protocol goes through before its commands run."""
+"""Parsing, authorization and errors of the private protocol."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NativeProtocol:
         self._broker = broker
 
     def _read(self, request: Request) -> Asked | Response:
-        """The request, or why it is refused."""
+        """Return the request, or the response that refuses it."""
         version, _, name = request.path.removeprefix("/pillarbox/").partition("/")
         if request.method != "POST" or version != "v1":
             return Response(404, b"POST /pillarbox/v1/{queue} is all there is here")
@@ -53,12 +53,12 @@ class NativeProtocol:
             return response([self._failed(wrong)])
 
     def _check(self, command: wire.Command, name: str, principal: Principal) -> None:
-        """May whoever asks do this? Keys are given in the words of SQS's actions."""
+        """Raise unless the principal may do this; rights are named after SQS actions."""
         self._broker.metrics.requests[NATIVE[type(command)][0]] += 1
         self._broker.rights.check_native(principal, command, name)
 
     def _failed(self, error: MailboxError | SqsError) -> wire.Failed:
-        """What a client is told of an error; it is counted by the code that SQS has for it."""
+        """Return the result for an error, and count it under its SQS code."""
         known = error if isinstance(error, SqsError) else of_mailbox(error)
         self._broker.metrics.errors[known.kind.code] += 1
         if isinstance(error, MailboxError):

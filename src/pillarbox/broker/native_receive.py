@@ -1,6 +1,7 @@
-"""Receives through the private protocol: at once, or parked until there is something.
+"""The Receive command of the private protocol, with long polling.
 
-What a client did not get because it hung up goes back to the front of the line, uncounted.
+Messages that a client did not get because it disconnected return to the front of the queue
+without counting as a delivery.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 HEADERS = {"Content-Type": "application/msgpack"}
 MICROSECOND_NS = 1_000
-LARGE_BATCH = 100  # messages; others need not wait until a larger one is done
-AT_ONCE_MAX = 50  # messages of a large batch that are worked on before others go on
+LARGE_BATCH = 100  # messages; larger batches are handled in slices
+AT_ONCE_MAX = 50  # messages per slice of a large batch
 
 
 def response(results: Sequence[wire.Result]) -> Response:
@@ -58,7 +59,7 @@ class NativeReceive:
     def _lease(
         self, command: wire.Receive, session: QueueSession, consumer: Consumer, have: int
     ) -> list[Lease]:
-        """What was asked for, or the next few of it."""
+        """Lease all requested messages, or the first slice of a large batch."""
         count = _at_once(command.count - have)
         queue = self._broker.local.get(session.queue.name)
         timeout_ns = command.timeout_us * MICROSECOND_NS
@@ -75,13 +76,13 @@ class NativeReceive:
             leases = await poll(self._broker, session, consumer, count, timeout_ns, wait_ns)
             answer = self._delivery(asked, command, session, leases)
             return answer if isinstance(answer, Response) else await answer
-        except MailboxError as error:  # the disk failed: whoever waits must be told
+        except MailboxError as error:  # the disk failed
             return response([self._failed(error)])
 
     def _delivery(
         self, asked: wire.Request, command: wire.Receive, session: QueueSession, leases: list[Lease]
     ) -> Answer:
-        """What was leased, as far as it fits into one answer."""
+        """Build the response from the leased messages, as many as fit."""
         if AT_ONCE_MAX == len(leases) < command.count:
             return self._read(asked, command, session, leases)
         try:
@@ -95,7 +96,7 @@ class NativeReceive:
     async def _read(
         self, asked: wire.Request, command: wire.Receive, session: QueueSession, some: list[Lease]
     ) -> Response:
-        """Very many messages, or bodies that have to be read from disk: others go on meanwhile."""
+        """Build a large response, or one whose bodies are on disk, with pauses for others."""
         room = wire.ANSWER_BYTES_MAX
         leases: list[Lease] = []
         rendered: list[wire.Delivery] = []
@@ -114,7 +115,7 @@ class NativeReceive:
         except MailboxError as error:
             self._unsent(asked, session, leases)
             return response([self._failed(error)])
-        except BaseException:  # the client hung up
+        except BaseException:  # the client disconnected
             self._unsent(asked, session, leases)
             raise
         return self._delivered(asked, session, leases, rendered)
@@ -122,9 +123,9 @@ class NativeReceive:
     def _render_some(
         self, session: QueueSession, leases: list[Lease], bodies: Sequence[bytes | None], room: int
     ) -> tuple[list[wire.Delivery], int]:
-        """Messages that fit into so many bytes, one at least in all; others go back to the front.
+        """Render the messages that fit into so many bytes (at least one), and return the rest.
 
-        And how many bytes are left.
+        Also return how many bytes are left.
         """
         rendered: list[wire.Delivery] = []
         for lease, body in zip(leases, bodies, strict=False):
@@ -155,7 +156,7 @@ class NativeReceive:
         give_back(session, leases)
 
     def render(self, session: QueueSession, lease: Lease, body: bytes | None) -> wire.Delivery:
-        """One message as clients of the private protocol get it."""
+        """Return a message in the form of the private protocol."""
         record, extra, store = lease.record, lease.extra, self._broker.store
         epoch, noted = store.clock.epoch_ns, record.attributes
         died = None
@@ -179,5 +180,5 @@ class NativeReceive:
 
 
 def _at_once(count: int) -> int:
-    """How many of so many messages are leased in one step."""
+    """Return how many of these messages to lease in one step."""
     return count if count <= LARGE_BATCH else AT_ONCE_MAX

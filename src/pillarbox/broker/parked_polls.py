@@ -1,4 +1,4 @@
-"""Receives that wait until there is something: one parked poll for both protocols."""
+"""Long polls, for both protocols."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def poll(
     timeout_ns: int,
     wait_ns: int,
 ) -> list[Lease]:
-    """What becomes ready within `wait_ns`. A client that hangs up cancels this.
+    """Wait up to `wait_ns` for messages, and return their leases. Disconnecting cancels this.
 
-    No task polls: whoever makes a message ready leases it for the poll that waits longest.
+    Nothing polls: the operation that makes a message ready leases it to the longest waiter.
     """
     clock = session.store.clock
     waiter = TaskWaiter(broker, count, timeout_ns)
@@ -39,7 +39,7 @@ async def poll(
         leases = session.leave(waiter)
         consumer.hold(leases)
         return leases
-    except BaseException:  # nobody will see what it was given
+    except BaseException:  # the client will not see its messages
         session.give_up(waiter)
         raise
     finally:
@@ -51,7 +51,7 @@ async def poll(
 async def read_bodies(
     session: QueueSession, leases: Sequence[Lease], most_bytes: int | None = None
 ) -> list[bytes | None]:
-    """`bodies` of these messages; if they are on disk, others go on meanwhile."""
+    """Return the bodies of these messages; read them in a thread if they are on disk."""
     records = [lease.record for lease in leases]
     try:
         return session.bodies(records, wait=False, most_bytes=most_bytes)
@@ -60,6 +60,6 @@ async def read_bodies(
 
 
 def give_back(session: QueueSession, leases: Sequence[Lease]) -> None:
-    """The client hung up before it could have read these: to the front again, uncounted."""
+    """Return messages that the client did not read to the front, without counting a delivery."""
     if leases:
         session.release(leases[::-1], to_front=True)

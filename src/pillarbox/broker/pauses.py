@@ -1,4 +1,4 @@
-"""Pauses in long work, so that other clients are served meanwhile."""
+"""Pauses in long operations, so that other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
 
 _PAUSE_SECONDS: Final = 0.001
-_PAUSES_MAX: Final = 3  # in a row
+_PAUSES_MAX: Final = 3  # consecutive
 
 
 class Pauses:
-    """Those of one piece of work."""
+    """The pauses of one long operation."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._requests = broker.http_server.requests
 
     async def pause(self) -> None:
-        """Let other requests be answered.
+        """Yield to other requests.
 
-        While requests come in, or answers wait for the disk, the loop is left idle for a moment:
-        the thread that writes needs the interpreter as well.
+        While requests arrive, or responses wait for the disk, leave the loop idle for a moment:
+        the thread that syncs needs the interpreter too.
         """
         await asyncio.sleep(0)
         for _ in range(_PAUSES_MAX):

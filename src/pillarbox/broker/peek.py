@@ -1,7 +1,7 @@
-"""`GET /pillarbox/v1/{queue}/messages`: look at messages without receiving them, as JSON.
+"""`GET /pillarbox/v1/{queue}/messages`: peek at messages without receiving them, as JSON.
 
-For users of SQS, whose API can't: the answer has the form of ReceiveMessage, without handles.
-Nothing is leased, and nothing is counted.
+For users of SQS, whose API can't. The response has the form of ReceiveMessage, without handles.
+Peeking leases nothing and counts nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
     from pillarbox.mailbox.queue_session import QueueSession
 
-_PEEK: Final = wire.Peek("ready", 1)  # it takes the same right
+_PEEK: Final = wire.Peek("ready", 1)  # needs the same right
 _EVERYTHING: Final = Wanted(
     frozenset(
         ("SentTimestamp", "ApproximateReceiveCount", "MessageGroupId", "DeadLetterQueueSourceArn")
@@ -38,7 +38,7 @@ _EVERYTHING: Final = Wanted(
 _ENDING: Final = "/messages"
 _STATES: Final = ("ready", "scheduled", "in_flight")
 _MESSAGES_MAX: Final = 1_000
-_BYTES_MAX: Final = 1 << 20  # of bodies in one answer, and one body at the least
+_BYTES_MAX: Final = 1 << 20  # of all bodies in one response; at least one is shown
 _JSON: Final = {
     "Content-Type": "application/json",
     "Cache-Control": "no-store",
@@ -48,13 +48,13 @@ _ASK: Final = {**_JSON, **LOG_IN}
 
 
 class PeekHandler:
-    """Shows what queues hold."""
+    """Shows the messages of a queue."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def handle(self, request: Request, path: str) -> Answer:
-        """`path` is what follows the version: `{queue}/messages`."""
+        """Answer a request; `path` is the part after the version: `{queue}/messages`."""
         if not path.endswith(_ENDING):
             return Response(404, b"GET /pillarbox/v1/{queue}/messages?state=ready&max=10\n")
         name = path.removesuffix(_ENDING)
@@ -75,8 +75,8 @@ class PeekHandler:
     def _show(self, queue: LocalQueue, state: str, most: int) -> Response:
         found = [
             self._message(queue, lease, body)
-            for lease, body in looked_at(queue.session, state, most, 0, _BYTES_MAX)
-            if body is not None  # else it was lost to damage of the disk
+            for lease, body in peek_leases(queue.session, state, most, 0, _BYTES_MAX)
+            if body is not None  # else lost to disk damage
         ]
         return Response(200, msgspec.json.encode({"Messages": found}), _JSON)
 
@@ -88,12 +88,12 @@ class PeekHandler:
         return message
 
 
-def looked_at(
+def peek_leases(
     session: QueueSession, state: str, count: int, skip: int, room: int
 ) -> Iterator[tuple[Lease, bytes | None]]:
-    """Messages as if they were received, with leases that are over before they begin.
+    """Yield messages as if received, each with an expired lease.
 
-    As many as have bodies of at most `room` bytes together, and one at least.
+    Stop when the bodies exceed `room` bytes, but yield at least one.
     """
     seen = session.look(state, count, skip)
     bodies = session.bodies([record for record, _ in seen], most_bytes=room)

@@ -1,7 +1,7 @@
-"""Access policies: whether that of a queue lets another account use it.
+"""Access policies: whether a queue's policy lets another account use it.
 
-Inside an account the broker's keys decide. The broker knows no conditions, and no statements that
-say what they are not about (`NotPrincipal`): such a statement allows nothing, but may deny.
+Within an account, the broker's keys decide. Conditions and negated elements (`NotPrincipal`) are
+not supported: a statement with one never allows, but may deny.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRANTABLE: Final = frozenset(
 
 @lru_cache(4096)
 def allows(policy: str | None, account: str, user: str, action: str, arn: str) -> bool:
-    """Whether a policy lets a key (`user`) of another account do this to the queue of this ARN."""
+    """Whether a policy lets a key (`user`) of another account do this to the queue."""
     needed = action.removesuffix("Batch")
     if not policy or needed not in GRANTABLE:
         return False

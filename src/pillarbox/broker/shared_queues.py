@@ -13,7 +13,7 @@ from weakref import WeakSet
 import msgspec
 
 from pillarbox.broker.attributes import with_scope
-from pillarbox.broker.config import DeclaredQueue, told_of
+from pillarbox.broker.config import DeclaredQueue, blaming_configuration
 from pillarbox.broker.errors import SqsError, no_such_queue
 from pillarbox.broker.heartbeat import Heartbeat
 from pillarbox.broker.queue import BrokerQueue, QueueAttributes, Queues
@@ -275,7 +275,7 @@ class SharedQueues(Queues):
         for name in notes:  # all of them first: their policies name one another
             await self.ensure(name, fifo=name.endswith(FIFO_SUFFIX))
         for name, known in notes.items():
-            with told_of(name):
+            with blaming_configuration(name):
                 await self._declare(name, known)
 
     async def _declare(self, name: str, notes: dict[str, Any]) -> None:
