@@ -1,4 +1,4 @@
-"""The broker: queues behind the real SQS protocol, in one process on one port."""
+"""The broker: a queue server that speaks the SQS protocol, in one process on one port."""
 
 from pillarbox.extras import extra as _extra
 

@@ -91,7 +91,7 @@ class LocalQueue(BrokerQueue):
         keys: Sequence[int] = ()
         records: list[Record] = []
 
-        def happen(state: Queue, now: int) -> list[Event]:
+        def decide_events(state: Queue, now: int) -> list[Event]:
             nonlocal keys, records
             keys = store.new_keys(now, len(drafts))
             records = [
@@ -107,7 +107,7 @@ class LocalQueue(BrokerQueue):
             for each in drafts:
                 if each.attributes is not None:
                     spans.enter_context(accepting(self.name, each.attributes))
-            self.session.step(happen)
+            self.session.step(decide_events)
         if self.fifo:  # a duplicate has the key of the original
             now = store.clock.now()
             keys = [decide.original(self.session.queue, record, now) for record in records]
@@ -211,13 +211,13 @@ class LocalQueue(BrokerQueue):
         """
         refused: set[int] = set()
 
-        def happen(state: Queue, now: int) -> list[Removed]:
+        def decide_events(state: Queue, now: int) -> list[Removed]:
             found = decide.remove(state, list(keys))
             if self.fifo:
                 refused.update(found.keys)
             return [found] if found.keys and not self.fifo else []
 
-        self.session.step(happen)
+        self.session.step(decide_events)
         return refused
 
     async def change_visibility(self, handle: str | None, seconds: int) -> None:

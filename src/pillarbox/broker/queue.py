@@ -1,8 +1,8 @@
 """A queue as the SQS actions use it, whatever store it is in.
 
-`BrokerQueue` has the attributes of a queue and the operations on its messages, to be awaited. A
-queue in this process (`local_queue`) answers at once: its coroutines end without waiting, but for
-a long poll. A queue of a shared store (`shared`) answers after a round trip.
+`BrokerQueue` has a queue's attributes, and coroutines that operate on its messages. Those of a
+queue in this process (`local_queue`) never wait, except for a long poll; those of a queue in a
+shared store (`shared_queue`) make a round trip.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Draft(Struct, eq=False, gc=False):
-    """A message that was checked, and is not sent yet."""
+    """A validated message that has not been sent yet."""
 
     body: bytes
     size: int
@@ -40,14 +40,14 @@ class Draft(Struct, eq=False, gc=False):
 
 
 class Accepted(Struct, eq=False, gc=False):
-    """What the sender of a message is told about it."""
+    """A message that was sent, as reported to its sender."""
 
     message_id: str
     sequence: int  # of a FIFO queue
 
 
 class Delivery(Struct, eq=False, gc=False):
-    """One delivery of a message, to be shown to its receiver."""
+    """One delivery of a message to a consumer."""
 
     message_id: str
     handle: str
@@ -57,7 +57,7 @@ class Delivery(Struct, eq=False, gc=False):
 
 
 class Counts(NamedTuple):
-    """How many messages a queue has in each state."""
+    """The number of messages in each state."""
 
     ready: int
     scheduled: int
@@ -65,7 +65,7 @@ class Counts(NamedTuple):
 
 
 class QueueAttributes:
-    """The attributes of a queue, read from what is noted of it."""
+    """The attributes of a queue, parsed from its notes."""
 
     def __init__(self, name: str, notes: dict[str, Any]) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class QueueAttributes:
         self.read(notes)
 
     def read(self, notes: dict[str, Any]) -> None:
-        """Take over what the notes say."""
+        """Parse the notes."""
         self.given: dict[str, str] = notes.get("attributes", {})
         self.tags: dict[str, str] = notes.get("tags", {})
         self.created: int = notes.get("created", 0)
@@ -83,7 +83,7 @@ class QueueAttributes:
         self.visibility_ns = int(known["VisibilityTimeout"]) * SECOND_NS
         self.delay_ns = int(known["DelaySeconds"]) * SECOND_NS
         self.wait_ns = int(known["ReceiveMessageWaitTimeSeconds"]) * SECOND_NS
-        # A queue that a mailbox made promises to keep messages, until SQS's API says otherwise.
+        # A queue that a mailbox created keeps its messages, unless the SQS API changes that.
         promised = notes.get("keeps", "attributes" not in notes)
         forever = promised and "MessageRetentionPeriod" not in self.given
         kept = int(known["MessageRetentionPeriod"]) * SECOND_NS
@@ -92,23 +92,23 @@ class QueueAttributes:
         self.content_based = known.get("ContentBasedDeduplication", "").lower() == "true"
 
     def attributes(self) -> dict[str, str]:
-        """All that can be set, with the defaults of what was not."""
+        """Every settable attribute, with defaults for those that were not given."""
         return with_defaults(self.given, fifo=self.fifo)
 
 
 class BrokerQueue(QueueAttributes, ABC):
-    """A queue with its attributes and its operations."""
+    """A queue's attributes and operations."""
 
-    fair = False  # whether a group on a standard queue is a tenant, who gets a fair share
+    fair = False  # on a standard queue, whether groups are tenants that get fair shares
 
     @property
     def dead_letters(self) -> tuple[str, int] | None:
-        """The dead-letter queue, and after how many deliveries a message goes there."""
+        """The dead-letter queue, and the maximum number of deliveries; None without one."""
         return None
 
     @property
     def epoch_ns(self) -> int:
-        """What to add to the times of its messages for the time of day."""
+        """The offset from message times to Unix time."""
         return 0
 
     @abstractmethod
@@ -116,15 +116,15 @@ class BrokerQueue(QueueAttributes, ABC):
 
     @abstractmethod
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
-        """Send messages. What fails when nothing at all was done raises."""
+        """Send messages, and return the outcome of each; raise if nothing was sent."""
 
     @abstractmethod
     async def receive(
         self, request: SqsRequest, count: int, timeout_ns: int, wait_ns: int, attempt: str | None
     ) -> Sequence[Delivery]:
-        """What is ready, or becomes so in time.
+        """Receive messages, waiting up to `wait_ns` for the first.
 
-        `request.unsent` gives it back, should the client hang up before it is answered.
+        Sets `request.unsent`, which returns them if the client disconnects before the response.
         """
 
     @abstractmethod
@@ -132,28 +132,28 @@ class BrokerQueue(QueueAttributes, ABC):
 
     @abstractmethod
     async def delete(self, handles: Sequence[str | None]) -> Sequence[SqsError | None]:
-        """Delete the messages of these receipt handles; for each why not, if it was not."""
+        """Delete messages by receipt handle; return an error or None for each."""
 
     @abstractmethod
     async def change_visibility(self, handle: str | None, seconds: int) -> None:
-        """Let the lease end so many seconds from now; at once for 0.
+        """Let the lease expire so many seconds from now.
 
-        On a standard queue any handle that the message ever had will do while it exists.
+        On a standard queue, any handle that the message ever had is valid while it exists.
         """
 
     @abstractmethod
     async def purge(self, interval_seconds: int) -> None:
-        """Delete all messages, unless that was done less than `interval_seconds` ago."""
+        """Delete all messages; raise if that was done less than `interval_seconds` ago."""
 
     @abstractmethod
     async def waiting(self, count: int) -> list[tuple[str, str | None]]:
-        """The first messages that are ready: ids of the store, and where dead letters came from."""
+        """Return the first ready messages: store ids, and the source queues of dead letters."""
 
     @abstractmethod
     async def redrive(self, ids: Mapping[str, Sequence[str]], to: str | None) -> int:
-        """Move those of them that are still ready; how many.
+        """Move those messages that are still ready, and return how many that were.
 
-        `ids` are by the queue that they go to, which is `to`, or the one that each came from.
+        `ids` are grouped by target queue: `to`, or else the source queue of each message.
         """
 
     @abstractmethod
@@ -169,20 +169,20 @@ class Queues(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Be ready for requests."""
+        """Prepare for requests."""
 
     @abstractmethod
     async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
-        """Create the queues that a configuration names, or change them to what it says."""
+        """Create or update the queues of the configuration."""
 
     async def by_url(
         self, request: SqsRequest, url: str | None, *, fresh: bool = False
     ) -> BrokerQueue:
-        """The queue with this URL, whatever its host. A bare name will do.
+        """Return the queue with this URL, ignoring its host; a bare name is accepted too.
 
-        What is known of it may be old unless it is to be `fresh`: then every operation on its
-        messages notices that, and reads it anew. Raises unless it is one of the account that
-        asks, or its policy lets that account use it.
+        Unless `fresh`, its attributes may be cached; operations on messages detect a stale cache
+        and reload. Raise if the queue belongs to another account and its policy does not allow
+        this request.
         """
         owner, name = owner_and_name(url)
         if owner in ("", request.principal.account):
@@ -197,7 +197,7 @@ class Queues(ABC):
         return queue
 
     def _may_use(self, request: SqsRequest, queue: BrokerQueue) -> bool:
-        """Whether another account than the queue's own may do what it asks for."""
+        """Whether the queue's policy lets another account do this."""
         principal = request.principal
         if self._broker.access.open_to_all:
             return True
@@ -206,7 +206,7 @@ class Queues(ABC):
 
     @abstractmethod
     async def by_name(self, name: str, *, fresh: bool = False) -> BrokerQueue:
-        """The queue with this name in the store; an error if there is none."""
+        """Return the queue with this name in the store; raise if there is none."""
 
     @abstractmethod
     async def find(self, name: str) -> BrokerQueue | None: ...
@@ -216,24 +216,24 @@ class Queues(ABC):
 
     @abstractmethod
     async def create(self, name: str, notes: dict[str, Any]) -> BrokerQueue:
-        """A new queue, made as SQS makes it."""
+        """Create a queue with the semantics of SQS."""
 
     @abstractmethod
     async def open(self, name: str) -> None:
-        """A queue with the broker's own dead-letter policy, if there is none of this name."""
+        """Create the queue with the broker's own dead-letter policy, unless it exists."""
 
     @abstractmethod
     async def ensure(self, name: str, *, fifo: bool) -> None:
-        """A queue without a dead-letter policy, if there is none of this name."""
+        """Create the queue without a dead-letter policy, unless it exists."""
 
     @abstractmethod
     async def pause(self, name: str, *, paused: bool) -> None: ...
 
     @abstractmethod
     async def change(self, queue: BrokerQueue, *, take_over: bool = False, **changes: Any) -> None:
-        """Other attributes or tags for a queue.
+        """Change the attributes or tags of a queue.
 
-        `take_over`: a dead-letter policy that a mailbox gave it ends.
+        With `take_over`, replace a dead-letter policy that a mailbox set.
         """
 
     @abstractmethod
@@ -244,22 +244,22 @@ class Queues(ABC):
 
     @abstractmethod
     async def sources_of(self, queue: BrokerQueue) -> Sequence[str]:
-        """The queues whose dead letters go to this one."""
+        """Return the queues that use this one as their dead-letter queue."""
 
     async def _dead_letters(
         self, name: str, attributes: Mapping[str, str]
     ) -> tuple[BrokerQueue, int] | None:
-        """The dead-letter queue of a queue with these attributes, and its maxReceiveCount.
+        """Return the dead-letter queue and maxReceiveCount for these attributes.
 
-        Raises if SQS would refuse it. A queue that names itself has none: as SQS does, that is
-        kept and shown, and nothing dies of it.
+        Raise if SQS would refuse them. As in SQS, a queue may name itself: the policy is stored
+        and shown, but has no effect.
         """
         value = attributes.get("RedrivePolicy")
         if not value:
             return None
         policy = redrive_policy(value)
         if policy.deadLetterTargetArn.endswith(FIFO_SUFFIX) != name.endswith(FIFO_SUFFIX):
-            reason = "Dead-letter queue must be same type of queue as the source.."  # as AWS has it
+            reason = "Dead-letter queue must be same type of queue as the source.."  # sic
             raise invalid_value("RedrivePolicy", value, reason)
         target_name = self._names.by_arn(policy.deadLetterTargetArn, namespace_of(name))
         target = await self.find(target_name) if target_name is not None else None
@@ -276,7 +276,7 @@ class Queues(ABC):
         return target, policy.maxReceiveCount
 
     async def _leads_to(self, queue: BrokerQueue, name: str) -> bool:
-        """Whether dead letters of a queue may come to another one, by way of others."""
+        """Whether a chain of dead-letter queues leads from a queue to another."""
         following: BrokerQueue | None = queue
         passed = {queue.name}
         while following is not None and following.dead_letters is not None:
@@ -289,7 +289,7 @@ class Queues(ABC):
 
 
 def _allows(target: BrokerQueue, source_arn: str) -> bool:
-    """Whether a queue may send its dead letters there."""
+    """Whether the target's RedriveAllowPolicy admits this source queue."""
     value = target.given.get("RedriveAllowPolicy")
     if not value:
         return True

@@ -1,4 +1,4 @@
-"""How queues are named: URLs and ARNs, and the namespaces of regions and accounts."""
+"""Queue names: URLs, ARNs, and the namespaces of regions and accounts."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class QueueNames:
         self._namespaces: dict[tuple[str, str], str] = {}  # by region and account
 
     def dead_letters_of(self, name: str) -> str | None:
-        """The dead-letter queue that a new queue gets by default; None for none."""
+        """Return the default dead-letter queue of a new queue, or None."""
         stem = name.removesuffix(FIFO_SUFFIX)
         if not self._config.max_deliveries or stem.endswith("_dlq"):
             return None
         return f"{stem[:75]}_dlq{FIFO_SUFFIX if name != stem else ''}"
 
     def namespace(self, region: str, account: str) -> str:
-        """What the store's names of these queues begin with; nothing for the broker's own."""
+        """Return the prefix of these queues' names in the store; empty for the broker's own."""
         known = self._namespaces.get((region, account))
         if known is None:
             own = (self._config.region, self._config.account)
-            named = region if _REGION.match(region) else own[0]  # it may not be signed
+            named = region if _REGION.match(region) else own[0]  # may come from an unsigned request
             known = "" if (named, account) == own else f"{named}:{account}:"
             if len(self._namespaces) >= _NAMESPACES_MAX:
                 self._namespaces.clear()
@@ -51,12 +51,12 @@ class QueueNames:
         return known
 
     def by_arn(self, arn: str, namespace: str) -> str | None:
-        """The store's name of a queue, if it is in the region and account of this namespace."""
+        """Return a queue's name in the store, or None if its ARN is outside this namespace."""
         name = namespace + plain_name(arn)
         return name if self.arn(name) == arn else None
 
     def account_of(self, name: str) -> str:
-        """Whose queue this is, by its name in the store."""
+        """Return the account of a queue, by its name in the store."""
         return name.split(":")[1] if ":" in name else self._config.account
 
     def arn(self, name: str) -> str:
@@ -65,25 +65,25 @@ class QueueNames:
 
 
 def partition(region: str) -> str:
-    """The partition of AWS that a region belongs to, or whatever begins with its name."""
+    """Return the AWS partition of a region, or of a longer string that begins with one."""
     found = (name for prefix, name in _PARTITIONS.items() if region.startswith(prefix))
     return next(found, "aws")
 
 
 def plain_name(name: str) -> str:
-    """A queue's name without its region and account, from its name in the store or its ARN."""
+    """Return a queue's name without region and account, from its store name or ARN."""
     return name.rpartition(":")[2]
 
 
 def namespace_of(name: str) -> str:
-    """What comes before a queue's plain name in the store."""
+    """Return the part before a queue's plain name in the store."""
     return name.removesuffix(plain_name(name))
 
 
 def owner_and_name(url: str | None) -> tuple[str, str]:
-    """The account and the name of the queue that a URL is of, whatever its host.
+    """Return the account and the queue name in a URL, ignoring its host.
 
-    The account is empty if the URL does not tell it: a bare name will do.
+    The account is empty if the URL has none, such as a bare name.
     """
     if not url:
         raise missing("QueueUrl")
@@ -99,5 +99,5 @@ def is_account(text: str) -> bool:
 
 
 def name_in(url: str) -> str:
-    """The name of the queue that a URL is of. In AWS's examples such a URL ends with a slash."""
+    """Return the queue name in a URL, which may end with a slash as in AWS's examples."""
     return url.rstrip("/").rpartition("/")[2]

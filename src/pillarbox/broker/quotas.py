@@ -1,7 +1,7 @@
 """Quotas of keys: requests, messages and bytes sent per second.
 
-A second's worth is saved up at most. A request that costs more than is left is let through once
-something is left, and the next one waits for what it took too much; so batches are not cut.
+A token bucket that holds one second's worth. A request needs a positive balance, not its full
+cost, and may overdraw the bucket, so batches are never split; later requests wait for the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES: Final = ("requests_per_second", "messages_per_second", "bytes_per_second
 
 
 class Quota:
-    """What one key may still do now."""
+    """The remaining quota of one key."""
 
     def __init__(self, key: Key) -> None:
         self._key = key.id
@@ -28,9 +28,9 @@ class Quota:
         self._at = time.monotonic()
 
     def charge(self, params: Any) -> None:
-        """Count a request; RequestThrottled, and nothing is counted, if a quota is used up.
+        """Count a request; if a quota is used up, raise RequestThrottled and count nothing.
 
-        A key that sent too much may still receive and delete.
+        A key that has used up its quota of sends may still receive and delete.
         """
         now = time.monotonic()
         seconds, self._at = now - self._at, now
@@ -49,7 +49,7 @@ class Quota:
 
 
 def quota_of(key: Key | None) -> Quota | None:
-    """None for a key without limits."""
+    """Return the quota of a key; None if it is unlimited."""
     if key is None:
         return None
     limits = (key.requests_per_second, key.messages_per_second, key.bytes_per_second)
@@ -57,7 +57,7 @@ def quota_of(key: Key | None) -> Quota | None:
 
 
 def _sent(params: Any) -> tuple[int, int]:
-    """The messages that a request sends, and their bytes."""
+    """Return the number of messages that a request sends, and their total size in bytes."""
     if isinstance(params, wire.Send):
         return len(params.bodies), sum(map(len, params.bodies))
     if isinstance(params, shapes.SendMessageBatch):

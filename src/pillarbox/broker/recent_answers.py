@@ -1,8 +1,8 @@
-"""What each channel of the private protocol was answered last, so that nothing is done twice.
+"""The last response of each channel of the private protocol, so that retries are idempotent.
 
-A client has one request at a time on a channel. If its connection breaks it asks again, with
-the same number: then the answer is here. If it is not here, the request never came, unless
-this broker has started since, or had to forget; then nobody can know, and that is said.
+A client has one request at a time on a channel. If its connection breaks, it retries with the
+same number and gets the stored response. If there is none, the request never arrived, unless the
+broker was restarted or had to drop responses: then the outcome is unknown, and is reported so.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ _BYTES_MAX: Final = 64 << 20
 
 
 class RecentAnswer(NamedTuple):
-    """The last request of a channel, and what it was answered."""
+    """The last request of a channel, with its response."""
 
     number: int
     body: bytes
     confirmation: Confirmation | None
-    harmless: bool  # it may be done twice, so it may be forgotten
+    harmless: bool  # idempotent, so its response may be dropped
 
 
 class RecentAnswers:
-    """The last answers of the channels that were heard of lately."""
+    """The last responses of recently used channels."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._last: OrderedDict[bytes, RecentAnswer] = OrderedDict()
         self._bytes = 0
-        self._forgot = False  # a channel that is not here may have been
+        self._forgot = False  # responses were dropped, so an unknown channel may be an old one
 
     def recall(self, asked: wire.Request) -> RecentAnswer | None:
-        """The last answer, if this is no new request; None if it must be done."""
+        """Return the stored response of a retry; None for a request to execute."""
         last = self._last.get(asked.channel)
         if last is not None and asked.number <= last.number:
             return last
         if not asked.instance or _harmless(asked):
             return None
         if asked.instance == self._instance and not self._forgot:
-            return None  # it never came
+            return None  # it never arrived
         raise UnknownOutcomeError(
             "the broker was restarted, or forgot, and can't tell whether this was done before the "
             "connection broke: check the queue before you retry, or send with a deduplication_id"
@@ -53,7 +53,7 @@ class RecentAnswers:
     def keep(
         self, asked: wire.Request, body: bytes, confirmation: Confirmation | None = None
     ) -> None:
-        """This is the channel's last answer now."""
+        """Store the channel's last response."""
         self._drop(asked.channel)
         self._last[asked.channel] = RecentAnswer(asked.number, body, confirmation, _harmless(asked))
         self._bytes += len(body)
@@ -63,7 +63,7 @@ class RecentAnswers:
             self._drop(oldest)
 
     def forget(self, asked: wire.Request) -> None:
-        """The answer was never sent, and what it told of has been undone."""
+        """Drop a response that was never sent and whose effects were undone."""
         last = self._last.get(asked.channel)
         if last is not None and last.number == asked.number:
             self._drop(asked.channel)

@@ -1,7 +1,7 @@
-"""Queues that clients have for their answers: the end of those whose clients are gone.
+"""Deletes the reply queues of clients that are gone.
 
-A client deletes its own when it closes. One that was killed leaves it behind. Such a queue is
-deleted when nobody has polled it for a day; a client that lives polls, or declares it anew.
+A client deletes its reply queue when it closes; one that was killed leaves it behind. A reply
+queue that nobody has polled for a day is deleted. A live client polls it, or declares it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SWEEP_NS = _IDLE_NS_MAX // 24
 
 
 class ReplyQueues:
-    """When each was last polled. Those that were made through SQS's API are for SQS's users."""
+    """When each reply queue was last polled. Queues created through the SQS API don't count."""
 
     def __init__(self, store: Store, queues: LocalQueues) -> None:
         self._store, self._queues = store, queues
@@ -34,17 +34,17 @@ class ReplyQueues:
         }
 
     def declared(self, name: str) -> None:
-        """A client says that it lives."""
+        """Record that a client declared this queue."""
         if is_reply_queue(name):
             self._polled_at[name] = self._store.clock.now()
 
     def polled(self, name: str) -> None:
-        """Whoever has this queue lives."""
+        """Record that a client polled this queue."""
         if name in self._polled_at:
             self._polled_at[name] = self._store.clock.now()
 
     async def sweep(self) -> None:
-        """Now and then: delete those that were left behind."""
+        """Once an hour, delete the queues that were left behind."""
         now = self._store.clock.now()
         if now < self._sweep_at:
             return

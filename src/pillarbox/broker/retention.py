@@ -1,7 +1,7 @@
-"""Messages that nobody received in time are deleted: MessageRetentionPeriod.
+"""MessageRetentionPeriod: deletes messages that were not received in time.
 
-Lines are nearly sorted by age, so what is too old is found at their heads. What joined a line
-out of order, and what is scheduled, is looked through now and then, a few messages at a time.
+Lines are nearly sorted by age, so expired messages are at their heads. Messages that joined a
+line out of order, and scheduled ones, are scanned periodically, a few at a time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pillarbox.broker.local_queue import LocalQueue
     from pillarbox.broker.server import Broker
 
-_AGAIN_NS: Final = 5 * SECOND_NS  # between two looks at a queue, at the least,
-_STRAYS_NS: Final = 60 * SECOND_NS  # if messages older than the heads of its lines may be there,
-_LATEST_NS: Final = 3_600 * SECOND_NS  # and at the most
+_AGAIN_NS: Final = 5 * SECOND_NS  # minimum interval between visits of a queue,
+_STRAYS_NS: Final = 60 * SECOND_NS  # if it has messages out of order or scheduled,
+_LATEST_NS: Final = 3_600 * SECOND_NS  # and the maximum
 
 
 def lease_fresh(broker: Broker, queue: LocalQueue, count: int, timeout_ns: int) -> Sequence[Lease]:
-    """Lease what is ready; what is too old is deleted instead."""
+    """Lease ready messages, and delete those that have expired."""
     while leases := queue.session.receive(broker, count, timeout_ns, 0):
         if queue.retention_ns == NEVER:
             return leases
@@ -42,15 +42,15 @@ def lease_fresh(broker: Broker, queue: LocalQueue, count: int, timeout_ns: int) 
 
 
 def _delete_leased(queue: LocalQueue, keys: set[int]) -> None:
-    def happen(state: Queue, now: int) -> list[Removed]:
-        queue.session.totals.received -= len(keys)  # nobody gets them
+    def decide_events(state: Queue, now: int) -> list[Removed]:
+        queue.session.totals.received -= len(keys)  # they are not delivered
         return [Removed(sorted(keys), expired=True)]
 
-    queue.session.step(happen)
+    queue.session.step(decide_events)
 
 
 def sweep(queue: LocalQueue) -> Iterator[int]:
-    """Delete whatever is too old and not in flight, step by step; how many each step deleted."""
+    """Delete expired messages that are not in flight; yield how many each step deleted."""
     while count := _delete_heads(queue):
         yield count
     with queue.session.store.lock:
@@ -61,7 +61,7 @@ def sweep(queue: LocalQueue) -> Iterator[int]:
 
 
 def next_look(queue: LocalQueue) -> int:
-    """When a message of this queue may be too old."""
+    """Return when a message of this queue may expire next."""
     with queue.session.store.lock:
         state, now = queue.session.queue, queue.session.store.clock.now()
         oldest = oldest_key(state)
@@ -71,11 +71,7 @@ def next_look(queue: LocalQueue) -> int:
 
 
 def born(record: Record) -> int:
-    """When a message was sent; one that was redriven counts from when it was.
-
-    Only what was delivered before has something to leave out of its count: what has just been
-    delayed keeps its age.
-    """
+    """Return when a message was sent or, if it was redriven, when that was."""
     extra = record.extra
     if extra is None or extra.death is not None or not extra.place or not extra.releases:
         return record.key << 1
@@ -83,7 +79,7 @@ def born(record: Record) -> int:
 
 
 def _delete_heads(queue: LocalQueue) -> int:
-    def happen(state: Queue, now: int) -> list[Removed]:
+    def decide_events(state: Queue, now: int) -> list[Removed]:
         latest = now - queue.retention_ns
         old: list[int] = []
         lines: list[Lane[Any]] = [*state.lanes.values(), *state.returned.values()]
@@ -94,17 +90,17 @@ def _delete_heads(queue: LocalQueue) -> int:
                 old.append(item.key)
         return [Removed(old, expired=True)] if old else []
 
-    return _count(queue.session.step(happen))
+    return _count(queue.session.step(decide_events))
 
 
 def _delete(queue: LocalQueue, keys: Sequence[int]) -> int:
-    def happen(state: Queue, now: int) -> list[Removed]:
+    def decide_events(state: Queue, now: int) -> list[Removed]:
         latest = now - queue.retention_ns
         found = (find(state, key) or state.schedule.find(key) for key in keys)
         old = [each.key for each in found if each is not None and born(each) <= latest]
         return [Removed(old, expired=True)] if old else []
 
-    return _count(queue.session.step(happen))
+    return _count(queue.session.step(decide_events))
 
 
 def _count(events: Sequence[Removed]) -> int:

@@ -1,8 +1,8 @@
-"""Rights: which action on which queue a request needs. One table serves both protocols.
+"""Authorization: the rights that each request needs, in one table for both protocols.
 
-A request is checked before anything is looked up: each queue that it names, or that messages
-would go to, needs a right of its own. What has no row here can't run. To a key without the
-right, a queue that exists and one that does not give the same answer: AccessDenied.
+A request is checked before any queue is looked up: each queue that it names, or that would get
+messages, needs a right. An action without a row here can't run. A key without the right gets
+AccessDenied whether or not the queue exists.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pillarbox.broker.server import Broker
     from pillarbox.broker.sqs_request import SqsRequest
 
-Needs = Iterator[tuple[str, str]]  # an action, and the queue that it is done to
+Needs = Iterator[tuple[str, str]]  # action and queue
 _END_OF_NAME: Final = re.compile(r"[/:]")
 
 
 class Rights:
-    """Decides whether a key may do what it asks for."""
+    """Checks the rights of keys."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -45,7 +45,7 @@ class Rights:
             _check(request.principal, SQS[type(params)](request, params))
 
     def check_native(self, principal: Principal, command: wire.Command, queue: str) -> None:
-        """The same for a command of the private protocol."""
+        """As `check_sqs`, for a command of the private protocol."""
         if principal.quota is not None:
             principal.quota.charge(command)
         action, needs = NATIVE[type(command)]
@@ -58,18 +58,18 @@ class Rights:
     def _check_and_note(
         self, principal: Principal, needs: Needs, by: str, verb: str | None = None
     ) -> None:
-        """The same, with an entry in the audit log for each administrative right.
+        """Check rights, and append an entry to the audit log for each administrative one.
 
-        A `verb` says more than the right does.
+        A `verb` is logged instead of the right, if it says more.
         """
         assert self._broker.audit is not None
         wanted: list[tuple[str, str]] = []
         refusal = None
         try:
             for need in needs:
-                wanted.append(need)  # what comes before an error counts
+                wanted.append(need)  # log those before an error too
         except SqsError as error:
-            if not principal.is_unlimited:  # else the action itself says what is wrong
+            if not principal.is_unlimited:  # else the action itself reports the error
                 refusal = error
         allowed = refusal is None and all(may(principal, *need) for need in wanted)
         for action, queue in wanted:
@@ -81,39 +81,39 @@ class Rights:
         _check(principal, iter(wanted))
 
     def check_move(self, principal: Principal, targets: Iterable[str]) -> None:
-        """The same for messages that go to these queues, which exist."""
+        """Check the right to move messages to these queues, which exist."""
         if not principal.is_unlimited:
             for target in targets:
                 principal.check("SendMessage", target)
 
 
 def _verb(command: wire.Command) -> str | None:
-    """What the audit log calls a command that SQS has no action for; as the dashboard does."""
+    """Return the audit log's name of a command without an SQS action, as in the dashboard."""
     if isinstance(command, wire.Pause):
         return "pause" if command.paused else "resume"
     return None
 
 
 def _check(principal: Principal, needs: Needs) -> None:
-    for action, queue in list(needs):  # a refusal of theirs says more
+    for action, queue in list(needs):  # evaluate all first: their own errors say more
         if not may(principal, action, queue):
             raise principal.denied(action, queue)
 
 
 def may(principal: Principal, action: str, queue: str) -> bool:
-    """A limited key has no rights on queues of other regions or accounts: names with a colon."""
+    """Whether a key has a right; limited keys have none on other regions or accounts."""
     return principal.may(action, queue) and (":" not in queue or principal.is_unlimited)
 
 
 def _into(broker: Broker, target: str) -> Needs:
-    """What it takes to put messages into a queue, which is created if it does not exist."""
+    """The rights to send to a queue that is created if it does not exist."""
     yield "SendMessage", target
     if target not in broker.store.sessions:
         yield "CreateQueue", target
 
 
 def _reply_to(value: str | None) -> Needs:
-    """Whoever answers does so with a key of its own, so the sender must be able to send there."""
+    """The replier uses its own key, so the requester must be allowed to send to this queue."""
     if value:
         yield "SendMessage", _END_OF_NAME.split(value)[-1]
 
@@ -123,7 +123,7 @@ def _reply_to(value: str | None) -> Needs:
 
 def _of_queue(request: SqsRequest, params: shapes.OfQueue) -> Needs:
     url = request.url_in(params.QueueUrl)
-    if url:  # else the action says what is missing
+    if url:  # else the action reports the missing parameter
         yield request.action, name_in(url)
 
 
@@ -155,7 +155,7 @@ def _set_attributes(request: SqsRequest, params: shapes.SetQueueAttributes) -> N
 
 
 def _dead_letter_target(attributes: dict[str, str] | None) -> Needs:
-    """Messages go into it, and it becomes a dead-letter queue."""
+    """The rights to use a queue as a dead-letter queue."""
     value = (attributes or {}).get("RedrivePolicy")
     if value:
         target = plain_name(redrive_policy(value).deadLetterTargetArn)
@@ -169,7 +169,7 @@ def _get_queue_url(request: SqsRequest, params: shapes.GetQueueUrl) -> Needs:
 
 
 def _start_move(request: SqsRequest, params: shapes.StartMessageMoveTask) -> Needs:
-    """Without a destination the task checks where each message goes: see `check_move`."""
+    """Without a destination, the task checks the target of each message: see `check_move`."""
     yield from _of_source(request, params)
     if params.DestinationArn:
         yield "SendMessage", plain_name(params.DestinationArn)
@@ -189,7 +189,7 @@ def _cancel_move(request: SqsRequest, params: shapes.CancelMessageMoveTask) -> N
 
 
 def _none(*_: object) -> Needs:
-    """It names no queue; what it answers is cut down to what the key may see."""
+    """No rights: the action names no queue, and its result is filtered by the key's rights."""
     return iter(())
 
 
@@ -232,9 +232,9 @@ def _native_send(broker: Broker, action: str, command: wire.Send, queue: str) ->
 
 
 def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> Needs:
-    """Opening a queue only looks it up, unless it is new or gets another dead-letter policy."""
+    """Opening an existing queue only looks it up, unless its dead-letter policy changes."""
     policy, fresh = command.policy, command.create and queue not in broker.store.sessions
-    yield "GetQueueUrl", queue  # first, so that a refusal does not tell whether it exists
+    yield "GetQueueUrl", queue  # first, so that a denial does not reveal whether it exists
     if fresh or policy is not None:
         yield action if fresh else "SetQueueAttributes", queue
     target = policy.name if policy is not None else None
@@ -247,7 +247,7 @@ def _declare(broker: Broker, action: str, command: wire.Declare, queue: str) -> 
 
 
 def _redrive(broker: Broker, action: str, command: wire.Redrive, queue: str) -> Needs:
-    """Without a target each step checks where its messages go: see `check_move`."""
+    """Without a target, each step checks the targets of its messages: see `check_move`."""
     yield action, queue
     if command.to is not None:
         yield from _into(broker, command.to)
@@ -263,7 +263,7 @@ def _history(broker: Broker, action: str, command: wire.Command, queue: str) -> 
 
 
 def _backup(broker: Broker, action: str, command: wire.Command, queue: str) -> Needs:
-    if isinstance(command, wire.ListFiles):  # the files that are read then need no entry each
+    if isinstance(command, wire.ListFiles):  # one audit entry per backup, not one per file
         yield action, queue
     raise SqsError("AccessDenied", "A backup requires a key with full access.")
 

@@ -1,8 +1,8 @@
-"""The broker: a store, its HTTP server, and its life from start to a graceful stop.
+"""The broker: a store and its HTTP server, with startup and graceful shutdown.
 
-`Broker.start` opens the store and listens; `stop` answers whoever is parked, lets answers
-under way leave, and closes the store, so that its log is synced. All of it runs on one event
-loop; other packages hang their handlers into `routes`.
+`Broker.start` opens the store and listens; `stop` ends long polls, lets responses in progress
+finish, and closes the store, which syncs its log. Everything runs on one event loop. Other
+packages add their handlers to `routes`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from pillarbox.mailbox.durable_store import DurableStore
 from pillarbox.mailbox.shared import SharedStore
 from pillarbox.mailbox.store import Store
 
-_STEPS_UNCONFIRMED_MAX: Final = 20  # of long work, before it waits for the disk
+_STEPS_UNCONFIRMED_MAX: Final = 20  # steps of a long operation before it waits for the disk
 
 
 class Broker:
-    """One broker. `store` and `routes` are open to those who add to it."""
+    """A broker. Other packages may use `store` and add to `routes`."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class Broker:
         self.routes.add("/metrics", self.guarded(self.metrics.handle))
         self.native = Native(self)
         native = SharedNative(self, self.shared) if self.shared else self.native
-        self.routes.add("/pillarbox", native.handle)  # which knows its clients itself
+        self.routes.add("/pillarbox", native.handle)  # authenticates clients itself
         self.closed = False  # as the owner of parked polls
         self.port = 0
-        self.confirmations: Confirmations | None = None  # in memory there is nothing to wait for
+        self.confirmations: Confirmations | None = None  # not needed in memory
         self.next_request_id: Callable[[], str] = map("".join, product(*_REQUEST_ID)).__next__
 
     @property
@@ -99,7 +99,7 @@ class Broker:
         return f"{scheme}://{host}:{self.port}"
 
     async def start(self) -> str:
-        """Listen; the URL. The caller's thread and loop are the broker's from now on."""
+        """Listen, and return the URL. The broker runs on the caller's event loop."""
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
         self._holding = self.store.holding()  # verbs don't wait for the disk in this thread
@@ -130,7 +130,7 @@ class Broker:
         return self.url
 
     def guarded(self, handler: Handler) -> Handler:
-        """The handler, for clients whose key may do everything; all clients if there are none."""
+        """Wrap a handler so that, if there are keys, it needs one with every right."""
 
         def guard(request: Request) -> Answer:
             refused = None if self.access.open_to_all else self.access.refuse(request)
@@ -139,22 +139,22 @@ class Broker:
         return guard
 
     def now_seconds(self) -> int:
-        """The time of day."""
+        """Return Unix time."""
         return (self.store.clock.now() + self.store.clock.epoch_ns) // SECOND_NS
 
     # -- confirmations -----------------------------------------------------------------------
 
     def confirmation(self) -> Confirmation | None:
-        """What an answer waits for that tells of something written; None for nothing."""
+        """Return the confirmation that a response about a write must wait for, if any."""
         return self.confirmations.pending() if self.confirmations is not None else None
 
     async def saved(self) -> None:
-        """Return once everything that was written so far is confirmed."""
+        """Wait until everything written so far is confirmed."""
         if isinstance(self.store, DurableStore):
             await self.store.written
 
     async def in_slices(self, steps: Iterator[int]) -> int:
-        """Do long work step by step, and let others go on between; confirmed when it returns."""
+        """Run a long operation step by step with pauses for others; wait until confirmed."""
         total, pauses = 0, Pauses(self)
         for number, count in enumerate(steps, 1):
             total += count
@@ -165,11 +165,10 @@ class Broker:
         return total
 
     def reload(self, read: Callable[[], Config]) -> bool:
-        """Read the certificate and the keys again, and reopen the audit log; if the keys are new.
+        """Reload certificate and keys, and reopen the audit log; return whether keys were read.
 
-        A revoked key is refused from the next request on. What can't be used changes nothing: a
-        bad file, or one that would open the broker to everybody or close it to those who have no
-        key.
+        A revoked key is refused from the next request on. The old keys stay if the file is
+        invalid, or would change between a broker with keys and one without.
         """
         if self.tls is not None:
             self.tls.reload()
@@ -192,7 +191,7 @@ class Broker:
         return True
 
     async def stop(self) -> None:
-        """Answer whoever is parked, finish what is under way, and close the store."""
+        """End long polls, finish responses in progress, and close the store."""
         self.closed = self.http_server.stopping = True
         await self.housekeeping.stop()
         for session in list(self.store.sessions.values()):
@@ -215,7 +214,7 @@ _HEX: Final = [f"{number:03x}" for number in range(4_096)]
 _REQUEST_PREFIX: Final = "-".join(
     (secrets.token_hex(4), secrets.token_hex(2), "4" + secrets.token_hex(2)[:3], "a000-")
 )
-_REQUEST_ID: Final = ((_REQUEST_PREFIX,), _HEX, _HEX, _HEX, _HEX)  # what each part may be
+_REQUEST_ID: Final = ((_REQUEST_PREFIX,), _HEX, _HEX, _HEX, _HEX)  # the parts, to be combined
 
 
 def _tls(config: Config) -> Tls | None:

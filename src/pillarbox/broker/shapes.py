@@ -1,6 +1,6 @@
-"""What each action takes, as typed structs with SQS's own names; both protocols fill them.
+"""The parameters of each action as typed structs, with SQS's names, for both protocols.
 
-What is required is checked by the actions: SQS has its own words for what is missing.
+Actions check for missing parameters themselves, because SQS has its own errors for these.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ class Attribute(Struct, gc=False):
     DataType: str | None = None
     StringValue: str | None = None
     BinaryValue: bytes | None = None
-    StringListValues: list[str] | None = None  # SQS knows these, and refuses them
+    StringListValues: list[str] | None = None  # part of the API, but SQS refuses it
     BinaryListValues: list[bytes] | None = None
 
 
 class OfQueue(Struct, gc=False):
-    """Actions on a queue name it by its URL; on a queue's own path they need not."""
+    """An action on a queue; the URL may be left out if it is posted to the queue's path."""
 
     QueueUrl: str | None = None
 
@@ -162,5 +162,5 @@ class ListMessageMoveTasks(Struct, gc=False):
 
 
 def _without_blanks(attributes: dict[str, str] | None) -> dict[str, str] | None:
-    """Some tools write blanks around names. They go before anybody looks at these."""
+    """Strip blanks that some tools write around names."""
     return None if attributes is None else {x.strip(): value for x, value in attributes.items()}

@@ -1,9 +1,8 @@
 """Message move tasks of a store that several brokers serve.
 
-All tasks are one document in the store, changed by compare and set. A task has an owner: the
-broker that runs it. When that is not alive any more, another one goes on. A step moves messages
-atomically in the store, so whoever dies, and even if two brokers run a task for a moment, nothing
-is lost or doubled.
+All tasks are one document in the store, changed by compare and set. The owner of a task is the
+broker that runs it; when that broker dies, another takes over. A step moves messages atomically
+in the store, so nothing is lost or duplicated, even if two brokers run a task for a moment.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ R = TypeVar("R")
 Tasks = dict[str, list[MoveTask]]  # by source, the latest first
 
 _DOCUMENT: Final = "moves"
-_SOURCES_MAX: Final = 1_000  # whose tasks are known
+_SOURCES_MAX: Final = 1_000  # source queues whose tasks are kept
 
 
 class SharedMoves(Moves):
-    """The tasks of the store, of which this broker runs some."""
+    """The tasks of a shared store."""
 
     _step_max = 100
 
@@ -40,12 +39,12 @@ class SharedMoves(Moves):
         return _decode(await self._read()).get(source, [])
 
     async def forget(self, source: str) -> None:
-        """The queue was deleted."""
+        """Forget the tasks of a deleted queue."""
         if await self.tasks(source):
             await self._change(source, list.clear)
 
     async def look(self, alive: set[str]) -> None:
-        """Go on with the tasks that none of the brokers that are `alive` runs."""
+        """Take over the tasks whose brokers are not `alive`."""
         if self._broker.closed:
             return
         for known in _decode(await self._read()).values():
@@ -55,7 +54,7 @@ class SharedMoves(Moves):
                     await self._adopt(task)
 
     async def _interrupted(self, task: MoveTask, error: Exception) -> None:
-        """It is still ours: the next look goes on with it."""
+        """Keep the task; the next `look` resumes it."""
 
     async def _adopt(self, task: MoveTask) -> None:
         before = task.owner
@@ -90,7 +89,7 @@ def _decode(document: str | None) -> Tasks:
 
 
 def _recent(tasks: Tasks) -> Tasks:
-    """Without the queues whose tasks ended long ago, if there are too many."""
+    """Drop the sources whose tasks ended longest ago, if there are too many."""
     known = {source: each for source, each in tasks.items() if each}
     over = [source for source, each in known.items() if each[0].status not in UNFINISHED]
     over.sort(key=lambda source: known[source][0].started_ms)

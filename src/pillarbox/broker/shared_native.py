@@ -1,7 +1,7 @@
-"""The private protocol at a broker of a shared store: for operators, not for mailboxes.
+"""The private protocol of a broker with a shared store: for operators, not for mailboxes.
 
-`pillarbox doctor`, `queue ls`, `pause`, `resume` and `rm` work here. Mailboxes use the URL of the
-store, and are told so.
+`pillarbox doctor`, `queue ls`, `pause`, `resume` and `rm` work here. Mailboxes must use the URL of
+the store, and get an error that says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A queue of a store that several brokers serve, as the SQS actions use it.
 
-No rule of a queue lives in a broker's memory. What it keeps of a queue is its attributes at a
-version; the store refuses what comes with another version, and the broker reads it anew.
+A broker caches a queue's attributes with their version. The store refuses calls with another
+version, and the broker reloads the attributes. No other state of a queue is in its memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SharedQueue(BrokerQueue):
         return None if dead is None else (dead, self.described.max_deliveries)
 
     async def refresh(self) -> None:
-        """Read what holds now; an error if the queue was deleted."""
+        """Reload the queue; raise if it was deleted."""
         found = await self._queues.do(self._store.describe(self.name))
         if found is None:
             self._queues.forget(self.name)
@@ -79,7 +79,7 @@ class SharedQueue(BrokerQueue):
         self._take(found)
 
     async def _do(self, verb: Callable[[SharedQueueVerbs], Verb[R]]) -> R:
-        """What a verb answers, at the present version of the queue."""
+        """Run a verb, reloading the queue as long as its version is stale."""
         while True:
             try:
                 return await self._queues.do(verb(self.verbs))
@@ -94,7 +94,7 @@ class SharedQueue(BrokerQueue):
         return accepted
 
     async def send(self, drafts: Sequence[Draft]) -> Sequence[Accepted | SqsError]:
-        """Drafts were made with the attributes of this version: with others, make them anew."""
+        """Send drafts, which depend on this version: if it is stale, the caller redoes them."""
         verbs = self.verbs
         outcomes: list[Accepted | SqsError] = []
         for row in in_rows(map(self._shared, drafts), verbs.alike):
@@ -152,7 +152,7 @@ class SharedQueue(BrokerQueue):
         return [self._delivery(each) for each in found]
 
     def _give_back(self, pairs: list[tuple[str, bytes]]) -> None:
-        """The client hung up before it could have read these."""
+        """Return messages that the client did not read."""
         self._queues.in_background(self._do(lambda verbs: verbs.give_back(pairs)))
 
     def _delivery(self, found: SharedDelivery) -> Delivery:
@@ -172,12 +172,12 @@ class SharedQueue(BrokerQueue):
         return f"{plain}.{self._sign(plain)}"
 
     def _sign(self, plain: str) -> str:
-        # A name has no slash, so what is signed can't be read as another queue's.
+        # A name has no slash, so the signed text is unambiguous.
         text = f"{self.name}/{plain}".encode(errors="surrogatepass")
         return hashlib.blake2b(text, key=self._queues.secret, digest_size=16).hexdigest()
 
     def _delivery_of(self, handle: str | None) -> tuple[str, bytes]:
-        """Which delivery of which message a handle is for."""
+        """Return the message id and the lease token in a handle."""
         if not handle:
             raise errors.missing("ReceiptHandle")
         plain, _, signature = handle.rpartition(".")
@@ -258,7 +258,7 @@ class SharedQueue(BrokerQueue):
 
 
 def _failed(error: StaleQueueError | MailboxError) -> SqsError:
-    """Of messages behind others that were sent: those must not be sent again."""
+    """Return the error for messages of a batch whose first part was sent."""
     if isinstance(error, MailboxError):
         return errors.of_mailbox(error)
     return SqsError("ServiceUnavailable", "The queue was changed meanwhile: try again.")

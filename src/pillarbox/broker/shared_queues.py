@@ -1,4 +1,4 @@
-"""The queues of a store that several brokers serve: found, created, changed and deleted there."""
+"""The queues of a store that several brokers share: look up, create, change and delete."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ R = TypeVar("R")
 
 _NAME: Final = re.compile(r"[\w.:-]{1,200}\Z", re.ASCII)
 _KNOWN_MAX: Final = 10_000
-_SWEEP_NS: Final = 30 * SECOND_NS  # between looks for messages that are too old
-_AT_ONCE: Final = 16  # requests about all queues
+_SWEEP_NS: Final = 30 * SECOND_NS  # interval of retention
+_AT_ONCE: Final = 16  # concurrent requests to the store about all queues
 SCHEMES: Final = "redis://, rediss://, redis+cluster://, redis+sentinel:// or postgresql://"
 
 
 def open_store(url: str) -> SharedStore:
-    """The store that a URL names."""
+    """Open the store at a URL."""
     scheme = url.partition(":")[0]
     if scheme.partition("+")[0] in ("redis", "rediss"):
         with extra("redis", "a store on Redis"):
@@ -63,7 +63,7 @@ def open_store(url: str) -> SharedStore:
 
 
 class SharedQueues(Queues):
-    """All queues of a shared store, those used lately with their attributes."""
+    """All queues of a shared store, with a cache of attributes."""
 
     def __init__(self, broker: Broker, store: SharedStore) -> None:
         super().__init__(broker)
@@ -85,7 +85,7 @@ class SharedQueues(Queues):
         await self.do(self.store.describe(""))
 
     async def stop_polls(self) -> None:
-        """Answer every receive that waits."""
+        """End every long poll."""
         for queue in list(self._open):
             queue.verbs.closed = True
             await self.store.wake(queue.verbs)
@@ -99,7 +99,7 @@ class SharedQueues(Queues):
         async def run() -> None:
             try:
                 await work
-            except (MailboxError, SqsError) as error:  # their leases will run out
+            except (MailboxError, SqsError) as error:  # the leases will expire
                 logger.warning("messages could not be given back", error=str(error))
 
         task = self._broker.loop.create_task(run())
@@ -118,7 +118,7 @@ class SharedQueues(Queues):
         self._known.pop(name, None)
 
     def message_id(self, store_id: str) -> str:
-        """A UUID, version 4 in form, that is the same at every broker."""
+        """Return a UUID, version 4 in form, that is the same at every broker."""
         text = hashlib.blake2b(store_id.encode(), key=self.secret, digest_size=16).hexdigest()
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
@@ -133,14 +133,14 @@ class SharedQueues(Queues):
 
     async def find(self, name: str) -> SharedQueue | None:
         described = None
-        if _NAME.match(name):  # else no store has to be asked
+        if _NAME.match(name):  # else it can't exist
             described = await self.do(self.store.describe(name))
         if described is None:
             self.forget(name)
             return None
         queue = SharedQueue(self, name, described)
         self._open.add(queue)
-        if described.version:  # else nobody would notice that it was changed
+        if described.version:  # without a version, a stale cache would not be detected
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[name] = queue
@@ -152,7 +152,7 @@ class SharedQueues(Queues):
     async def of_all(
         self, ask: Callable[[str], Coroutine[Any, Any, R | None]]
     ) -> list[tuple[str, R]]:
-        """What each queue answers, by name; nothing for those that were deleted meanwhile."""
+        """Return `ask` of each queue, by name, without queues that were deleted meanwhile."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def of(name: str) -> R | None:
@@ -167,12 +167,12 @@ class SharedQueues(Queues):
         return [(name, each) for name, each in zip(names, found, strict=True) if each is not None]
 
     async def stats(self, name: str) -> Stats | None:
-        """What a queue holds."""
+        """Return the message counts of a queue, or None if it does not exist."""
         queue = self._known.get(name) or await self.find(name)
         return await queue.stats() if queue is not None else None
 
     async def sweep(self) -> None:
-        """Delete messages that are too old; one of the brokers does so for all."""
+        """Delete expired messages; only one of the brokers does this."""
         now = self._broker.store.clock.now()
         if now < self._sweep_at or not self.heartbeat.is_first:
             return
@@ -211,7 +211,7 @@ class SharedQueues(Queues):
     async def ensure(self, name: str, *, fifo: bool, **given: str) -> None:
         if await self.find(name) is None:
             attributes = {"FifoQueue": "true", **given} if fifo else given
-            with suppress(StaleQueueError):  # another broker was first
+            with suppress(StaleQueueError):  # another broker created it
                 await self.create(name, {"attributes": attributes})
 
     async def pause(self, name: str, *, paused: bool) -> None:
@@ -241,14 +241,14 @@ class SharedQueues(Queues):
         *,
         take_over: bool = False,
     ) -> QueueSettings:
-        """How the queue behaves by these notes; what the store has to know is noted there."""
+        """Return the queue's settings in the store for these notes."""
         attributes, dead, most = notes.get("attributes", {}), None, 0
         if attributes.get("RedrivePolicy"):
             found = await self._dead_letters(name, attributes)
             if found is not None:
                 dead, most = found[0].name, found[1]
         elif queue is not None and not queue.given.get("RedrivePolicy") and not take_over:
-            dead, most = queue.dead_letters or (None, 0)  # that of a mailbox
+            dead, most = queue.dead_letters or (None, 0)  # set by a mailbox
         retention = QueueAttributes(name, notes).retention_ns
         notes["retention"] = None if retention >= NEVER else retention
         notes["dead"] = None if dead is None else [dead, most]
@@ -260,7 +260,7 @@ class SharedQueues(Queues):
         self.heartbeat.traffic.pop(queue.name, None)
         recent_seconds, dropped = self._broker.config.recreate_after_seconds, False
         while not dropped:
-            with suppress(StaleQueueError):  # a queue whose dead letters come here was changed
+            with suppress(StaleQueueError):  # one of its source queues was changed
                 await self.do(self.store.drop(queue.name, recent_seconds))
                 dropped = True
         await self.moves.forget(queue.name)
@@ -272,7 +272,7 @@ class SharedQueues(Queues):
 
     async def declare(self, declared: Mapping[str, DeclaredQueue]) -> None:
         notes = {name: wanted.notes(name) for name, wanted in declared.items()}
-        for name in notes:  # all of them first: their policies name one another
+        for name in notes:  # create all first: their policies name one another
             await self.ensure(name, fifo=name.endswith(FIFO_SUFFIX))
         for name, known in notes.items():
             with blaming_configuration(name):

@@ -1,7 +1,7 @@
-"""AWS Signature Version 4: was this request made by someone who has the secret, just now?
+"""Verifies AWS Signature Version 4, in the Authorization header and in presigned URLs.
 
-Signatures are compared in constant time, in the header form and in the presigned-URL form.
-What is signed covers method, path, query, the signed fields (host among them) and the body.
+A signature covers method, path, query, the signed header fields (including the host) and the
+body. Signatures are compared in constant time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCK_BYTES = 64  # of SHA-256
 
 
 class Signer:
-    """Who signed, and what: all requests of a client say the same for a day."""
+    """Key, scope and signed fields: the same for all requests of a client for a day."""
 
     def __init__(self, key_id: str, scope: str, fields: str) -> None:
         self.key_id = key_id
@@ -48,7 +48,7 @@ class Signer:
         self._form = f"{lines}\n%.0s{fields.replace('%', '%%')}"
 
     def fields(self, headers: Mapping[str, str]) -> str:
-        """What was signed of the fields of a request's head, and their names."""
+        """Return the signed header fields in canonical form, followed by their names."""
         try:
             text = self._form % self._values(headers)
         except KeyError as missing:
@@ -59,18 +59,18 @@ class Signer:
 
 
 class Signature(NamedTuple):
-    """What a request says about how it was signed."""
+    """The signature of a request."""
 
     signer: Signer
     value: str
     time: str
-    presigned_seconds: int | None = None  # for how long a presigned URL is good
+    presigned_seconds: int | None = None  # validity of a presigned URL
 
 
 def region_of(request: Request) -> str:
-    """The region that a request says it was signed for.
+    """Return the region in a request's credential scope.
 
-    If it is not signed, that of the URL that it was sent to; empty if that names none, either.
+    If it is not signed, return the region in its URL, or an empty string.
     """
     parts = _credential(request).split("/", 3)
     if len(parts) == 4:
@@ -81,7 +81,7 @@ def region_of(request: Request) -> str:
 
 
 def account_of(request: Request) -> str:
-    """The account that a request names by its key id; empty if that is none, but a key's id."""
+    """Return the account that a request uses as its key id, or an empty string."""
     start = _credential(request).partition("/")[0]
     if not start[-12:].isdecimal():  # nearly all of them
         return ""
@@ -90,7 +90,7 @@ def account_of(request: Request) -> str:
 
 
 def _credential(request: Request) -> str:
-    """Ends with key id/date/region/service/..., whatever comes before it."""
+    """Return text that ends with key id/date/region/service/..."""
     header = request.headers.get("authorization")
     if header is not None:
         return header
@@ -98,14 +98,14 @@ def _credential(request: Request) -> str:
 
 
 def signature_of(request: Request) -> Signature:
-    """Take the signature apart; raises if there is none, or it is incomplete."""
+    """Parse the signature; raise if it is missing or incomplete."""
     header = request.headers.get("authorization")
     if header is None:
         if "X-Amz-Signature=" in request.query:
             return _from_query(request)
         raise SqsError("MissingAuthenticationToken", "Missing Authentication Token")
     start, _, rest = header.partition("Signature=")
-    value, comma, end = rest.partition(",")  # it comes last in what SDKs send
+    value, comma, end = rest.partition(",")  # SDKs send it last
     signer, value = _signer_in(start + end if comma else start), value.strip()
     if not value:
         raise _incomplete("Authorization header requires 'Signature' parameter.")
@@ -114,7 +114,7 @@ def signature_of(request: Request) -> Signature:
 
 @lru_cache(1024)
 def _signer_in(header: str) -> Signer:
-    """The header without the signature itself, taken apart."""
+    """Parse the header without the signature itself."""
     algorithm, _, rest = header.partition(" ")
     parts = dict(_pair(part) for part in rest.split(","))
     if algorithm != _ALGORITHM:
@@ -157,17 +157,17 @@ def verify(
     now_seconds: float,
     skew_seconds: int,
 ) -> None:
-    """Raise unless the request was signed with this secret, for this service, and not long ago."""
+    """Raise unless the request was signed with this secret, for this service, recently."""
     _check_time(signature, now_seconds, skew_seconds)
     _check_service(signature, service)
-    # Always that of the body itself: an unsigned body is nobody's word.
+    # Always hash the body itself: UNSIGNED-PAYLOAD is not accepted.
     _compare(request, signature, secret, sha256(request.body).hexdigest())
 
 
 def verify_head(
     request: Request, signature: Signature, secret: str, now_seconds: float, skew_seconds: int
 ) -> None:
-    """As `verify`, before the body is here: by the digest that the head gives, if it does."""
+    """As `verify`, before the body has arrived: trust the digest in the head, if there is one."""
     _check_time(signature, now_seconds, skew_seconds)
     digest = request.headers.get("x-amz-content-sha256")
     if digest is not None:
@@ -209,7 +209,7 @@ def _check_time(signature: Signature, now_seconds: float, skew_seconds: int) -> 
 
 @lru_cache(256)
 def _seconds(text: str) -> int:
-    """Many requests of one second say the same time."""
+    """Parse a timestamp; cached, because many requests have the same."""
     try:
         if _TIME.match(text):
             return calendar.timegm(time.strptime(text, "%Y%m%dT%H%M%SZ"))
@@ -220,7 +220,7 @@ def _seconds(text: str) -> int:
 
 @lru_cache(256)
 def _hashes(secret: str, scope: str) -> tuple[HASH, HASH]:
-    """The two hashes of an HMAC for this scope, to be copied: `hmac.HMAC` is 1.7 x slower."""
+    """Return the two hashes of an HMAC for this scope, to copy; `hmac.HMAC` is 1.7 x slower."""
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -229,7 +229,7 @@ def _hashes(secret: str, scope: str) -> tuple[HASH, HASH]:
 
 
 def _canonical(request: Request, signer: Signer, digest: str) -> bytes:
-    """The request in the form in which it was signed; the digest is that of its body."""
+    """Return the canonical request; `digest` is that of the body."""
     fields, path = signer.fields(request.headers), request.path
     if path != "/":
         path = quote(unquote(path), safe="/-_.~") or "/"

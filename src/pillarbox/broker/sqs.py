@@ -1,4 +1,4 @@
-"""SQS's two protocols: finds the action of a request, runs it and answers in the same protocol."""
+"""Dispatches SQS requests of both protocols to their actions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Action(NamedTuple):
-    """What a client can ask for."""
+    """An SQS action."""
 
     name: str
     shape: type[Any]
     decode: Callable[[bytes], Any]
     run: Callable[[SqsRequest, Any], Coroutine[Any, Any, Result]]
-    writes: bool  # whether its answer waits until all that was written is confirmed
-    is_of_queue: bool  # whether it may be sent to the URL of a queue
+    writes: bool  # whether its response waits until its writes are confirmed
+    is_of_queue: bool  # whether it may be posted to the URL of a queue
 
 
 def _action(
@@ -80,7 +80,7 @@ _QUERY_AS_JSON = QueryFormat(as_json=True)
 
 
 class _Rest:
-    """The rest of a coroutine that has run until it had to wait for something."""
+    """The rest of a coroutine that has run up to its first await."""
 
     def __init__(self, running: Coroutine[Any, Any, Result], waits_for: Any) -> None:
         self._running, self._waits_for = running, waits_for
@@ -91,7 +91,7 @@ class _Rest:
             while True:
                 try:
                     told = yield waits_for
-                except BaseException as error:  # noqa: BLE001 - the coroutine's to judge
+                except BaseException as error:  # noqa: BLE001 - for the coroutine to handle
                     waits_for = self._running.throw(error)
                 else:
                     waits_for = self._running.send(told)
@@ -121,7 +121,7 @@ class Sqs:
             return self._refuse(_JSON, error)
         except sqs_json.UNREADABLE as error:
             return self._refuse(_JSON, sqs_json.unreadable(error))
-        request.body = b""  # a poll that waits keeps none
+        request.body = b""  # free the memory during a long poll
         return self._run(request, _JSON, action, principal, params)
 
     def _query(self, request: Request) -> Answer:
@@ -155,10 +155,11 @@ class Sqs:
         return self._run(request, format_, action, principal, params)
 
     def _may_get(self, action: Action, request: Request) -> bool:
-        """Any web page can have a browser send a GET, as an image, but not a signed one.
+        """Whether this action may be sent by GET.
 
-        Without keys nobody checks signatures, so only one in the Authorization field counts: a
-        page can put anything into a query, but can't set that field without asking us first.
+        Any web page can make a browser send a GET, but not a signed one. Without keys, signatures
+        are not verified, so only one in the Authorization header counts: a page can put anything
+        into a query, but needs a preflight for that header.
         """
         signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 ")
         looks = not action.writes and action.shape is not shapes.ReceiveMessage
@@ -195,7 +196,7 @@ class Sqs:
         return self._run_on(request, action, running, _Rest(running, waits_for))
 
     async def _until_current(self, request: SqsRequest, action: Action, params: Any) -> Result:
-        """The action, again if what is known of its queue was old."""
+        """Run the action, again as long as its queue's cached attributes were stale."""
         while True:
             try:
                 return await action.run(request, params)
@@ -209,7 +210,7 @@ class Sqs:
         running: Coroutine[Any, Any, Result],
         rest: Awaitable[Result],
     ) -> asyncio.Task[Response]:
-        """The action goes on as a task; a client that hangs up cancels it."""
+        """Continue the action as a task, which is cancelled if the client disconnects."""
 
         async def answer() -> Response:
             try:

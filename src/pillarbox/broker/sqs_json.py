@@ -1,4 +1,4 @@
-"""SQS's JSON 1.0 protocol: the action in a header, its parameters and result as JSON."""
+"""The AWS JSON 1.0 protocol: the action in a header, parameters and result as JSON."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, ValueError)
 
 
 def unreadable(error: Exception) -> SqsError:
-    """What a client is told whose parameters can't be read."""
+    """Return the error for parameters that can't be parsed."""
     if isinstance(error, msgspec.ValidationError):
         return SqsError("SerializationException", f"Bad parameter: {error}")
     return SqsError("SerializationException", f"The body is not valid JSON: {error}")
 
 
 class JsonResponse(Response, eq=False, gc=False):
-    """A result. Nearly all answers are one, so its head is not put together from parts."""
+    """A successful response, with a faster `head` because nearly all responses are one."""
 
     request_id: str = ""
 
@@ -41,7 +41,7 @@ class JsonResponse(Response, eq=False, gc=False):
 
 
 class JsonFormat:
-    """Answers in JSON."""
+    """Writes responses as JSON."""
 
     def result(self, action: str, result: Result, request_id: str) -> Response:
         body = b"{}" if result is None else _encode(result)
@@ -58,9 +58,9 @@ class JsonFormat:
 
 
 def refusal(status: int, code: str, message: str) -> Response:
-    """What a client is told that did not get as far as an action."""
+    """Return the response for a request that did not reach an action."""
     fault = "Sender" if status < 500 else "Receiver"
-    # A type that browsers show: people meet this one.
+    # A content type that browsers display, for people who open the URL.
     headers = {"Content-Type": "application/json", "x-amzn-query-error": f"{code};{fault}"}
     body = _encode({"__type": f"com.amazon.coral.service#{code}", "message": message})
     return Response(status, body, headers)

@@ -1,4 +1,4 @@
-"""A message as ReceiveMessage shows it, from its lease and its body."""
+"""Renders a delivery as a message of ReceiveMessage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SYSTEM_ATTRIBUTES = frozenset(
 
 
 class Wanted(NamedTuple):
-    """What is wanted beside the bodies."""
+    """The requested system and message attributes."""
 
     system: frozenset[str]
     names: frozenset[str]
@@ -88,7 +88,7 @@ def _system_attributes(
         known["MessageDeduplicationId"] = extra.deduplication
         if extra.death is not None:
             known["DeadLetterQueueSourceArn"] = broker.names.arn(extra.death.source)
-            if extra.deduplication is not None:  # two dead letters may have had the same
+            if extra.deduplication is not None:  # two dead letters may have the same one
                 known["MessageDeduplicationId"] = delivery.message_id
     return {
         name: value

@@ -1,7 +1,7 @@
-"""SQS's older query protocol: parameters as a form, in the URL or the body; answers in XML.
+"""The older AWS query protocol: parameters as a form in the URL or body, responses in XML.
 
-Names like `SendMessageBatchRequestEntry.2.MessageAttribute.1.Value.StringValue` are folded
-into the same shapes that the JSON protocol has, so that actions know one form only.
+Names like `SendMessageBatchRequestEntry.2.MessageAttribute.1.Value.StringValue` are folded into
+the shapes of the JSON protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAPS = {
     "MessageAttribute": "MessageAttributes",
     "MessageSystemAttribute": "MessageSystemAttributes",
 }
-# Some SDKs write a list or a map under its name in the shape (`Tags.1.Key`), as AWS lets them.
+# Some SDKs name a list or a map as in the shape (`Tags.1.Key`), which AWS accepts too.
 _ALL_LISTS: Final = {**_LISTS, **{field: field for field in _LISTS.values()}}
 _ALL_MAPS: Final = {**_MAPS, **{field: field for field in _MAPS.values()}}
 
@@ -58,7 +58,7 @@ _PAIRS = {
     "MessageAttributes": ("MessageAttribute", "Name", "Value"),
     "Tags": ("Tag", "Key", "Value"),
 }
-# What AWS calls them if it is asked for JSON, and what it names there even if it is not set.
+# AWS's names in JSON responses of this protocol, and fields that these always contain.
 _JSON_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 _NULLS: Final[dict[str, dict[str, None]]] = {
     "ReceiveMessage": {"messages": None},
@@ -75,7 +75,7 @@ _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"
 
 
 def form_of(request: Request) -> dict[str, str]:
-    """All parameters, of the URL and of the body."""
+    """Return the parameters of the URL and of the body."""
     text = request.query
     try:
         if request.method == "POST":
@@ -89,7 +89,7 @@ def form_of(request: Request) -> dict[str, str]:
 
 
 def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
-    """The parameters of an action in its shape."""
+    """Convert the parameters of an action to its shape."""
     tree: dict[str, Any] = {}
     for name, value in form.items():
         branch = tree
@@ -103,7 +103,7 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
         branch[leaf] = value
     folded = _fold(tree)
     if "Entries" in shape.__struct_fields__:
-        folded.setdefault("Entries", [])  # none are an empty batch; in JSON they are missing
+        folded.setdefault("Entries", [])  # an empty batch; in JSON, a missing parameter
     if folded.get("AttributeNames"):  # in this protocol the older parameter takes precedence
         folded.pop("MessageSystemAttributeNames", None)
     try:
@@ -116,7 +116,7 @@ def parameters(form: Mapping[str, str], shape: type[Any]) -> Any:
 
 
 def _fold(tree: dict[str, Any]) -> dict[str, Any]:
-    """Numbered parameters become lists and maps; one without a number is the only element."""
+    """Fold numbered parameters into lists and maps; one without a number is the only element."""
     folded: dict[str, Any] = {}
     for name, value in tree.items():
         if name in _ALL_LISTS:
@@ -131,7 +131,7 @@ def _fold(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(items: Any) -> list[Any]:
-    """The elements of a list or a map in their order; SDKs write an empty one as nothing."""
+    """Return the elements of a list or a map in order."""
     if not isinstance(items, dict) or "Name" in items:  # AttributeName=All, Attribute.Name=...
         return [items] if items else []
     inner = items.get("member", items.get("entry")) if len(items) == 1 else None
@@ -152,12 +152,12 @@ def _named(item: Any) -> tuple[str, Any]:
 
 
 def unknown_operation(request_id: str) -> Response:
-    """What AWS answers to a request that names no action, whatever form it asked for."""
+    """Return the response to a request without an action; XML even if JSON is accepted."""
     return Response(404, b"<UnknownOperationException/>\n", _headers(request_id, "xml"))
 
 
 class QueryFormat:
-    """Answers in XML, or in JSON for those who ask for that."""
+    """Writes responses in XML, or in JSON if the client accepts it."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -196,7 +196,7 @@ class QueryFormat:
 
 
 def _in_json(value: Any, name: str) -> Any:
-    """A result as AWS writes it in JSON: maps as lists of pairs."""
+    """Convert a result to AWS's JSON form of this protocol: maps as lists of pairs."""
     if isinstance(value, list):
         return [_in_json(each, name) for each in value]
     if not isinstance(value, dict):
@@ -239,5 +239,5 @@ def _element(name: str, value: Any, action: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """XML that gives back every character; what it can't carry at all becomes U+FFFD."""
+    """Escape text so that XML preserves it; characters that XML can't carry become U+FFFD."""
     return _UNSAFE.sub(lambda found: _ESCAPES.get(found[0], "\ufffd"), text)

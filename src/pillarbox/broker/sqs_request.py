@@ -1,4 +1,4 @@
-"""One SQS request: who sent it, in which protocol, and how it is answered."""
+"""An SQS request: its sender, its protocol, and its response."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ Result = dict[str, Any] | None
 
 
 class ResponseFormat(Protocol):
-    """How one of the two protocols writes an answer."""
+    """The response format of a protocol."""
 
     def result(self, action: str, result: Result, request_id: str) -> Response: ...
     def error(self, error: SqsError, request_id: str) -> Response: ...
 
 
 class SqsRequest(Struct, eq=False, gc=False):
-    """A request on its way through an action."""
+    """A request, passed to its action."""
 
     broker: Broker
     http: Request
     format: ResponseFormat
     action: str
     principal: Principal
-    namespace: str  # that of the region and the account, which the store's names begin with
-    unsent: Callable[[], object] | None = None  # if the client hangs up before it is answered
+    namespace: str  # of region and account: a prefix of queue names in the store
+    unsent: Callable[[], object] | None = None  # called if the client disconnects
 
     def url_in(self, url: str | None) -> str | None:
-        """The URL of the queue that this request is about: it may have been sent to that URL."""
+        """Return the queue's URL, which may be the path that the request was posted to."""
         return self.http.path if url is None and len(self.http.path) > 1 else url
 
     def queue(self, url: str | None, *, fresh: bool = False) -> Coroutine[Any, Any, BrokerQueue]:
-        """The queue that this request is about."""
+        """Return the queue of this request."""
         return self.broker.queues.by_url(self, url or self.url_in(url), fresh=fresh)
 
     def url_of(self, name: str) -> str:
-        """The URL of a queue, by its name in the store."""
+        """Return the URL of a queue, by its name in the store."""
         account = self.broker.names.account_of(name)
         return f"{self.http.origin}/{account}/{plain_name(name)}"
 
     def succeed(self, result: Result, *, writes: bool) -> Response:
-        """The answer, which waits until what the action wrote is confirmed."""
+        """Return the response, which waits until the writes of the action are confirmed."""
         broker = self.broker
         response = self.format.result(self.action, result, broker.next_request_id())
         response.unsent = self.unsent
@@ -67,7 +67,7 @@ class SqsRequest(Struct, eq=False, gc=False):
         return self.format.error(known, self.broker.next_request_id())
 
     def unconfirmed(self, error: Exception) -> Response:
-        """The disk failed: nobody may believe that this was done."""
+        """Return the error response for writes that the disk failed to confirm."""
         if not isinstance(error, MailboxError):
             return self.fail(SqsError("ServiceUnavailable", str(error)))
         return self.fail(error)

@@ -1,4 +1,4 @@
-"""STS's GetCallerIdentity: Terraform and some SDKs ask who they are before they use SQS."""
+"""STS GetCallerIdentity, which Terraform and some SDKs call before they use SQS."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAMESPACE: Final = "https://sts.amazonaws.com/doc/2011-06-15/"
 
 
 def is_asked(request: Request) -> bool:
-    """Whether that is the action; a message that has these words in its body is none."""
+    """Whether this is the action (and not a message with these words in its body)."""
     return bool(_ACTION_BYTES.search(request.body) or _ACTION.search(request.query))
 
 
 def caller_identity(broker: Broker, request: Request) -> Response:
-    """Whose key signed the request; SqsError if it is not signed with one of ours."""
+    """Return the identity of the key that signed; raise SqsError for an unknown key."""
     principal = broker.access.principal(request, "sts")
     name, account, request_id = principal.name, principal.account, broker.next_request_id()
     where = partition(region_of(request) or broker.config.region)

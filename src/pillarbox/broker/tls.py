@@ -1,7 +1,7 @@
 """TLS with certificates that can be renewed while the broker runs.
 
-Each new connection uses what the files held when they were last read; SIGHUP, and a look at
-their times every few seconds, have them read again. A bad file changes nothing but the log.
+The files are reloaded on SIGHUP, and when their modification times change. New connections use
+the new certificate. A bad file is logged, and the old certificate stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tls:
         self._times = self._seen()
 
     def _load(self) -> None:
-        # Tried on a context of its own first: a bad pair must not spoil the one in use.
+        # Load into a separate context first: a bad pair must not damage the one in use.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
         self.context.load_cert_chain(self._certificate, self._key)
 
@@ -41,7 +41,7 @@ class Tls:
             return ()
 
     def reload_if_changed(self) -> bool:
-        """Read the files again if they are newer; whether the new ones are in use."""
+        """Reload the files if they changed; return whether the new ones are in use."""
         times = self._seen()
         if times == self._times:
             return False

@@ -1,8 +1,8 @@
-"""A message in SQS's words and in ours: it reads the same through SQS and through a mailbox.
+"""Converts messages between SQS and mailboxes, so that each can read what the other sent.
 
-The store keeps it as mailboxes do: the body as bytes, attributes as plain texts, and what the
-system knows under reserved names. What SQS's users say under names of ours, and is not
-well-formed, is kept aside for them: a message comes back to SQS as it was sent.
+The store keeps the mailbox form: the body as bytes, attributes as plain strings, system data under
+reserved names. If an SQS client uses a reserved name with a value that is not valid there, the
+attribute is stored under another name, so that SQS clients get every message back as it was sent.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pillarbox.core.limits import RESERVED_PREFIX
 from pillarbox.mailbox import answers, sqs_form
 from pillarbox.mailbox.sqs_form import FORM, PRIORITY, REST
 
-# Beside the attributes that users see: what these are to SQS, and what the system knows.
+# Reserved names: SQS types of attributes, and system data.
 TYPES_NOTE: Final = "pillarbox.types"
 TRACE_NOTE: Final = "pillarbox.trace"
 GROUP_NOTE: Final = "pillarbox.group"
 SENDER_NOTE: Final = "pillarbox.sender"
 FORM_NOTE: Final = answers.FORM
-_ASIDE: Final = "pillarbox.sqs."  # begins what only SQS's users get to see
+_ASIDE: Final = "pillarbox.sqs."  # prefix of attributes that only SQS clients see
 _NAMES: Final = {
     answers.REPLY_TO: sqs_form.REPLY_TO,
     answers.IN_REPLY_TO: sqs_form.IN_REPLY_TO,
 }
 _NOTES: Final = {name: note for note, name in _NAMES.items()}
 _NUMBERS: Final = {PRIORITY: "Number"}
-_SYSTEM: Final = frozenset((TRACE_NOTE, GROUP_NOTE, SENDER_NOTE))  # no message attributes of SQS
+_SYSTEM: Final = frozenset((TRACE_NOTE, GROUP_NOTE, SENDER_NOTE))  # not SQS message attributes
 
 
 def pack(
     text: str, body: bytes, attributes: Mapping[str, Attribute], priority: int
 ) -> tuple[bytes, dict[str, str]]:
-    """The body and the attributes of a message from SQS, as a queue keeps them."""
+    """Convert body and attributes from SQS to the stored form."""
     kept: dict[str, str] = {}
     types: dict[str, str] = {}
     for name, attribute in attributes.items():
@@ -65,7 +65,7 @@ def pack(
 def unpack(
     body: bytes, kept: Mapping[str, str] | None, priority: int
 ) -> tuple[str, dict[str, Attribute]]:
-    """The body and the attributes of a message, as users of SQS know them."""
+    """Convert body and attributes from the stored form to SQS."""
     text, form = sqs_form.body_text(body)
     if not priority and form is None and (not kept or kept.keys() <= _SYSTEM):
         return text, {}
@@ -88,18 +88,18 @@ def unpack(
 
 
 def on_wire(attribute: Attribute) -> dict[str, str]:
-    """An attribute as an answer tells it, bytes as base64."""
+    """Return an attribute as in responses, with bytes in base64."""
     name = "StringValue" if attribute.BinaryValue is None else "BinaryValue"
     return {name: _value(attribute), "DataType": attribute.DataType or "String"}
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is a name that says something about a message, and not its user's."""
+    """Whether a name is reserved."""
     return name.lower().startswith(RESERVED_PREFIX)
 
 
 def group_of(group: str | None, kept: Mapping[str, str] | None) -> str | None:
-    """The group that a mailbox is told of: one that only SQS needed is none."""
+    """Return the group to show to a mailbox: None for one that only SQS needed."""
     if group is None and kept:
         group = kept.get(GROUP_NOTE)
     return None if group is None or group.startswith(sqs_form.ALONE) else group
@@ -108,9 +108,9 @@ def group_of(group: str | None, kept: Mapping[str, str] | None) -> str | None:
 def _notes(
     name: str, kind: str, value: str, priority: int, attributes: Mapping[str, Attribute]
 ) -> dict[str, str] | None:
-    """What an attribute with a name of ours comes to; None if we did not write it."""
+    """Convert an attribute with a reserved name; None if its value is not valid there."""
     if name == PRIORITY and kind == "Number" and priority and value == str(priority):
-        return {}  # the message itself says so
+        return {}  # the message itself has it
     if name in _NOTES and kind == "String":
         return {_NOTES[name]: value}
     rest = sqs_form.rest_of(value) if name == REST and kind == "String" else None
@@ -120,7 +120,7 @@ def _notes(
 
 
 def _data(text: str, form: str) -> bytes | None:
-    """The body behind this form; None if it would not come back in the same words."""
+    """Decode a body from this form; None if encoding it again would give another text."""
     try:
         data = sqs_form.body_data(text, form)
     except SerializationError:

@@ -1,1 +1,1 @@
-"""What SQS's clients can ask, by subject. An action takes a call and its shape, and answers."""
+"""The SQS actions, by subject. An action takes the request and its parameters."""

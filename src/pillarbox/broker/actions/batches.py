@@ -1,4 +1,4 @@
-"""The batch forms: what is wrong with the batch fails it whole, the rest fails by entry."""
+"""Batch actions. An invalid batch fails as a whole; an invalid entry fails alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ E = TypeVar("E", bound=Entry)
 
 
 def checked(request: SqsRequest, entries: Sequence[E] | None) -> Sequence[E]:
-    """The entries, if the batch as such is in order."""
+    """Return the entries, or raise if the batch as such is invalid."""
     name = f"{request.action}RequestEntry"
     if entries is None:
         raise missing("Entries")
@@ -53,7 +53,7 @@ def checked(request: SqsRequest, entries: Sequence[E] | None) -> Sequence[E]:
 
 
 def outcome(successful: list[dict[str, Any]], failed: list[dict[str, Any]]) -> Result:
-    """Empty lists are left out, as SQS does."""
+    """Return the result; like SQS, without empty lists."""
     return {
         **({"Successful": successful} if successful else {}),
         **({"Failed": failed} if failed else {}),

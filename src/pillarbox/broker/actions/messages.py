@@ -1,4 +1,4 @@
-"""SendMessage, DeleteMessage, ChangeMessageVisibility, and what their batch forms share."""
+"""SendMessage, DeleteMessage and ChangeMessageVisibility, with code for their batch forms."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NONE: dict[str, Attribute] = {}
 
 
 def draft(request: SqsRequest, queue: BrokerQueue, params: shapes.SendMessage) -> Draft:
-    """Check everything about a message; what is left is to put it in."""
+    """Validate a message, and return it ready to send."""
     text = params.MessageBody
     if not text:
         raise missing("MessageBody")
-    if not text.isascii() or not text.isprintable():  # mostly it is both
+    if not text.isascii() or not text.isprintable():  # rare
         content.check_characters(text)
     body = text.encode()
     stored = body
@@ -65,7 +65,7 @@ def draft(request: SqsRequest, queue: BrokerQueue, params: shapes.SendMessage) -
         tenant = _tenant(params)
         if queue.fair:
             extra = Extra(tenant)
-        else:  # a queue of a mailbox, whose groups would keep an order
+        else:  # a queue created by a mailbox, where a group would imply an order
             kept = {**(kept or {}), translation.GROUP_NOTE: tenant}
     return Draft(stored, size, _delay(queue, params.DelaySeconds), priority, kept, extra, checksums)
 
@@ -81,7 +81,7 @@ def _delay(queue: BrokerQueue, asked: int | None) -> int:
 
 
 def check_order(queue: BrokerQueue, params: shapes.SendMessage) -> None:
-    """What a FIFO queue has to be told of every message; a batch that leaves it out fails whole."""
+    """Check the parameters that a FIFO queue requires; without them a batch fails as a whole."""
     if not params.MessageGroupId:
         raise missing("MessageGroupId")
     if params.MessageDeduplicationId is None and not queue.content_based:
@@ -103,7 +103,7 @@ def _in_group(queue: BrokerQueue, params: shapes.SendMessage, body: bytes) -> Ex
 
 
 def _tenant(params: shapes.SendMessage) -> str:
-    """On a standard queue a group orders nothing: it is a tenant, who gets a fair share."""
+    """On a standard queue, a group is a tenant of a fair queue and implies no order."""
     if params.MessageDeduplicationId is not None:
         raise invalid_value("MessageDeduplicationId", params.MessageDeduplicationId, NOT_HERE)
     check_token("MessageGroupId", params.MessageGroupId or "")
@@ -121,7 +121,7 @@ def check_token(parameter: str, value: str) -> None:
 
 
 def sent(queue: BrokerQueue, each: Draft, accepted: Accepted) -> dict[str, Any]:
-    """What the sender of a message is told."""
+    """Return the result for one message."""
     told: dict[str, Any] = {"MessageId": accepted.message_id, **each.checksums}
     if queue.fifo:
         told["SequenceNumber"] = sequence_number(accepted.sequence)

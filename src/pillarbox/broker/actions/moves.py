@@ -87,7 +87,7 @@ def _handle(request: SqsRequest, task: MoveTask) -> str:
 
 
 def _told(request: SqsRequest, task: MoveTask) -> dict[str, Any]:
-    """A task's handle is told only while it can be cancelled."""
+    """Describe a task; with its handle only while it can be cancelled."""
     told: dict[str, Any] = {}
     if task.status == "RUNNING":
         told["TaskHandle"] = _handle(request, task)

@@ -1,4 +1,4 @@
-"""Tags and permissions. Inside an account keys guard queues; permissions let in other accounts."""
+"""Tags and permissions. Permissions admit other accounts; within an account, keys decide."""
 
 from __future__ import annotations
 

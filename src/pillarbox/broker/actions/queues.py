@@ -1,4 +1,4 @@
-"""Queues: create, delete, list, look up, their attributes, purge."""
+"""Actions on queues: create, delete, list, look up, attributes, purge."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def create_queue(request: SqsRequest, params: shapes.CreateQueue) -> Resul
 
 
 def _refuse_if_different(queue: BrokerQueue, given: dict[str, str]) -> None:
-    """Only what was given is compared: creating a queue again is no change."""
+    """Raise if the queue exists with other values of the given attributes."""
     known = queue.attributes()
     for name, value in given.items():
         if known.get(name, "") != value:
@@ -95,7 +95,7 @@ async def list_queues(request: SqsRequest, params: shapes.ListQueues) -> Result:
 def page(
     found: Sequence[str], most: int | None, token: str | None
 ) -> tuple[Sequence[str], dict[str, str]]:
-    """A part of a long answer; a token names the last one that was told."""
+    """Return one page of a list; a token names the last element of the previous page."""
     if most is not None and not 1 <= most <= QUEUES_LISTED_MAX:
         raise invalid(
             "Value for parameter MaxResults is invalid. Reason: MaxResults must be an integer "

@@ -1,4 +1,4 @@
-"""ReceiveMessage: leases at once what is there, or parks until something is."""
+"""ReceiveMessage, with long polling."""
 
 from __future__ import annotations
 
