@@ -120,7 +120,7 @@ def test_R80_a_stream_writes_to_logs_only(pipeline: Pipeline) -> None:
     pipeline.log("a")
     pipeline.log("b", url="redis://localhost/b")
     pipeline.stream(inputs="a", outputs="b", id="s")(passing)
-    assert "let a sink take it to a mailbox" in only_problem(pipeline)
+    assert "add a sink that sends it to the mailbox" in only_problem(pipeline)
 
 
 def test_R80_no_problem_shows_a_secret(pipeline: Pipeline) -> None:

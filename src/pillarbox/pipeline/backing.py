@@ -1,7 +1,7 @@
-"""The backing log of a pipeline in a directory: a map a record, in JSON that a person can read.
+"""The backing log of a pipeline in a directory. Each record is a map in readable JSON.
 
-What a restart does follows from the last two maps and from the outputs themselves; see
-`inspection`. On a remote store `remote_backing` takes the place of the log.
+The last two maps and the outputs determine what a restart does; see `inspection`. On a remote
+store `remote_backing` is used instead.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pillarbox.spark.commits import open_to_commit
 from pillarbox.spark.location import is_remote_store
 
 _SEGMENT_BYTES = 1 << 20
-_MAPS_KEPT = 20_000  # about so many; then the newest are said again and old files dropped
+_MAPS_KEPT = 20_000  # approximately; after that, rewrite the newest maps and drop old segments
 _decode = msgspec.json.Decoder(Map).decode
 
 
 class FileBackingLog(LastMaps):
     """The backing log of a running pipeline.
 
-    One process keeps it open; or several share it, each of which opens it to write a map.
+    Either one process keeps it open, or several share it and each opens it only to write.
     """
 
     def __init__(self, path: str, *, shared: bool = False) -> None:
         super().__init__()
         self._path = path
         self._lock = threading.Lock()
-        self._known = 0  # maps before this index were taken
+        self._applied_to = 0  # maps before this index are in the states
         self._restated = 0
         self._kept: Log | None = None
         log = self._open()
@@ -58,26 +58,26 @@ class FileBackingLog(LastMaps):
         index = log.append_many([msgspec.json.encode(map_) for map_ in maps])
         self.take(maps)
         if index - self._restated >= _MAPS_KEPT:
-            self._forget_old(log)
-        self._known = log.end_index
+            self._drop_old(log)
+        self._applied_to = log.end_index
 
     def _open(self) -> Log:
-        """Open the log, and take what was written since it was open here."""
+        """Open the log and apply the maps written since this process last had it open."""
         try:
             log = open_to_commit(self._path, segment_bytes=_SEGMENT_BYTES)
         except LogLockedError as error:
             raise PipelineRunningError(os.path.dirname(self._path), error.pid) from error
         try:
-            self.take(_maps(log, max(self._known, log.first_index)))
+            self.take(_maps(log, max(self._applied_to, log.first_index)))
         except BaseException:
             log.close()
             raise
-        self._known = log.end_index
+        self._applied_to = log.end_index
         self._restated = max(self._restated, log.first_index)
         return log
 
-    def _forget_old(self, log: Log) -> None:
-        """Say the newest maps again, so that what lies before them may go."""
+    def _drop_old(self, log: Log) -> None:
+        """Append the newest maps again, so that everything before them can be truncated."""
         self._restated = log.append_many([msgspec.json.encode(map_) for map_ in self.newest()])
         log.truncate_before(self._restated)
 
@@ -90,14 +90,14 @@ BackingLog = FileBackingLog | RemoteBackingLog
 
 
 def open_backing(path: str, token: str) -> BackingLog:
-    """The backing log of a pipeline, for a process that takes batches for a run."""
+    """Open the backing log in a process that executes batches for a run."""
     if is_remote_store(path):
         return RemoteBackingLog(path, token, joined=True)
     return FileBackingLog(path, shared=True)
 
 
 def read_maps(path: str) -> list[Map]:
-    """All maps of a backing log, oldest first, beside whoever writes it."""
+    """Return all maps of a backing log, oldest first. Safe while a run is writing."""
     if is_remote_store(path):
         return read_entries(path)
     try:
@@ -108,10 +108,10 @@ def read_maps(path: str) -> list[Map]:
 
 
 def read_states(path: str) -> dict[str, ProcessorState]:
-    """The newest maps of every processor."""
+    """Return the newest maps of every processor."""
     last = LastMaps()
     last.take(read_maps(path))
-    return last.known()
+    return last.states()
 
 
 def _maps(log: ReadableLog, start: int | None = None) -> Iterator[Map]:

@@ -1,9 +1,9 @@
-"""Runs the steps of one stream or sink, wherever Spark calls for them.
+"""Runs the steps of one stream or sink, in whichever process Spark calls `foreachBatch`.
 
-A step is one batch of Spark's. Its inputs are fixed before it runs (Spark's offset file, our
-recovery map), so running it again reads the same records and has the same hash. With Spark
-Connect the batches run in a process of the server, so `BatchJob` can be pickled, and everything
-else is in files.
+A step is one Spark batch. Its inputs are fixed before it runs (in Spark's offset file and our
+recovery map), so a repeated step reads the same records and has the same hash. With Spark Connect
+the batches run in a process of the server, so `BatchJob` can be pickled and all other state is in
+files.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ OnPhase = Callable[[str], None]
 
 
 class InterruptedStepError(Exception):
-    """Raised by `on_phase` to end a run as a crash would: the processor is not restarted."""
+    """Raised by `on_phase` to simulate a crash: the processor is not restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchJob:
-    """What to do with the batches of a processor."""
+    """Everything needed to run the batches of a processor."""
 
     pipeline: str
     processor: str
@@ -52,9 +52,9 @@ class BatchJob:
     errors: str
     #: The input that each source of the query reads, in the order of Spark's offsets.
     sources: Sequence[str | None]
-    #: Where the first batch begins, if Spark does not say.
+    #: The first offset of each input, for a first batch for which Spark records no start.
     begins: Mapping[str, int]
-    #: How often the processor was reset.
+    #: The number of times the processor was reset.
     generation: int
     #: The epoch of this run in each output.
     epochs: Mapping[str, int]
@@ -63,14 +63,14 @@ class BatchJob:
     produce: Any
 
     def step(self, batch_id: int) -> Step:
-        """The step that a batch is, with the range that it reads of each input."""
-        read = read_step(self.checkpoint, batch_id, self.processor, self.generation)
+        """Return the step of a batch, with the range of each input that it reads."""
+        step = read_step(self.checkpoint, batch_id, self.processor, self.generation)
         inputs: dict[str, Range] = {}
-        for name, offset in zip(self.sources, read.offsets, strict=True):
+        for name, offset in zip(self.sources, step.offsets, strict=True):
             if name is not None and offset.end is not None:
                 start = self.begins.get(name) if offset.start is None else _index(offset.start)
                 inputs[name] = (start, _index(offset.end))
-        return replace(read, inputs=inputs)
+        return replace(step, inputs=inputs)
 
 
 def _index(offset: str) -> int:
@@ -79,7 +79,7 @@ def _index(offset: str) -> int:
 
 @dataclass(slots=True)
 class BatchRunner:
-    """Runs batch after batch."""
+    """Runs the batches of a processor, one after another."""
 
     job: BatchJob
     backing: BackingLog
@@ -90,19 +90,22 @@ class BatchRunner:
     def run(self, rows: DataFrame, step: Step) -> None:
         produce: Produce = self.job.produce
         self._pin(step)
-        with produce(rows, step.inputs) as product:
+        with produce(rows, step.inputs) as result:
             self.on_phase("begun")
             if self.job.deliver is not None:
-                self._deliver(product, step)
+                self._deliver(result, step)
             elif self.job.strategy == "exactly-once":
-                self._exactly_once(product, step)
+                self._exactly_once(result, step)
             elif self.job.strategy == "at-least-once":
-                self._write(product, step, check=False)
+                self._write(result, step, check=False)
             else:
-                self._at_most_once(product, step)
+                self._at_most_once(result, step)
 
     def _pin(self, step: Step) -> None:
-        """Keep retention from what a restart would read. A pin that is behind does no harm."""
+        """Pin the records that a restart would read, so that retention keeps them.
+
+        The pin may lag behind; that only keeps more records.
+        """
         if time.monotonic() < self._pin_again_at:
             return
         self._pin_again_at = time.monotonic() + _PIN_SECONDS
@@ -114,7 +117,7 @@ class BatchRunner:
                     name = f"pipeline.{self.job.pipeline}.{self.job.processor}"
                     reader.pin(name, reader.first_index if start is None else start)
 
-    def _exactly_once(self, product: StepResult, step: Step) -> None:
+    def _exactly_once(self, result: StepResult, step: Step) -> None:
         self._write_recovery_map(step)
         self.backing.write(
             Attempt(
@@ -126,14 +129,14 @@ class BatchRunner:
             )
         )
         self.on_phase("attempt")
-        self._write(product, step, check=True)
+        self._write(result, step, check=True)
 
-    def _at_most_once(self, product: StepResult, step: Step) -> None:
-        """Recorded as read before it is written: a crash in between loses the step."""
-        known = self.backing.last(step.processor).recovery
-        if known is None or known.step < step.number:
+    def _at_most_once(self, result: StepResult, step: Step) -> None:
+        """Record the step as read, then write it: a crash in between loses the step."""
+        last = self.backing.last(step.processor).recovery
+        if last is None or last.step < step.number:
             self._write_recovery_map(step)
-            self._write(product, step, check=False)
+            self._write(result, step, check=False)
 
     def _write_recovery_map(self, step: Step) -> None:
         self.backing.write(
@@ -146,21 +149,21 @@ class BatchRunner:
         )
         self.on_phase("recovery")
 
-    def _write(self, product: StepResult, step: Step, *, check: bool) -> None:
+    def _write(self, result: StepResult, step: Step, *, check: bool) -> None:
         make_durable(self.job.checkpoint, step.number)
-        self.outputs.write(product, step, self.job.epochs, check=check)
+        self.outputs.write(result, step, self.job.epochs, check=check)
         self.on_phase("output")
 
-    def _deliver(self, product: StepResult, step: Step) -> None:
-        """At least once, with the hash by which the sink can recognise a repetition."""
+    def _deliver(self, result: StepResult, step: Step) -> None:
+        """Call the sink, at least once, with the hash by which it can detect duplicates."""
         self._write_recovery_map(step)
         frames = [
-            made.rows.where(log.condition) if log.condition else made.rows
-            for log, made in zip(self.job.inputs, product.outputs.values(), strict=True)
+            result.rows.where(log.condition) if log.condition else result.rows
+            for log, result in zip(self.job.inputs, result.outputs.values(), strict=True)
         ]
         self.job.deliver(*frames, step)
         self.on_phase("output")
-        self.outputs.write_failures(product.failures(), step, self.job.epochs, check=True)
+        self.outputs.write_failures(result.failures(), step, self.job.epochs, check=True)
 
 
 def _now() -> datetime.datetime:

@@ -1,8 +1,8 @@
-"""What is looked at before a pipeline starts; each problem says what to do about it.
+"""Checks that run before a pipeline starts. Each problem says how to fix it.
 
-`problems(graph)` looks at the declaration only; with `on_disk=True` also whether the logs that
-nobody in the pipeline writes are there, and whether its tables are of the types that its logs
-have now. A pipeline with a problem never starts.
+`problems(graph)` checks the declaration only. With `on_disk=True` it also checks that logs which
+no processor writes exist, and that the tables have the types their logs declare. A pipeline with
+a problem never starts.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def check(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> None:
-    """Raise a PipelineError that lists every problem, if there is any."""
+    """Raise a PipelineError that lists every problem, if there are any."""
     found = problems(graph, on_disk=on_disk, only=only)
     if found:
         raise PipelineError("\n".join(f"- {each}" for each in found), problems=tuple(found))
 
 
 def problems(graph: Graph, *, on_disk: bool = False, only: Collection[str] = ()) -> list[str]:
-    """Everything that is wrong with a pipeline, each with what to do about it.
+    """Return every problem of a pipeline, each with how to fix it.
 
-    `only` names the processors that are to run, if those are not all.
+    `only` names the processors to run (default: all).
     """
-    found = [*_of_names(graph), *_of_logs(graph), *_of_writers(graph)]
+    found = [*_name_problems(graph), *_log_problems(graph), *_writer_problems(graph)]
     for processor in graph.processors:
-        found += _of_processor(graph, processor)
+        found += _processor_problems(graph, processor)
     if not graph.processors:
         found.append(
             "the pipeline has no processor: declare one with @pipeline.source, .stream or .sink"
         )
     if cycle := graph.cycle():
-        way = " -> ".join(each.partition(":")[2] for each in cycle)
+        path = " -> ".join(each.partition(":")[2] for each in cycle)
         found.append(
-            f"there is a cycle: {way}; let one of these processors write to another log, and start"
-            " a second pipeline from there if records really must go round"
+            f"there is a cycle: {path}; let one of these processors write to another log, and start"
+            " a second pipeline from that log if records really must loop"
         )
     if on_disk and not found:
-        found += [*_missing_logs(graph), *_of_tables(graph, only)]
+        found += [*_missing_logs(graph), *_table_problems(graph, only)]
     return found
 
 
-def _of_names(graph: Graph) -> Iterator[str]:
+def _name_problems(graph: Graph) -> Iterator[str]:
     for what, names in (
         ("log", [log.name for log in graph.logs]),
         ("processor", [each.id for each in graph.processors]),
@@ -69,17 +69,17 @@ def _of_names(graph: Graph) -> Iterator[str]:
         for name, count in Counter(names).items():
             if count > 1:
                 yield (
-                    f"{count} {what}s have the id {name!r}; its place after a restart is kept"
-                    f" under this id, so give each {what} its own"
+                    f"{count} {what}s have the id {name!r}; state is stored under this id, so give"
+                    f" each {what} its own"
                 )
             if not _NAME.fullmatch(name):
                 yield (
-                    f"{name!r} can't name a {what}; use a letter, then up to 63 letters, digits,"
-                    " '_' and '-'"
+                    f"{name!r} is not a valid {what} name; use a letter, then up to 63 letters,"
+                    " digits, '_' and '-'"
                 )
 
 
-def _of_logs(graph: Graph) -> Iterator[str]:
+def _log_problems(graph: Graph) -> Iterator[str]:
     by_url: dict[str, list[str]] = {}
     for log in graph.logs:
         by_url.setdefault(location_of(log.url) or log.url, []).append(log.name)
@@ -95,7 +95,7 @@ def _of_logs(graph: Graph) -> Iterator[str]:
             )
 
 
-def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
+def _processor_problems(graph: Graph, processor: Processor) -> Iterator[str]:
     title = f"the {processor.kind} {processor.id!r}"
     if processor.strategy not in STRATEGIES:
         yield f"{title} has the strategy {processor.strategy!r}; use one of {', '.join(STRATEGIES)}"
@@ -113,23 +113,22 @@ def _of_processor(graph: Graph, processor: Processor) -> Iterator[str]:
         if count > 1:
             yield f"{title} names the input {name!r} {count} times; name it once"
     if ERRORS in processor.output_names:
-        yield f"{title} writes to {ERRORS!r}, the name for what failed in it; choose another"
+        yield f"{title} writes to {ERRORS!r}, the name reserved for its error log; choose another"
     for name in known & set(processor.output_names):
         if location_of(graph.log(name).url) is None:
             yield (
                 f"{title} writes to {without_secret(graph.log(name).url)}, which is not a log in a"
-                " directory; write to a log (file:...), and let a sink take it to a mailbox from"
-                " there"
+                " directory; write to a log (file:...), and add a sink that sends it to the mailbox"
             )
     for log in processor.outputs:
         if isinstance(log, LogRef) and log.condition:
             yield f"{title} writes to {log.name!r} with a where(); filter the rows in its function"
-    yield from _of_function(processor, title)
+    yield from _function_problems(processor, title)
 
 
-def _of_function(processor: Processor, title: str) -> Iterator[str]:
+def _function_problems(processor: Processor, title: str) -> Iterator[str]:
     if processor.each and len(processor.inputs) != 1:
-        yield f"{title} takes one record at a time (each=True), so it has exactly one input"
+        yield f"{title} takes one record at a time (each=True), so it must have exactly one input"
     if processor.each and any(isinstance(x, LogRef) and x.condition for x in processor.inputs):
         yield (
             f"{title} takes one record at a time, so its input can't have a where(): return None"
@@ -155,7 +154,7 @@ def _positional(parameter: inspect.Parameter) -> bool:
 
 
 def expected_arguments(processor: Processor) -> list[str]:
-    """What the function of a processor is called with, in order."""
+    """Return the names of the arguments that a processor's function is called with."""
     if processor.kind == "sink":
         return [*processor.input_names, "step"]
     if processor.each:
@@ -166,19 +165,19 @@ def expected_arguments(processor: Processor) -> list[str]:
 
 
 def is_generator(function: Any) -> bool:
-    """Whether a source yields records itself; else it answers with a streaming DataFrame."""
+    """Return whether a source yields records; otherwise it returns a streaming DataFrame."""
     return inspect.isgeneratorfunction(inspect.unwrap(function))
 
 
-def _of_writers(graph: Graph) -> Iterator[str]:
-    """A generator keeps its log open for writing, so nobody else can write there."""
+def _writer_problems(graph: Graph) -> Iterator[str]:
+    """Report logs shared with a generator, which keeps its log open for writing."""
     for log in graph.logs:
         writers = graph.writers(log.name)
         if len(writers) > 1 and any(is_generator(each.function) for each in writers):
             ids = " and ".join(each.id for each in writers)
             yield (
-                f"{ids} all write to {log.name!r}, and one of them is a generator, which has to be"
-                " the only one; give it a log of its own, and let the reader take both as inputs"
+                f"{ids} all write to {log.name!r}, but a generator must be the only writer of its"
+                " log; give it a log of its own, and let the reader take both as inputs"
             )
 
 
@@ -193,8 +192,8 @@ def _missing_logs(graph: Graph) -> Iterator[str]:
             )
 
 
-def _of_tables(graph: Graph, only: Collection[str]) -> Iterator[str]:
-    from pillarbox.pipeline import tables  # noqa: PLC0415 - it needs what is behind an extra
+def _table_problems(graph: Graph, only: Collection[str]) -> Iterator[str]:
+    from pillarbox.pipeline import tables  # noqa: PLC0415 - needs an extra
 
     chosen = [each for each in graph.processors if not only or each.id in only]
     pairs = [(each, name) for each in chosen for name in each.output_names]
@@ -203,6 +202,6 @@ def _of_tables(graph: Graph, only: Collection[str]) -> Iterator[str]:
 
 
 def _is_table(graph: Graph, writer: Processor, name: str) -> bool:
-    """Whether an output is to be a table: generators write row logs in directories."""
+    """Return whether an output is a table. In a directory, generators write row logs."""
     remote = is_remote_store(location_of(graph.log(name).url) or "")
     return remote or not is_generator(writer.function)

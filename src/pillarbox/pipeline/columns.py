@@ -1,7 +1,7 @@
-"""Bodies to columns and back, on Spark: what a processor sees, and what is written.
+"""Converts bodies to columns and back, on Spark.
 
-A typed log has its columns already. The bodies of a row log or a mailbox are parsed, and those
-that can't be read become rows for the error log, as does a row that its output can't take.
+A typed log already has columns. The bodies of a row log or a mailbox are parsed; bodies that can't
+be parsed become rows of the error log, and so do rows that an output can't store.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields
 _MADE = "array<struct<output:string,body:binary,cause:string>>"
 
 
-# -- what a processor sees -----------------------------------------------------------------
+# -- reading inputs ------------------------------------------------------------------------
 
 
 def typed(stored: DataFrame, log: LogRef, added: Collection[str] = ()) -> DataFrame:
-    """The rows of a typed log as its processors see them.
+    """Return the rows of a typed log as its processors see them.
 
-    `added` are columns that older files lack: they have their default there.
+    `added` are columns that older files lack; they get their default values there.
     """
     fields = shape_of(log.body_type).columns
     as_stored = not added and not any(VARIANT in each.type for each in fields)
     if as_stored and stored.columns == [*(each.name for each in fields), *METADATA]:
-        return _narrowed(stored, log)
+        return _filtered(stored, log)
     columns = []
     for each in fields:
         column = _unpacked(each, _named(each.name))
-        known = _or_default(each, column) if each.name in added else column
-        columns.append(known.alias(each.name))
-    return _narrowed(stored.select(*columns, *METADATA), log)
+        value = _or_default(each, column) if each.name in added else column
+        columns.append(value.alias(each.name))
+    return _filtered(stored.select(*columns, *METADATA), log)
 
 
 def parsed(raw: DataFrame, log: LogRef) -> DataFrame:
-    """Parse each body (`_index`, `_time`, `_raw`): its value, or the cause why it has none."""
+    """Parse each body (`_index`, `_time`, `_raw`) into a value, or a cause of failure."""
     shape = shape_of(log.body_type)
     value, unreadable = _parsed(shape, F.col(RAW))
     wanted = getattr(log.body_type, "__qualname__", str(log.body_type))
@@ -63,33 +63,33 @@ def parsed(raw: DataFrame, log: LogRef) -> DataFrame:
     return raw.withColumn(_VALUE, value).withColumn(CAUSE, cause)
 
 
-def readable(found: DataFrame, log: LogRef) -> DataFrame:
-    """The parsed bodies that have a value, as columns."""
+def readable(bodies: DataFrame, log: LogRef) -> DataFrame:
+    """Return the parsed bodies that have a value, as columns."""
     shape = shape_of(log.body_type)
-    good = found.where(F.col(CAUSE).isNull()).select(*_columns(shape), *METADATA)
-    return _narrowed(good, log)
+    good = bodies.where(F.col(CAUSE).isNull()).select(*_columns(shape), *METADATA)
+    return _filtered(good, log)
 
 
-def unreadable(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """The parsed bodies that have no value, as rows of the error log."""
-    return found.where(F.col(CAUSE).isNotNull()).select(*_unread(log, processor))
+def unreadable(bodies: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """Return the bodies that could not be parsed, as rows of the error log."""
+    return bodies.where(F.col(CAUSE).isNotNull()).select(*_failure_columns(log, processor))
 
 
-def _unread(log: LogRef, processor: Processor, cause: str = CAUSE) -> list[Column]:
+def _failure_columns(log: LogRef, processor: Processor, cause: str = CAUSE) -> list[Column]:
     return failure(processor.id, F.col(cause), log=log.name, index="_index", body=F.col(RAW))
 
 
-def _narrowed(rows: DataFrame, log: LogRef) -> DataFrame:
+def _filtered(rows: DataFrame, log: LogRef) -> DataFrame:
     return rows.where(log.condition) if log.condition else rows
 
 
 def can_fail(log: LogRef) -> bool:
-    """Whether a body of this log can be one that can't be read, if it is a row log."""
+    """Return whether parsing a body of this log, if it is a row log, can fail."""
     return shape_of(log.body_type).kind != "bytes"
 
 
 def _parsed(shape: Shape, body: Column) -> tuple[Column, Column]:
-    """All columns of a body as one struct, and whether it can't be read."""
+    """Return all columns of a body as one struct, and whether parsing it failed."""
     text = body.cast("string")
     if shape.kind == "bytes":
         return F.struct(body.alias(BODY)), F.lit(False)
@@ -116,27 +116,27 @@ def _or_default(field: Field, value: Column) -> Column:
 
 
 def _missing(fields: Iterable[Field], inside: str | None) -> Iterator[tuple[str, Column]]:
-    """The required fields, and when each of them is not there."""
+    """Yield each required field with the condition that it is missing."""
     for each in fields:
         path = f"`{each.name}`" if inside is None else f"{inside}.`{each.name}`"
-        there = F.lit(True) if inside is None else F.col(inside).isNotNull()
+        parent_exists = F.lit(True) if inside is None else F.col(inside).isNotNull()
         if each.required and each.default is None:
-            yield each.name, there & F.col(path).isNull()
+            yield each.name, parent_exists & F.col(path).isNull()
         yield from ((f"{each.name}.{name}", when) for name, when in _missing(each.parts, path))
 
 
-# -- what is written -----------------------------------------------------------------------
+# -- writing outputs -----------------------------------------------------------------------
 
 
-def storable(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """What a processor made for an output, as the columns of its table."""
+def storable(rows: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """Return the rows that a processor made for an output, as the columns of its table."""
     shape = shape_of(log.body_type)
-    names = [name for name in made.columns if name not in METADATA]
+    names = [name for name in rows.columns if name not in METADATA]
     if shape.untyped and names != [BODY]:
-        return made.select(F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY))
+        return rows.select(F.to_json(F.struct(*map(_named, names)), _JSON).alias(BODY))
     _check_columns(names, log, shape, processor)
-    # As text: each Column that Python makes is several calls of the JVM.
-    cast = made.selectExpr(
+    # As SQL text: each Column object built in Python costs several calls to the JVM.
+    cast = rows.selectExpr(
         *(f"CAST({quoted(x.name)} AS {x.type}) AS {quoted(x.name)}" for x in shape.columns)
     )
     if not any(VARIANT in each.type for each in shape.columns):
@@ -145,7 +145,7 @@ def storable(made: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
 
 
 def required_fields(log: LogRef) -> tuple[Field, ...]:
-    """The fields of an output's bodies that may not be null, or that have such fields."""
+    """Return the fields of an output that may not be null, or that contain such fields."""
     shape = shape_of(log.body_type)
     return () if shape.untyped else tuple(filter(_is_required, shape.columns))
 
@@ -155,9 +155,9 @@ def _is_required(field: Field) -> bool:
 
 
 def may_lack(required: Iterable[Field], with_nulls: Collection[str]) -> bool:
-    """Whether some rows of a table may lack a required value, by its columns that have nulls.
+    """Return whether rows may lack a required value, given the columns that contain nulls.
 
-    Into a column that is kept as JSON nobody has looked.
+    Column statistics don't cover the fields inside a column that is stored as JSON.
     """
     return any(x.name in with_nulls or (x.parts and VARIANT in x.type) for x in required)
 
@@ -165,18 +165,18 @@ def may_lack(required: Iterable[Field], with_nulls: Collection[str]) -> bool:
 def split(
     rows: DataFrame, required: Iterable[Field], output: str, processor_id: str
 ) -> tuple[DataFrame, DataFrame]:
-    """Of rows for a table: those that lack a required value, for the error log, and the others."""
+    """Split rows for a table into failures, which lack a required value, and good rows."""
     row = F.struct(*map(_named, rows.columns)).alias(_ROW)
     values = [_unpacked(each, _named(each.name)).alias(each.name) for each in required]
     cause = F.when(F.lit(False), F.lit(""))
     for name, missing in _missing(required, None):
         cause = cause.when(missing, F.lit(f"the column {name!r} is null"))
-    found = rows.select(row, *values).withColumn(CAUSE, cause)
+    checked = rows.select(row, *values).withColumn(CAUSE, cause)
     body = F.to_json(_ROW, _JSON).cast("binary")
-    failed = found.where(F.col(CAUSE).isNotNull()).select(
+    failed = checked.where(F.col(CAUSE).isNotNull()).select(
         *failure(processor_id, F.col(CAUSE), output=output, body=body)
     )
-    return failed, found.where(F.col(CAUSE).isNull()).select(f"{_ROW}.*")
+    return failed, checked.where(F.col(CAUSE).isNull()).select(f"{_ROW}.*")
 
 
 def failure(
@@ -188,7 +188,7 @@ def failure(
     output: str | None = None,
     body: Column,
 ) -> list[Column]:
-    """The columns of a row of the error log."""
+    """Return the columns of a row of the error log."""
     values = {
         "processor": F.lit(processor_id),
         "cause": F.substring(cause, 1, CAUSE_CHARS_MAX),
@@ -203,7 +203,7 @@ def failure(
 
 
 def _packed(field: Field, value: Column) -> Column:
-    """A value as its table keeps it."""
+    """Return a value in the form that its table stores."""
     if field.type == VARIANT:
         return F.to_json(value)
     if VARIANT in field.type:
@@ -229,7 +229,7 @@ def _check_columns(names: list[str], log: LogRef, shape: Shape, processor: Proce
 
 
 def bodies_of(batch: DataFrame, body_type: Any) -> DataFrame:
-    """The rows of a batch as bodies of this type, in one column `body`."""
+    """Return the rows of a batch as bodies of this type, in one column `body`."""
     shape = shape_of(body_type)
     names = [name for name in batch.columns if name not in METADATA]
     if shape.kind == "json" and names != [BODY]:
@@ -240,7 +240,7 @@ def bodies_of(batch: DataFrame, body_type: Any) -> DataFrame:
 
 
 def as_raw(rows: DataFrame, log: LogRef) -> DataFrame:
-    """The rows of a typed log as bodies, with `_index` and `_time`."""
+    """Return the rows of a typed log as bodies, with `_index` and `_time`."""
     shape = shape_of(log.body_type)
     value = F.struct(*(_named(each.name) for each in shape.columns))
     return rows.select(*METADATA, value.alias(_VALUE)).select(
@@ -253,7 +253,7 @@ def _bytes_of(shape: Shape) -> Column:
         return F.col("_value.body").cast("binary")
     if shape.kind == "object":
         return F.to_json(_VALUE, _JSON).cast("binary")
-    # A value that is no object is written as the one field of one, and taken out of it again.
+    # `to_json` takes only structs: wrap the value in one, and strip the wrapper from the text.
     text, prefix = F.to_json(_VALUE, _JSON), len('{"body":')
     return F.substr(text, F.lit(prefix + 1), F.length(text) - F.lit(prefix + 1)).cast("binary")
 
@@ -262,33 +262,33 @@ def _named(name: str) -> Column:
     return F.col(quoted(name))
 
 
-# -- one DataFrame for all that a batch of a query leads to --------------------------------
+# -- all outputs of a batch in one DataFrame -----------------------------------------------
 
 
 def column_of(name: str) -> str:
-    """The column for the rows of one log; no name of a log begins like this."""
+    """Return the column that holds the rows for one log. No log name begins with `_`."""
     return f"_{name}"
 
 
-def routed(found: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
-    """Each body that was parsed as one column: what a sink sees of it, or a failure."""
-    fits = F.col(CAUSE).isNull()
+def routed(bodies: DataFrame, log: LogRef, processor: Processor) -> DataFrame:
+    """Return each parsed body in one column: the row that a sink sees, or a failure."""
+    valid = F.col(CAUSE).isNull()
     row = [*_columns(shape_of(log.body_type)), *map(F.col, METADATA)]
-    return found.select(
-        F.when(fits, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
-        F.when(fits, F.struct(*row)).alias(column_of(log.name)),
-        F.when(~fits, F.struct(*_unread(log, processor))).alias(column_of(ERRORS)),
+    return bodies.select(
+        F.when(valid, F.lit(log.name)).otherwise(F.lit(ERRORS)).alias(OUTPUT),
+        F.when(valid, F.struct(*row)).alias(column_of(log.name)),
+        F.when(~valid, F.struct(*_failure_columns(log, processor))).alias(column_of(ERRORS)),
     )
 
 
 def packed(rows: DataFrame, output: str) -> DataFrame:
-    """The same for rows that all go to one output, or all to the error log."""
+    """Return rows in the same form when all go to one output, or all to the error log."""
     columns = F.struct(*map(_named, rows.columns))
     return rows.select(F.lit(output).alias(OUTPUT), columns.alias(column_of(output)))
 
 
 def rows_for(held: DataFrame, name: str) -> DataFrame:
-    """The rows for one log, of what was routed."""
+    """Return the rows for one log from a routed or packed DataFrame."""
     return held.where(F.col(OUTPUT) == name).select(f"`{column_of(name)}`.*")
 
 
@@ -302,9 +302,9 @@ def mapped(
     of: Processor,
     portable: Callable[[Any], Any],
 ) -> DataFrame:
-    """Run a function of one body on each; what it raises becomes a row for the error log.
+    """Call a function with each body; an exception becomes a row of the error log.
 
-    `portable` gives functions and types the form in which they travel to workers.
+    `portable` converts functions and types to a form that workers can load.
     """
     types = {each.name: portable(each.body_type) for each in outputs}
     function = _on_arrays(portable(of.function), portable(log.body_type), types)
@@ -314,24 +314,24 @@ def mapped(
     return rows.select(
         F.when(failed, F.lit(ERRORS)).otherwise(F.col(OUTPUT)).alias(OUTPUT),
         *(_made_for(each).alias(column_of(each.name)) for each in outputs),
-        F.when(failed, F.struct(*_unread(log, of, "cause"))).alias(column_of(ERRORS)),
+        F.when(failed, F.struct(*_failure_columns(log, of, "cause"))).alias(column_of(ERRORS)),
     )
 
 
 def _made_for(log: LogRef) -> Column:
-    """A body that was made for an output, as the columns of its table."""
+    """Return a body that was made for an output, as the columns of its table."""
     shape = shape_of(log.body_type)
     if shape.untyped:
         value = F.struct(F.col(BODY).cast("string").alias(BODY))
     else:
         parsed = _parsed(shape, F.col(BODY))[0]
-        made = [(each, _or_default(each, parsed.getField(each.name))) for each in shape.columns]
-        value = F.struct(*(_packed(each, column).alias(each.name) for each, column in made))
+        fields = [(each, _or_default(each, parsed.getField(each.name))) for each in shape.columns]
+        value = F.struct(*(_packed(each, column).alias(each.name) for each, column in fields))
     return F.when(F.col(OUTPUT) == log.name, value)
 
 
 def _on_arrays(function: Any, body_type: Any, types: dict[str, Any]) -> Any:
-    """The function as Spark wants it: from an array of bodies to an array of lists of rows."""
+    """Return the function as an Arrow UDF: from an array of bodies to lists of rows."""
 
     def run(bodies: pa.Array) -> pa.Array:
         decode = codec_for(resolved(body_type)).decode
@@ -345,7 +345,7 @@ def _on_arrays(function: Any, body_type: Any, types: dict[str, Any]) -> Any:
         rows = [one_record(call, decode, encoders, each.as_py()) for each in bodies]
         return pa.array(rows, pa.list_(pa.struct(fields)))
 
-    # Spark looks at the types themselves, and this module has them as text.
+    # Spark inspects the annotations as types; in this module they are strings.
     run.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
     return run
 
@@ -356,21 +356,22 @@ def one_record(
     encoders: dict[str, Codec[Any]],
     data: bytes,
 ) -> list[dict[str, Any]]:
-    """The rows that come of one body: those for the outputs, or one that says what failed."""
+    """Return the output rows of one body, or one row with the cause of the failure."""
     try:
-        made = function(decode(data))
+        result = function(decode(data))
         first = next(iter(encoders))
-        by_output = made if isinstance(made, dict) and made.keys() <= encoders.keys() else None
+        is_by_output = isinstance(result, dict) and result.keys() <= encoders.keys()
+        by_output = result if is_by_output else None
         rows = []
-        for name, bodies in (by_output or {first: made}).items():
-            for body in _several(bodies):
+        for name, bodies in (by_output or {first: result}).items():
+            for body in _as_iterable(bodies):
                 rows.append({"output": name, "body": encoders[name].encode(body), "cause": None})
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is the cause
         return [{"output": None, "body": None, "cause": f"{type(error).__name__}: {error}"}]
     return rows
 
 
-def _several(bodies: Any) -> Iterable[Any]:
+def _as_iterable(bodies: Any) -> Iterable[Any]:
     if bodies is None:
         return ()
     return bodies if isinstance(bodies, list | tuple | Iterator) else (bodies,)

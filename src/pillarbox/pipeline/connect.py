@@ -1,9 +1,9 @@
-"""Queries by Spark Connect: the driver is a server, and a process there takes the batches.
+"""Queries through Spark Connect: the driver is a server, and a process there runs the batches.
 
-That process has a file system in common with this one, and Pillarbox installed. It looks whether
-this process still runs the pipeline before it begins a batch, and writes the maps itself; what it
-did, Spark tells us. Files that were sent to the server (`ship`) are not seen by streams, so what
-Spark pickles carries the modules of the pipeline.
+That process shares a file system with this one and has Pillarbox installed. Before each batch it
+checks that this process still runs the pipeline; it writes the maps itself, and this process
+learns of finished batches from Spark. Streams don't see files that were sent to the server
+(`ship`), so the pickled batch function carries the modules of the pipeline.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pillarbox.spark.errors import OptionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _SOURCE = re.compile(r"^[ :+|-]*~?StreamingRelation")
 _OURS = re.compile(rf", pillarbox, .*(?:\[|, ){INPUT}=([\w-]+)(?:, |\])")
 
 
 class ConnectQuery(Query):
-    """A processor that Spark runs, with its driver elsewhere."""
+    """A Spark query of a processor, with the driver in a Spark Connect server."""
 
     native = False
 
@@ -44,36 +44,36 @@ class ConnectQuery(Query):
         super().__init__(*arguments, **settings)
         self._token = token
         self._files = files
-        self._noted = -1
+        self._last_batch = -1
 
     def portable(self, thing: Any) -> Carried:
         return carried(thing, self._files)
 
     def batch_function(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
-        self._job_given = job
+        self._batch_job = job
         self.status.of(self.processor.id).written = self.written.next_indices()
         return RemoteBatches(job, self.pipeline.paths, self._token, self._files)
 
     def wait_for_end(self, active: Any) -> None:
         try:
-            while not active.awaitTermination(_LOOK_SECONDS):
+            while not active.awaitTermination(_POLL_SECONDS):
                 self._catch_up(active)
         except Exception:
-            with contextlib.suppress(Exception):  # what ended the query is what matters
+            with contextlib.suppress(Exception):  # report the error that ended the query instead
                 self._catch_up(active)
             raise
         self._catch_up(active)
 
     def _catch_up(self, active: Any) -> None:
-        """Take the batches into the status that Spark has told of since."""
+        """Add the batches that Spark has reported since the last call to the status."""
         self.written.refresh_failed()
         before, seconds = dict(self.status.of(self.processor.id).written), 0.0
         for progress in active.recentProgress:
-            if progress.batchId > self._noted and "addBatch" in progress.durationMs:
-                self._noted = progress.batchId
+            if progress.batchId > self._last_batch and "addBatch" in progress.durationMs:
+                self._last_batch = progress.batchId
                 seconds += progress.batchDuration / 1000
-                with contextlib.suppress(OptionError):  # so long ago that Spark has dropped it
-                    self.note(self._job_given.step(progress.batchId), before, seconds)
+                with contextlib.suppress(OptionError):  # Spark has already deleted its offsets
+                    self.note(self._batch_job.step(progress.batchId), before, seconds)
                     self.status.note_duration(self.processor.id, progress.batchDuration)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
@@ -82,7 +82,7 @@ class ConnectQuery(Query):
 
 
 def inputs_in_text(plans: str) -> list[str | None]:
-    """The input that each source of a query reads, by what Spark writes about its plans."""
+    """Return the input that each source of a query reads, from the text of Spark's plans."""
     analyzed = plans.partition("== Analyzed Logical Plan ==")[2].partition("\n== ")[0]
     leaves = [line for line in analyzed.splitlines() if _SOURCE.search(line)]
     found = [_OURS.search(line) for line in leaves]
@@ -90,13 +90,13 @@ def inputs_in_text(plans: str) -> list[str | None]:
 
 
 class RemoteBatches:
-    """Takes batches in another process, which may lack the pipeline's modules."""
+    """Runs batches in a process of the server, which may lack the pipeline's modules."""
 
     def __init__(self, job: BatchJob, paths: Paths, token: str, files: Mapping[str, bytes]) -> None:
         self._paths = paths
         self._token = token
         self._directory = os.getcwd()
-        # Types stay here: nothing is decoded there, and a Struct can't be pickled by value.
+        # Without types: the server decodes nothing, and a Struct can't be pickled by value.
         inputs = tuple(replace(log, body_type=None) for log in job.inputs)
         deliver = reference_to(job.deliver)
         self._job = carried(replace(job, inputs=inputs, deliver=deliver), files)
@@ -110,7 +110,7 @@ class RemoteBatches:
 
     def _unpacked(self) -> BatchRunner:
         with contextlib.suppress(OSError):
-            os.chdir(self._directory)  # a path that a module names is meant from there
+            os.chdir(self._directory)  # relative paths in the pipeline's modules start here
         job: BatchJob = resolved(self._job)
         job = replace(job, deliver=resolved(job.deliver))
         backing = open_backing(self._paths.backing, self._token)

@@ -1,7 +1,7 @@
-"""A pipeline as a picture: Mermaid text, or an SVG that needs nothing else.
+"""Draws a pipeline as Mermaid text or as a self-contained SVG.
 
-Logs are cylinders, processors boxes; an edge may carry a label, as lag and rate. An error log
-is drawn only where it was given a name: every stream and sink has one.
+Logs are cylinders and processors are boxes. An edge can have a label, such as a lag or a rate.
+Every stream and sink has an error log; it is drawn only if the pipeline declares it as a log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CAP = 7  # how far a cylinder's lid bulges
 
 
 def mermaid(graph: Graph, labels: Labels | None = None) -> str:
-    """The graph as Mermaid text."""
+    """Return the graph as Mermaid text."""
     lines = ["flowchart LR"]
     for start, end in graph.edges():
         label = (labels or {}).get((start, end))
@@ -35,26 +35,26 @@ def _mermaid_node(node: str) -> str:
 
 
 def svg(graph: Graph, labels: Labels | None = None) -> str:
-    """The graph as an SVG document, from left to right; the graph must have no cycle."""
+    """Return the graph as an SVG document, left to right. The graph must have no cycle."""
     labels = labels or {}
-    places = layout(graph.ranks(), graph.edges(), labels)
-    width, height = places.width, places.height
+    positions = layout(graph.ranks(), graph.edges(), labels)
+    width, height = positions.width, positions.height
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="sans-serif">',
         "<title>Logs and processors of the pipeline</title>",
         _STYLE,
     ]
-    for points in places.edges.values():
+    for points in positions.edges.values():
         parts += _edge(points)
     kinds = {f"processor:{each.id}": each.kind for each in graph.processors}
-    parts += [_node(node, place, kinds.get(node, "log")) for node, place in places.nodes.items()]
-    parts += [_label(labels[edge], place) for edge, place in places.labels.items()]
+    parts += [_node(node, at, kinds.get(node, "log")) for node, at in positions.nodes.items()]
+    parts += [_label(labels[edge], at) for edge, at in positions.labels.items()]
     return "\n".join([*parts, "</svg>"])
 
 
 def _edge(points: list[Point]) -> list[str]:
-    """A curve from column to column, and a straight line through those that it passes."""
+    """Return curves between columns and straight lines through the columns passed."""
     x, y = points[0]
     steps = [f"M{x} {y}"]
     for i in range(1, len(points)):
@@ -66,12 +66,12 @@ def _edge(points: list[Point]) -> list[str]:
     return [f'<path class="edge" d="{" ".join(steps)}"/>', head]
 
 
-def _label(text: str, place: Point) -> str:
-    return f'<text class="label" x="{place[0]}" y="{place[1]}">{escape(text)}</text>'
+def _label(text: str, at: Point) -> str:
+    return f'<text class="label" x="{at[0]}" y="{at[1]}">{escape(text)}</text>'
 
 
-def _node(node: str, place: tuple[int, int], kind: str) -> str:
-    x, y = place
+def _node(node: str, at: Point, kind: str) -> str:
+    x, y = at
     name = node.partition(":")[2]
     short = name if len(name) <= _NAME_CHARS_MAX else f"{name[: _NAME_CHARS_MAX - 1]}\u2026"
     right, bottom = x + NODE_WIDTH, y + NODE_HEIGHT

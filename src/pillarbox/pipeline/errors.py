@@ -1,4 +1,4 @@
-"""What can be wrong with a pipeline as a whole; what is wrong with a record is in `failures`."""
+"""Errors of a whole pipeline. For failed records see `failures`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 from pillarbox.log.errors import holder_of_lock
 
-#: The line of a Python traceback that says what was raised.
+#: The last line of a Python traceback: the exception and its message.
 _RAISED = re.compile(r"Traceback [^\n]*\n(?:[ \t]+[^\n]*\n)+([\w.]+: [^\n]*)")
 _MODULE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
-_OWN_CHARS_MAX = 1000
+_MESSAGE_CHARS_MAX = 1000
 
 
 class PipelineError(Exception):
-    """A pipeline can't start, or had to stop. The text says what to do."""
+    """A pipeline can't start, or had to stop. The message says what to do."""
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class OffsetsChangedError(PipelineError):
 
 
 def one_line(error: Exception) -> str:
-    """What a person wants to know of an error, without the stack traces of Spark and Python."""
+    """Return the message of an error without the stack traces of Spark and Python."""
     text = str(error).split("\n\nJVM stacktrace")[0]
     if raised := _RAISED.findall(text):
         chosen = _MODULE.sub("", raised[-1])
@@ -50,4 +50,4 @@ def one_line(error: Exception) -> str:
         if not isinstance(error, PipelineError) and not chosen.startswith("["):
             name = type(error).__name__
             chosen = f"{name}: {chosen}" if chosen else name
-    return _SQLSTATE.sub("", chosen).rstrip(";")[:_OWN_CHARS_MAX]
+    return _SQLSTATE.sub("", chosen).rstrip(";")[:_MESSAGE_CHARS_MAX]

@@ -1,8 +1,8 @@
-"""The error log: what failed, why, and where it came from; and how it is tried again.
+"""The error log of a processor: failed records with cause and origin, and their redrive.
 
-A failure is one more output of the step in which it happened, so it is recorded exactly once
-with the rest of that step. Nothing is ever removed from the error log; a redrive appends the
-original bytes to the log that they came from and remembers how far it has come.
+Failures are an additional output of the step in which they happen, so they are recorded exactly
+once together with that step. Nothing is ever removed from the error log. A redrive appends the
+original bytes to the log they came from, and records its position in the error log.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from pillarbox.pipeline.rows import row_of
 from pillarbox.spark.location import location_of, without_secret
 from pillarbox.spark.table import table_at
 
-#: The mark in the error log that says how far failures have been redriven.
+#: The name under which the error log stores the position of the last redrive.
 REDRIVEN = "redriven"
 CAUSE_CHARS_MAX = 2000
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed record. `log` and `index` are its origin, if it comes from one record; `output` is
-    the log that it could not be written to, if that was the cause."""
+    """A failed record.
+
+    `log` and `index` are its origin, if it comes from a single record. `output` is the log that
+    it could not be written to, if that was the cause.
+    """
 
     processor: str
     cause: str
@@ -39,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failures(path: str, start: int = 0) -> Iterator[tuple[int, Failure]]:
-    """What failed, with its index in the error log at this path; nothing if there is no log."""
+    """Yield each failure with its index in the error log at this path, if there is one."""
     if (table := table_at(path)) is not None:
         for index, row in table.rows(start):
             yield index, Failure(**row)
@@ -53,11 +56,11 @@ def redrive(
     where: Callable[[Failure], bool] = lambda _: True,
     anyway: bool = False,
 ) -> int:
-    """Append what failed in a processor to the logs it came from; how many.
+    """Append the failed records of a processor to the logs they came from; return how many.
 
-    What was redriven before, or turned down by `where`, is passed over. A log that other
-    processors read too is refused unless `anyway`, because they would see these records
-    twice. A crash within a redrive may append some of them twice as well.
+    Skips records that were redriven before or that `where` rejects. Refuses a log that other
+    processors also read unless `anyway`, because they would see these records twice. A crash
+    during a redrive may also append some records twice.
     """
     table = table_at(path)
     if table is None:
@@ -93,6 +96,6 @@ def _target(graph: Graph, processor_id: str, name: str, *, anyway: bool) -> str:
     if directory is None:
         raise PipelineError(
             f"{without_secret(graph.log(name).url)} is not a log in a directory, so nothing can be"
-            " appended to it here; send the bodies to it in its own way"
+            " appended to it here; send the bodies with a client of that mailbox"
         )
     return directory

@@ -16,11 +16,11 @@ from pillarbox.pipeline.errors import PipelineError
 Kind = Literal["source", "stream", "sink"]
 Strategy = Literal["exactly-once", "at-least-once", "at-most-once"]
 STRATEGIES: tuple[Strategy, ...] = ("exactly-once", "at-least-once", "at-most-once")
-#: Which rows of an aggregation a step hands on: finished ones, or changed ones.
+#: Which rows of an aggregation a step outputs: final ones (append) or changed ones (update).
 OutputMode = Literal["append", "update"]
 OUTPUT_MODES: tuple[OutputMode, ...] = ("append", "update")
-#: Every stream and sink has one output more: the log of what failed in it. `errors-ID` names
-#: that log where somebody wants to read it in the pipeline itself.
+#: The additional output of every stream and sink: its error log. In a pipeline that reads it,
+#: the log has the name `errors-ID`.
 ERRORS = "errors"
 ERRORS_OF = "errors-"
 
@@ -35,7 +35,7 @@ class LogRef:
     condition: str | None = None
 
     def where(self, condition: str) -> LogRef:
-        """The same log, limited to the rows that match an SQL condition.
+        """Return the same log, limited to the rows that match an SQL condition.
 
         Examples:
             >>> orders = LogRef("orders", "file:./data/orders")
@@ -48,7 +48,7 @@ class LogRef:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """One step of a pipeline, and how it is to be run."""
+    """One node of a pipeline: a source, a stream or a sink, with its options."""
 
     id: str
     kind: Kind
@@ -72,13 +72,13 @@ class Processor:
 
 @dataclass(slots=True)
 class Graph:
-    """What was declared, in the order of declaration; `checks.problems` says what is wrong."""
+    """The declared logs and processors, in order of declaration; `checks` validates them."""
 
     logs: list[LogRef] = field(default_factory=list)
     processors: list[Processor] = field(default_factory=list)
 
     def log(self, name: str) -> LogRef:
-        """The log with this name."""
+        """Return the log with this name, or raise a PipelineError."""
         for log in self.logs:
             if log.name == name:
                 return log
@@ -86,7 +86,7 @@ class Graph:
         raise PipelineError(f"there is no log {name!r} in the pipeline; it has {known}")
 
     def processor(self, processor_id: str) -> Processor:
-        """The processor with this id."""
+        """Return the processor with this id, or raise a PipelineError."""
         for each in self.processors:
             if each.id == processor_id:
                 return each
@@ -96,21 +96,21 @@ class Graph:
         )
 
     def writers(self, name: str) -> list[Processor]:
-        """Who writes a log."""
+        """Return the processors that write a log."""
         return [each for each in self.processors if name in self.written_by(each)]
 
     def written_by(self, processor: Processor) -> list[str]:
-        """The outputs of a processor, and its error log if that was given a name."""
+        """Return the outputs of a processor, with its error log if that is declared."""
         errors = f"{ERRORS_OF}{processor.id}"
         named = [errors] if any(log.name == errors for log in self.logs) else []
         return [*processor.output_names, *named]
 
     def readers(self, name: str) -> list[Processor]:
-        """Who reads a log."""
+        """Return the processors that read a log."""
         return [each for each in self.processors if name in each.input_names]
 
     def edges(self) -> Iterator[tuple[str, str]]:
-        """From log to processor and from processor to log, as (`log:a`, `processor:b`)."""
+        """Yield the edges, as (`log:a`, `processor:b`) and (`processor:b`, `log:c`)."""
         for each in self.processors:
             for name in each.input_names:
                 yield f"log:{name}", f"processor:{each.id}"
@@ -118,29 +118,31 @@ class Graph:
                 yield f"processor:{each.id}", f"log:{name}"
 
     def in_order(self) -> list[Processor]:
-        """Upstream before downstream; of equals, as declared. The graph must have no cycle."""
+        """Return the processors, upstream first, else as declared. Requires no cycle."""
         rank = self.ranks()
         return sorted(self.processors, key=lambda each: rank[f"processor:{each.id}"])
 
     def ranks(self) -> dict[str, int]:
-        """How many edges lie before each node on the longest way to it; nodes in a cycle are
-        left out, and so is all that follows from them."""
-        before, rank = self._before(), dict[str, int]()
+        """Return the length of the longest path to each node.
+
+        Nodes in a cycle, and nodes that are reachable from one, are left out.
+        """
+        before, rank = self._predecessors(), dict[str, int]()
         while ready := [n for n in before if n not in rank and rank.keys() >= set(before[n])]:
             for node in ready:
                 rank[node] = 1 + max((rank[each] for each in before[node]), default=-1)
         return rank
 
     def cycle(self) -> list[str]:
-        """The nodes of one cycle, the first repeated at the end; empty if there is none."""
+        """Return the nodes of one cycle, with the first repeated at the end, or []."""
         try:
-            TopologicalSorter(self._before()).prepare()
+            TopologicalSorter(self._predecessors()).prepare()
         except CycleError as error:
             return list(error.args[1])
         return []
 
-    def _before(self) -> dict[str, list[str]]:
-        """Each node, as declared, and those from which an edge leads to it."""
+    def _predecessors(self) -> dict[str, list[str]]:
+        """Return the predecessors of each node, in order of declaration."""
         nodes = [f"log:{log.name}" for log in self.logs]
         nodes += [f"processor:{each.id}" for each in self.processors]
         before: dict[str, list[str]] = {node: [] for node in nodes}

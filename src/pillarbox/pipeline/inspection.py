@@ -1,4 +1,7 @@
-"""What each processor did last, and what a restart would do. Reads only; works beside a run."""
+"""Reports the last step of each processor and what a restart would do.
+
+Read-only; safe while the pipeline is running.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Finding:
 
 
 def inspect(pipeline: Pipeline) -> list[Finding]:
-    """The last step of each processor, upstream first."""
+    """Return the last step of each processor, upstream first."""
     last = read_states(pipeline.paths.backing)
     return [
         _finding(pipeline, each, last.get(each.id, ProcessorState()))
@@ -71,7 +74,7 @@ def _finding(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> 
 
 
 def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> Restart:
-    """What starting this processor again would do, after its last maps."""
+    """Return what a restart of this processor would do, given its last maps."""
     if is_generator(processor.function):
         return Restart("begin", "the generator starts again; its own code knows where to continue")
     if processor.kind == "stream" and processor.strategy == "at-least-once":
@@ -99,9 +102,9 @@ def restart(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> R
 
 
 def restart_of_stream(last: ProcessorState, committed: Callable[[str, str], bool]) -> Restart:
-    """The start of an exactly-once stream.
+    """Return what a restart of an exactly-once stream would do.
 
-    `committed(output, hash)` says whether an output holds the hash.
+    `committed(output, hash)` returns whether an output holds the hash.
     """
     recovery, attempt = last.recovery, last.tried
     if recovery is None:
@@ -109,29 +112,29 @@ def restart_of_stream(last: ProcessorState, committed: Callable[[str, str], bool
     where = _ranges(recovery.inputs)
     if attempt is None:
         return Restart("again", f"step {recovery.step} had begun, nothing was attempted: {where}")
-    there = [name for name in attempt.outputs if committed(name, attempt.hash)]
-    missing = [name for name in attempt.outputs if name not in there]
+    present = [name for name in attempt.outputs if committed(name, attempt.hash)]
+    missing = [name for name in attempt.outputs if name not in present]
     if not missing:
-        return Restart("go on", f"step {attempt.step} is in {', '.join(there)}")
-    if there:
+        return Restart("go on", f"step {attempt.step} is in {', '.join(present)}")
+    if present:
         return Restart(
             "finish",
-            f"step {attempt.step} is in {', '.join(there)} but not in {', '.join(missing)}: it is "
-            f"run again for what is missing: {where}",
+            f"step {attempt.step} is in {', '.join(present)} but not in {', '.join(missing)}: it is"
+            f" run again for the missing outputs: {where}",
         )
     return Restart("again", f"step {attempt.step} was attempted, but not committed: {where}")
 
 
 def _ranges(inputs: Mapping[str, Range]) -> str:
-    """Which records a step reads, for people."""
+    """Describe the records that a step reads."""
     if not inputs:
-        return "no input of ours"
+        return "no Pillarbox input"
     spans = [f"{name} {start or 0} up to {end}" for name, (start, end) in inputs.items()]
     return ", ".join(spans)
 
 
 def position(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> dict[str, int]:
-    """The first record of each input that a restart would read, as far as the maps tell."""
+    """Return the first index of each input that a restart would read, as far as known."""
     if last.recovery is None:
         return dict(last.reset.inputs) if last.reset else {}
     done = restart(pipeline, processor, last).action == "go on"

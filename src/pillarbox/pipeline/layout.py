@@ -1,7 +1,7 @@
-"""Where the nodes, edges and labels of a graph are drawn, so that none lies over another.
+"""Computes positions for the nodes, edges and labels of a graph, without overlaps.
 
-Nodes stand in columns by rank. An edge that passes a column has a place of its own in it, so edges
-bend only between columns; labels lie there too, and are moved down until they are apart.
+Nodes are in columns by rank. An edge that crosses a column has its own slot there, so edges bend
+only between columns. Labels are also between columns, and are moved down until none overlap.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from itertools import pairwise
 NODE_WIDTH, NODE_HEIGHT = 168, 48
 MARGIN = 20
 LABEL_CHAR_WIDTH, LABEL_HEIGHT = 6.5, 15
-_PASSAGE_HEIGHT = 16
+_SLOT_HEIGHT = 16
 _GAP_X, _GAP_Y = 96, 28
-_LABEL_SPACE = 12  # between a label and the nodes beside it
+_LABEL_SPACE = 12  # between a label and the adjacent nodes
 _SWEEPS = 4
 
 Edge = tuple[str, str]
-Item = str | tuple[Edge, int]  # a node, or the place of an edge in a column that it passes
+Item = str | tuple[Edge, int]  # a node, or the slot of an edge in a column that it crosses
 Point = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Layout:
-    """Upper left corners of nodes, points of edges (two for each column), centres of labels."""
+    """Top-left corners of nodes, points of edges (two for each column), centres of labels."""
 
     width: int = 0
     height: int = 0
@@ -41,27 +41,27 @@ def layout(ranks: Mapping[str, int], edges: Iterable[Edge], labels: Mapping[Edge
     columns = _columns(ranks, chains)
     longest = max(map(len, labels.values()), default=0)
     gap = max(_GAP_X, round(longest * LABEL_CHAR_WIDTH) + 2 * _LABEL_SPACE)
-    found = Layout()
-    middles = _place(columns, gap, found)
+    result = Layout()
+    middles = _place(columns, gap, result)
     for edge, chain in chains.items():
         points = [point for item in chain for point in _sides(item, ranks, gap, middles)]
-        found.edges[edge] = points[1:-1]
+        result.edges[edge] = points[1:-1]
     by_gap: dict[int, list[Edge]] = {}
     for edge in edges:
         if edge in labels:
             fans_out = sum(each[0] == edge[0] for each in edges)
             fans_in = sum(each[1] == edge[1] for each in edges)
-            points = found.edges[edge]
+            points = result.edges[edge]
             near, other = (points[-1], points[-2]) if fans_out >= fans_in else points[:2]
-            found.labels[edge] = (near[0] + other[0]) // 2, near[1] - 8
-            by_gap.setdefault(found.labels[edge][0], []).append(edge)
+            result.labels[edge] = (near[0] + other[0]) // 2, near[1] - 8
+            by_gap.setdefault(result.labels[edge][0], []).append(edge)
     for group in by_gap.values():
-        _move_apart(group, found)
-    return found
+        _move_apart(group, result)
+    return result
 
 
 def _chain(edge: Edge, ranks: Mapping[str, int]) -> list[Item]:
-    """The node where an edge starts, its places in the columns that it passes, and its end."""
+    """Return the start node of an edge, its slots in the columns it crosses, and its end."""
     start, end = edge
     return [start, *((edge, rank) for rank in range(ranks[start] + 1, ranks[end])), end]
 
@@ -71,7 +71,7 @@ def _rank(item: Item, ranks: Mapping[str, int]) -> int:
 
 
 def _columns(ranks: Mapping[str, int], chains: Mapping[Edge, list[Item]]) -> list[list[Item]]:
-    """The items of each column, in an order in which few edges cross."""
+    """Return the items of each column, in an order with few edge crossings."""
     columns: list[list[Item]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     before: dict[Item, list[Item]] = {}
     after: dict[Item, list[Item]] = {}
@@ -100,13 +100,13 @@ def _sort(
     means: dict[Item, float] = {}
     for position, item in enumerate(column):
         near = neighbours.get(item, ())
-        found = [columns[_rank(each, ranks)].index(each) for each in near]
-        means[item] = sum(found) / len(found) if found else position
+        positions = [columns[_rank(each, ranks)].index(each) for each in near]
+        means[item] = sum(positions) / len(positions) if positions else position
     column.sort(key=means.__getitem__)
 
 
-def _place(columns: list[list[Item]], gap: int, found: Layout) -> dict[Item, int]:
-    """Give every node its corner; returns the middle of each item."""
+def _place(columns: list[list[Item]], gap: int, result: Layout) -> dict[Item, int]:
+    """Set the corner of every node; return the vertical middle of each item."""
     heights = [sum(_height(item) + _GAP_Y for item in column) - _GAP_Y for column in columns]
     tallest = max(heights, default=0)
     middles: dict[Item, int] = {}
@@ -115,30 +115,30 @@ def _place(columns: list[list[Item]], gap: int, found: Layout) -> dict[Item, int
         for item in column:
             middles[item] = y + _height(item) // 2
             if isinstance(item, str):
-                found.nodes[item] = MARGIN + number * (NODE_WIDTH + gap), y
+                result.nodes[item] = MARGIN + number * (NODE_WIDTH + gap), y
             y += _height(item) + _GAP_Y
-    found.width = 2 * MARGIN + len(columns) * (NODE_WIDTH + gap) - gap
-    found.height = 2 * MARGIN + tallest
+    result.width = 2 * MARGIN + len(columns) * (NODE_WIDTH + gap) - gap
+    result.height = 2 * MARGIN + tallest
     return middles
 
 
 def _height(item: Item) -> int:
-    return NODE_HEIGHT if isinstance(item, str) else _PASSAGE_HEIGHT
+    return NODE_HEIGHT if isinstance(item, str) else _SLOT_HEIGHT
 
 
 def _sides(
     item: Item, ranks: Mapping[str, int], gap: int, middles: Mapping[Item, int]
 ) -> tuple[Point, Point]:
-    """Where edges enter an item, and where they leave it."""
+    """Return the points at which edges enter and leave an item."""
     x = MARGIN + _rank(item, ranks) * (NODE_WIDTH + gap)
     return (x, middles[item]), (x + NODE_WIDTH, middles[item])
 
 
-def _move_apart(group: list[Edge], found: Layout) -> None:
-    """Move labels that lie between the same columns down, until none touches another."""
+def _move_apart(group: list[Edge], result: Layout) -> None:
+    """Move labels between the same two columns down until none overlap."""
     lowest = LABEL_HEIGHT
-    for edge in sorted(group, key=lambda edge: found.labels[edge][1]):
-        x, y = found.labels[edge]
-        found.labels[edge] = x, max(y, lowest)
-        lowest = found.labels[edge][1] + LABEL_HEIGHT
-    found.height = max(found.height, lowest + MARGIN // 2)
+    for edge in sorted(group, key=lambda edge: result.labels[edge][1]):
+        x, y = result.labels[edge]
+        result.labels[edge] = x, max(y, lowest)
+        lowest = result.labels[edge][1] + LABEL_HEIGHT
+    result.height = max(result.height, lowest + MARGIN // 2)

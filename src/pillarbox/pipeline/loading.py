@@ -1,4 +1,4 @@
-"""From `module:pipeline` on a command line to the Pipeline that it names."""
+"""Loads the Pipeline that `module:pipeline` on a command line names."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pillarbox.pipeline.pipeline import Pipeline
 
 
 def load(target: str) -> Pipeline:
-    """Import a module from here or from the path, and find its pipeline.
+    """Import a module from the current directory or `sys.path`, and return its pipeline.
 
-    Without a name after the colon, the module must have exactly one.
+    Without a name after the colon, the module must have exactly one pipeline.
     """
     module_name, _, attribute = target.partition(":")
     module_name = module_name.removesuffix(".py").replace(os.sep, ".").strip(".")
@@ -27,7 +27,7 @@ def load(target: str) -> Pipeline:
             raise
         raise PipelineError(
             f"there is no module {module_name!r} here or on the path; name a pipeline as"
-            " module:pipeline, from the directory that has the module"
+            " module:pipeline, and run the command in the directory of the module"
         ) from error
     if attribute:
         found = getattr(module, attribute, None)

@@ -1,8 +1,8 @@
-"""Keeps the tables of a pipeline small in number of files. Runs by itself, and by hand.
+"""Compacts the tables of a pipeline: merges small files. Runs automatically and on request.
 
-Steps leave many small files. A run of them that follow one another is written as one file, with
-the same rows in the same order; the old ones stay on disk for some hours. Only rows that every
-processor of the pipeline has read are moved, so a step that is run again sees the same files.
+Steps leave many small files. Consecutive ones are rewritten as one file, with the same rows in the
+same order; the old files stay on disk for some hours. Only rows that every processor of the
+pipeline has read are rewritten, so a repeated step sees the same files.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pillarbox.spark.table_files import DataFile, conformed
 if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
 
-#: A processor looks after its outputs each time it has done so many steps.
+#: A processor maintains its outputs after this many steps.
 EVERY_STEPS = 100
 SMALL_BYTES = 32 << 20
 LARGE_BYTES = 128 << 20
-#: Fewer are not worth a file.
+#: The fewest files worth merging.
 FILES_MIN = 16
 _WITHOUT_MAPS = ("stream", "at-least-once")
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done to one table."""
+    """The result of maintaining one table: files merged, files removed, files left."""
 
     log: str
     merged: int
@@ -40,7 +40,7 @@ class Maintained:
 
 
 def maintain(pipeline: Pipeline) -> list[Maintained]:
-    """Look after all tables of a pipeline, beside a run if there is one."""
+    """Compact and vacuum all tables of a pipeline. Safe while it is running."""
     states = read_states(pipeline.paths.backing)
     urls = {log.name: log.url for log in pipeline.graph.logs}
     for each in pipeline.graph.processors:
@@ -56,7 +56,7 @@ def maintain(pipeline: Pipeline) -> list[Maintained]:
 def maintain_outputs(
     pipeline: Pipeline, processor_id: str, last: Callable[[str], ProcessorState]
 ) -> None:
-    """Look after the tables that a processor writes."""
+    """Compact and vacuum the tables that a processor writes."""
     names = pipeline.graph.processor(processor_id).output_names
     paths = {name: pipeline.directory(name) for name in names}
     paths[f"{ERRORS_OF}{processor_id}"] = pipeline.errors_directory(processor_id)
@@ -67,7 +67,7 @@ def maintain_outputs(
 def _maintain(
     graph: Graph, name: str, table: TableLog, last: Callable[[str], ProcessorState]
 ) -> Maintained:
-    # Streams that may repeat a step leave no maps, and need not see the same files again.
+    # At-least-once streams write no maps, and a repeated step may see different files.
     readers = [x for x in graph.readers(name) if (x.kind, x.strategy) != _WITHOUT_MAPS]
     read = [_read_up_to(last(each.id), name) for each in readers]
     merged = compact(table, min(read, default=table.end_index))
@@ -75,14 +75,17 @@ def _maintain(
 
 
 def _read_up_to(last: ProcessorState, name: str) -> int:
-    """The first row of an input that a processor may still read, or read again."""
+    """Return the first row of an input that a processor may still read, or read again."""
     if last.recovery is not None:
         return last.recovery.inputs.get(name, (0, 0))[0] or 0
     return last.reset.inputs.get(name, 0) if last.reset else 0
 
 
 def compact(table: TableLog, before: int) -> int:
-    """Merge runs of small files whose rows all lie before an index; how many files went."""
+    """Merge consecutive small files whose rows are all before an index.
+
+    Returns the number of files merged.
+    """
     table.refresh()
     merged = 0
     for files in list(_runs([each for each in table.files() if each.end <= before])):

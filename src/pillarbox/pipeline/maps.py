@@ -1,7 +1,7 @@
-"""What is recorded about steps: recovery and attempt maps, resets and renames.
+"""The records of the backing log: recovery maps, attempt maps, resets and renames.
 
-A recovery map is written before a step and says what the step reads; an attempt map follows
-and says under which hash, and from which index on, its outputs would be found.
+A recovery map is written before a step and lists the offsets that the step reads. An attempt map
+follows, with the hash of the step and the first index at which each output may hold it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from pillarbox.closing import Closing
 
-#: First index that was not read yet, and first index that is not read in this step.
+#: The offsets that a step reads of one input: start (None: the beginning) and exclusive end.
 Range = tuple[int | None, int]
 
 
@@ -24,14 +24,14 @@ class _Map(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Recovery(_Map, frozen=True, kw_only=True, tag="recover"):
-    """What a step is about to read."""
+    """The offsets that a step is about to read."""
 
     step: int
     inputs: dict[str, Range]
 
 
 class Attempt(_Map, frozen=True, kw_only=True, tag="attempt"):
-    """Under which hash the step's outputs are committed, each at this index or after it."""
+    """The hash that the outputs of a step are committed with, each at or after its index."""
 
     step: int
     hash: str
@@ -46,7 +46,7 @@ class Reset(_Map, frozen=True, kw_only=True, tag="reset"):
 
 
 class Renamed(_Map, frozen=True, kw_only=True, tag="renamed"):
-    """The processor has another id now; its state was moved there."""
+    """The processor has a new id, and its state was moved to it."""
 
     to: str
 
@@ -76,9 +76,9 @@ class ProcessorState:
             self.renamed = None
 
     def maps(self) -> list[Map]:
-        """All maps, in the order in which a replay yields this state."""
-        known = (self.reset, self.recovery, self.attempt, self.renamed)
-        return [map_ for map_ in known if map_ is not None]
+        """Return all maps, in the order in which replaying them restores this state."""
+        maps = (self.reset, self.recovery, self.attempt, self.renamed)
+        return [map_ for map_ in maps if map_ is not None]
 
     @property
     def generation(self) -> int:
@@ -86,24 +86,24 @@ class ProcessorState:
 
     @property
     def tried(self) -> Attempt | None:
-        """The attempt at the step of the recovery map, if there was one."""
+        """The attempt map of the step in the recovery map, or None."""
         if self.attempt and self.recovery and self.attempt.step == self.recovery.step:
             return self.attempt
         return None
 
 
 class LastMaps(Closing):
-    """The newest maps of every processor, as far as they were read or written here."""
+    """The newest maps of every processor that this process has read or written."""
 
     def __init__(self) -> None:
         self._states: dict[str, ProcessorState] = {}
 
     def last(self, processor: str) -> ProcessorState:
-        """Its newest maps; what other processes wrote is known from the next `write` on."""
+        """Return the newest maps of a processor. `write` also loads what others have written."""
         return self._states.setdefault(processor, ProcessorState())
 
-    def known(self) -> dict[str, ProcessorState]:
-        """The newest maps of every processor that has some."""
+    def states(self) -> dict[str, ProcessorState]:
+        """Return the state of every processor that has maps."""
         return {name: state for name, state in self._states.items() if state.maps()}
 
     def take(self, maps: Iterable[Map]) -> None:
@@ -114,4 +114,4 @@ class LastMaps(Closing):
         return [map_ for state in self._states.values() for map_ in state.maps()]
 
     def close(self) -> None:
-        """Nothing is held open, unless a class says otherwise."""
+        """Do nothing; subclasses that hold a file open override this."""

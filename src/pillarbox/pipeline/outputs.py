@@ -1,8 +1,8 @@
-"""The logs that a processor writes: Spark's tasks write files, the driver enters them.
+"""The logs that a processor writes: Spark's tasks write files, and the driver commits them.
 
-What an interrupted step left behind is in no table; the next run removes it. Files are durable
-before they are entered, and all outputs of a step after its failures: a step that is in its
-outputs is done.
+Files of an interrupted step are in no table; the next run removes them. Files are durable before
+they are committed, and a step's failures are committed before its outputs: a step that is in its
+outputs is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The tables of one processor: its outputs by their names, and its error log."""
+    """The tables of one processor: its outputs by name, and its error log."""
 
     def __init__(self, locations: Mapping[str, str], errors: str) -> None:
         self._locations = {**locations, ERRORS: errors}
@@ -36,15 +36,15 @@ class Outputs:
         return self._tables[name]
 
     def next_indices(self) -> dict[str, int]:
-        """The first index of each output that is free."""
+        """Return the index that the next row of each output will have."""
         return {name: self._refreshed(name).end_index for name in self._names}
 
     def failed_end(self) -> int:
-        """How many records the error log has, as far as this process knows."""
+        """Return the end of the error log, as of the last refresh."""
         return self.table(ERRORS).end_index
 
     def refresh_failed(self) -> None:
-        """Look at the error log again, to which another process writes."""
+        """Reload the error log, which another process writes."""
         self.table(ERRORS).refresh()
 
     def _refreshed(self, name: str) -> TableLog:
@@ -53,34 +53,34 @@ class Outputs:
         return table
 
     def take_over(self, writer: str) -> dict[str, int]:
-        """Keep earlier runs from writing any more; the epoch to write with, by output.
+        """Fence earlier runs, and return the epoch to write with for each output.
 
-        What interrupted steps have left is removed, when nobody can enter it any more.
+        Then remove the files of interrupted steps, which can no longer be committed.
         """
         epochs = {name: self.table(name).claim(writer) for name in self._locations}
-        self._clear(writer)
+        self._remove_uncommitted(writer)
         return epochs
 
-    def _clear(self, writer: str) -> None:
+    def _remove_uncommitted(self, writer: str) -> None:
         for name in self._locations:
             table = self._refreshed(name)
-            known = {each.name.partition("/")[0] for each in table.files()}
+            committed = {each.name.partition("/")[0] for each in table.files()}
             for entry in table.storage.names():
-                if entry.startswith(f"{writer},") and entry not in known:
+                if entry.startswith(f"{writer},") and entry not in committed:
                     table.storage.remove(entry)
 
     def write(
-        self, product: StepResult, step: Step, epochs: Mapping[str, int], *, check: bool
+        self, result: StepResult, step: Step, epochs: Mapping[str, int], *, check: bool
     ) -> None:
-        """Write what a step made; with `check`, what is there already is left out."""
+        """Write the result of a step; with `check`, skip outputs that already have it."""
         names = [n for n in self._names if not (check and self._refreshed(n).holds(step))]
         failed: list[DataFrame] = []
         files: dict[str, list[NewFile]] = {}
         for name in names:
-            files[name], lost = self._save(name, product.outputs[name], step)
-            failed += lost
+            files[name], rejected = self._save(name, result.outputs[name], step)
+            failed += rejected
         if names:
-            self.write_failures([*failed, *product.failures()], step, epochs, check=check)
+            self.write_failures([*failed, *result.failures()], step, epochs, check=check)
         for name in names:
             self.table(name).commit(files[name], step, epochs.get(name), check=check)
 
@@ -94,16 +94,17 @@ class Outputs:
             self.table(ERRORS).commit(files, step, epochs.get(ERRORS), check=check)
 
     def _save(
-        self, name: str, made: OutputRows, step: Step
+        self, name: str, output: OutputRows, step: Step
     ) -> tuple[list[NewFile], list[DataFrame]]:
-        """The files of an output, and the rows for the error log that it can't take.
+        """Write the files of an output; return them and the failures for the error log.
 
-        Whether there are any, the files themselves tell.
+        The statistics of the files show whether rows may lack required values. Only then are
+        the rows checked, and the files written again without the failures.
         """
-        files = self._written(name, made.rows, step)
-        if not any(may_lack(made.required, each.with_nulls) for each in files):
+        files = self._written(name, output.rows, step)
+        if not any(may_lack(output.required, each.with_nulls) for each in files):
             return files, []
-        failed, good = split(made.rows, made.required, name, step.processor)
+        failed, good = split(output.rows, output.required, name, step.processor)
         if failed.isEmpty():
             return files, []
         for part in {file.name.partition("/")[0] for file in files}:

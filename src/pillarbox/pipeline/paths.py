@@ -1,13 +1,13 @@
-"""Where the parts of a pipeline are kept: below one directory, or one URL of a remote store.
+"""Where a pipeline stores its files: below one directory, or one URL of a remote store.
 
 <path>/backing           the log of recovery and attempt maps; on a remote store also the claim
 <path>/checkpoints/<id>  Spark's own files, one directory for each processor and generation
-<path>/logs/<name>       logs that were given no URL: Delta tables; in a directory, row logs for
+<path>/logs/<name>       logs declared without a URL: Delta tables; in a directory, row logs for
                          generators
-<path>/errors/<id>       the log of what failed in a processor
-<path>/running           in a directory: locked by the process that runs it
-<path>/working           in a directory: locked by batches that other processes take for it
-<path>/status.json       live figures
+<path>/errors/<id>       the error log of a processor
+<path>/running           in a directory: locked by the process that runs the pipeline
+<path>/working           in a directory: locked while another process executes a batch for the run
+<path>/status.json       live metrics
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pillarbox.spark.table import TableLog, is_table, table_at
 
 
 def exists(url: str) -> bool:
-    """Whether there is a log or a store at this URL; True for any server."""
+    """Return whether there is a log or a store at this URL; True for any server."""
     location = location_of(url)
     return location is None or is_table(location) or log_behind(url) is not None
 
 
 def open_readable(url: str) -> TableLog | LogReader | None:
-    """The log at this URL, to see how far it goes; None if there is none."""
+    """Open the log at this URL for reading; return None if there is none."""
     if (table := table_at(url)) is not None:
         return table
     behind = log_behind(url)
@@ -36,7 +36,7 @@ def open_readable(url: str) -> TableLog | LogReader | None:
 
 
 def log_behind(url: str) -> str | None:
-    """The directory of the row log that is read at this URL: a store's own, for a mailbox."""
+    """Return the directory of the row log at this URL: for a mailbox, that of its store."""
     location = location_of(url)
     if location is None or is_remote_store(location):
         return None
@@ -46,7 +46,7 @@ def log_behind(url: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The location of one pipeline."""
+    """The file locations of one pipeline."""
 
     path: str
 
@@ -77,16 +77,16 @@ class Paths:
         return f"{self.path}/errors/{processor_id}"
 
     def checkpoint(self, processor_id: str) -> str:
-        """Spark's checkpoint of a processor, by its id with the generation."""
+        """Return Spark's checkpoint of a processor, by its id with the generation."""
         return f"{self.path}/checkpoints/{processor_id}"
 
 
 def newest_batch(checkpoint: str) -> int | None:
-    """The newest batch in Spark's offset log."""
+    """Return the newest batch in Spark's offset log, or None."""
     names = files_at(checkpoint).names("offsets")
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def is_batch_done(checkpoint: str, batch_id: int) -> bool:
-    """Whether a batch is in Spark's commit log."""
+    """Return whether a batch is in Spark's commit log."""
     return str(batch_id) in files_at(checkpoint).names("commits")

@@ -1,7 +1,7 @@
 """`Pipeline`: a graph of processors over logs, declared in Python, run by Spark, exactly once.
 
-Declaring touches neither Spark nor the disk. `check` says what is wrong, `mermaid` and `svg`
-draw it, `run` starts it (`pip install 'pillarbox[spark]'`).
+Declaring touches neither Spark nor the disk. `check` reports problems, `mermaid` and `svg` draw
+the graph, and `run` starts it (`pip install 'pillarbox[spark]'`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Pipeline:
 
     def __init__(self, name: str, *, path: str | os.PathLike[str] | None = None) -> None:
         self.name = name
-        place = os.fspath(path or f"./data/pipelines/{name}")
-        location = location_of(place)
+        url = os.fspath(path or f"./data/pipelines/{name}")
+        location = location_of(url)
         if location is None:
             raise PipelineError(
-                f"a pipeline can't be kept at {place}; give a directory, or a URL such as"
+                f"a pipeline can't be stored at {url}; give a directory, or a URL such as"
                 " s3a://bucket/shop or hdfs://namenode:8020/shop"
             )
         self.paths = Paths(location)
@@ -69,17 +69,17 @@ class Pipeline:
         Without a URL it is stored in the directory of the pipeline. The history of a mailbox can be
         an input: `url="file:./data/orders"`.
         """
-        made = LogRef(name, url or self.paths.log_url(name), body_type)
-        self.graph.logs.append(made)
-        return made
+        log = LogRef(name, url or self.paths.log_url(name), body_type)
+        self.graph.logs.append(log)
+        return log
 
     def errors(self, processor_id: str) -> LogRef:
-        """The error log of a processor, as an input for other processors."""
+        """Declare the error log of a processor, as an input for other processors."""
         url = spark_path(self.paths.errors(processor_id))
         return self.log(f"{ERRORS_OF}{processor_id}", Failure, url=url)
 
     def directory(self, log: str) -> str:
-        """The directory of a log, or its URL on a remote store.
+        """Return the directory of a log, or its URL on a remote store.
 
         Raises PipelineError if the log is a mailbox on a server.
         """
@@ -90,7 +90,7 @@ class Pipeline:
         return location
 
     def errors_directory(self, processor_id: str) -> str:
-        """The directory of the error log of a processor."""
+        """Return the directory of the error log of a processor."""
         return self.paths.errors(processor_id)
 
     # -- declaring -------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Pipeline:
         """Declare a source, which brings records into a log.
 
         The function is a generator of bodies, or takes a SparkSession and returns a streaming
-        DataFrame. What a generator yields is appended to the log; a list completely or not at all.
+        DataFrame. A generator yields a body, or a list of bodies that is appended atomically.
         After a crash the generator starts again, and must itself know where to continue.
         """
         return self._add("source", id, outputs=_listed(outputs))
@@ -149,22 +149,22 @@ class Pipeline:
 
         return add
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- checking and drawing ----------------------------------------------------------------
 
     def check(self, *, on_disk: bool = False, only: Collection[str] = ()) -> None:
-        """Raise a PipelineError that lists every problem. Starts nothing, and writes nothing.
+        """Raise a PipelineError that lists every problem. Starts nothing and writes nothing.
 
-        With `on_disk` the logs that are there are looked at, too, and their types; `only` names
-        the processors that are to run, if those are not all.
+        With `on_disk`, also check that the input logs exist and that the tables have the declared
+        types. `only` names the processors to run (default: all).
         """
         checks.check(self.graph, on_disk=on_disk, only=only)
 
     def mermaid(self) -> str:
-        """The graph as Mermaid text, which GitHub and many editors can draw."""
+        """Return the graph as Mermaid text, which GitHub and many editors can draw."""
         return drawing.mermaid(self.graph)
 
     def svg(self) -> str:
-        """The graph as an SVG picture."""
+        """Return the graph as an SVG document."""
         return drawing.svg(self.graph)
 
     def _repr_html_(self) -> str:
@@ -173,9 +173,9 @@ class Pipeline:
     # -- running -----------------------------------------------------------------------------
 
     def run(self, spark: SparkSession | None = None, **options: Any) -> Run:
-        """Check the pipeline and start it; returns a `Run` to wait for or to stop.
+        """Check the pipeline and start it; return a `Run` to wait for or to stop.
 
-        Options are those of `pillarbox.pipeline.runner.start`.
+        Takes the options of `pillarbox.pipeline.runner.start`.
         """
         with extra("spark", "a pipeline"):
             from pillarbox.pipeline.runner import start  # noqa: PLC0415 - behind an extra

@@ -1,4 +1,4 @@
-"""What Spark's plan of a stream tells: which inputs it reads, and whether it keeps state."""
+"""Inspects Spark's plan of a stream: which inputs it reads, and whether it is stateful."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pillarbox.pipeline.graph import LogRef
 from pillarbox.pipeline.schema import shape_of
 from pillarbox.spark.steps import Step
 
-INPUT = "input"  # an option of our own, to know an input again in Spark's plan
+INPUT = "input"  # our own reader option, to identify an input in Spark's plan
 _NODE = re.compile(r"^[ :+|-]*[~*]?(\w+)")
-#: Nodes of a plan that may treat each row by itself. With any other, a stream is run as one.
+#: Plan nodes that may be stateless. A stream with any other node runs as a streaming query.
 _ROW_BY_ROW = frozenset(
     (
         *("Project", "Filter", "SubqueryAlias", "Join", "Union", "Generate", "View"),
@@ -32,13 +32,13 @@ _ROW_BY_ROW = frozenset(
         ),
     )
 )
-#: The kinds of a join that take each row of the stream by itself, by the stream's side.
+#: Join types that look up each row of the stream independently, by the side of the stream.
 _LOOKS_UP_LEFT = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
 _LOOKS_UP_RIGHT = ("INNER", "CROSS", "RIGHT OUTER")
 
 
 def probe(spark: Any, log: LogRef) -> DataFrame:
-    """A stream with the columns of an input, to see what a function makes of it."""
+    """Return a dummy stream with the columns of an input, to analyze a function's plan."""
     columns = [F.lit(None).cast(x.type).alias(x.name) for x in shape_of(log.body_type).columns]
     metadata = [
         F.col("value").alias("_index"),
@@ -49,9 +49,10 @@ def probe(spark: Any, log: LogRef) -> DataFrame:
 
 
 def keeps_state(frames: Iterable[DataFrame]) -> bool:
-    """Whether the result of a step may depend on the steps before it, or repeat with each step.
+    """Return whether the result of a step may depend on other steps.
 
-    The latter are not possible in a stream, so that Spark says what is wrong with them.
+    Also True for a plan that does not stream at all: as a streaming query, Spark rejects it with
+    an error that says why.
     """
     for frame in frames:
         plan = frame._jdf.queryExecution().analyzed()
@@ -63,20 +64,20 @@ def keeps_state(frames: Iterable[DataFrame]) -> bool:
 
 
 def _mixes(plan: Any) -> bool:
-    """Whether rows of a stream meet others, but for a join that looks up each of them."""
-    found = plan.children()
-    children = [found.apply(number) for number in range(found.size())]
+    """Return whether streamed rows are combined with others, except by a lookup join."""
+    scala_children = plan.children()
+    children = [scala_children.apply(number) for number in range(scala_children.size())]
     streaming = [child.isStreaming() for child in children]
     if plan.nodeName() == "Join" and any(streaming):
         kinds = _LOOKS_UP_LEFT if streaming[0] else _LOOKS_UP_RIGHT
-        alone = not all(streaming) and plan.joinType().sql() in kinds
+        independent = not all(streaming) and plan.joinType().sql() in kinds
     else:
-        alone = all(streaming) or not any(streaming)
-    return not alone or any(map(_mixes, children))
+        independent = all(streaming) or not any(streaming)
+    return not independent or any(map(_mixes, children))
 
 
 def used_columns(frames: Iterable[DataFrame], names: Iterable[str]) -> set[str]:
-    """Those of these columns of the inputs that a function makes use of, or rather more.
+    """Return the input columns that a function uses; may include columns that it doesn't.
 
     In the text of a plan a column is `name#id`; where an input defines it, `AS name#id`.
     """
@@ -90,15 +91,15 @@ def used_columns(frames: Iterable[DataFrame], names: Iterable[str]) -> set[str]:
 
 
 def inputs_in_plan(rows: DataFrame) -> list[str | None]:
-    """The input that each source of a query reads, in the order of Spark's offsets.
+    """Return the input that each source of a query reads, in the order of Spark's offsets.
 
-    Spark keeps an offset for each leaf of the plan, and an input that is used twice is two
-    leaves. A source that is none of ours has no name.
+    Spark keeps an offset for each leaf of the plan; an input that is used twice has two leaves.
+    The name is None for a source that is not a Pillarbox input.
     """
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     names: list[str | None] = []
-    for place in range(leaves.size()):
-        leaf = leaves.apply(place)
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
         if leaf.isStreaming():
             ours = leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == "pillarbox"
             names.append(leaf.extraOptions().get(INPUT) if ours else None)
@@ -106,22 +107,22 @@ def inputs_in_plan(rows: DataFrame) -> list[str | None]:
 
 
 def check_offsets(query: Any, step: Step, checkpoint: str) -> None:
-    """Raise if the batch that Spark is running is not the one that its checkpoint has.
+    """Raise if the offsets of the running batch are not those in its checkpoint.
 
-    On S3 Spark can't create a file only if it is absent, so a run that was
-    displaced may write the offsets of a batch over those of the run that displaced it.
+    On S3, Spark can't create a file only if it is absent. A displaced run may therefore overwrite
+    the offsets of a batch that the run which displaced it has written.
     """
     execution = query._jsq.streamingQuery()
     context, sources = execution.getLatestExecutionContext(), execution.sources()
 
-    def at(progress: Any) -> list[str | None]:
-        found = [progress.get(sources.apply(number)) for number in range(sources.size())]
-        return [each.get().json() if each.isDefined() else None for each in found]
+    def offsets_in(progress: Any) -> list[str | None]:
+        options = [progress.get(sources.apply(number)) for number in range(sources.size())]
+        return [each.get().json() if each.isDefined() else None for each in options]
 
-    running = at(context.startOffsets()), at(context.endOffsets())
+    running = offsets_in(context.startOffsets()), offsets_in(context.endOffsets())
     if running != (step.starts, step.ends):
         raise OffsetsChangedError(
             f"batch {step.number} of {step.processor!r} reads {running[1]}, but another run has"
             f" since written {step.ends} to {checkpoint}/offsets/{step.number}; nothing was"
-            " written. Run the pipeline in one place only"
+            " written. Run the pipeline in only one process"
         )

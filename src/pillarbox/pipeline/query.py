@@ -1,7 +1,7 @@
-"""One stream or sink as a query of Spark: what it reads, how it starts, how it stops.
+"""One stream or sink as a Spark query: how it starts, runs its batches and stops.
 
-The same records lead to the same `Step` whenever they are read again. A batch that has begun
-is let finish by `stop`; one that begins after that does nothing and is run again next time.
+Reading the same records again yields the same `Step`. `stop` lets a running batch finish; a batch
+that starts after that does nothing, and the next run repeats it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Settings:
 
 
 class Query:
-    """A processor that Spark runs, with a driver in this process."""
+    """A Spark query of a processor, with the driver in this process."""
 
-    #: Whether its steps can be batch jobs.
+    #: Whether its steps can run as batch jobs.
     native = True
 
     def __init__(
@@ -102,7 +102,7 @@ class Query:
     # -- running ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Start the query and wait for its end; raises what ended it."""
+        """Start the query and wait for its end; raise the error that ended it."""
         self._raised = None
         with self._batch_lock:
             if self._stopping:
@@ -115,11 +115,11 @@ class Query:
             self.wait_for_end(self._active)
         except Exception:
             if self._raised is not None:
-                raise self._raised from None  # Spark's error only quotes its stack trace
+                raise self._raised from None  # Spark's error only contains its stack trace
             raise
 
     def _wait_for_sources(self) -> None:
-        """Each source is a process of its own, and Spark gives it ten seconds to come up."""
+        """Wait until the sources run. Each is a process that has ten seconds to start."""
         while self._active.isActive and "nitializing" in self._active.status["message"]:
             time.sleep(_POLL_SECONDS)
 
@@ -127,8 +127,8 @@ class Query:
         recovery = self._last.recovery
         if recovery and newest_batch(self.checkpoint) is None:
             raise PipelineError(
-                f"the checkpoint {self.checkpoint} is gone, but {self.processor.id!r} has been as"
-                f" far as step {recovery.step}; restore it, or choose where to resume with"
+                f"the checkpoint {self.checkpoint} is missing, but {self.processor.id!r} had"
+                f" reached step {recovery.step}; restore it, or choose where to resume with"
                 f" 'pillarbox pipeline reset {self.processor.id} --to last' (the state of an"
                 " aggregation is lost with the checkpoint)"
             )
@@ -175,13 +175,13 @@ class Query:
             produce=produce,
         )
 
-    # -- where its batches are taken; Spark Connect does these in its own way ------------------
+    # -- running batches; overridden for Spark Connect -----------------------------------------
 
     def batch_function(self, job: BatchJob) -> Callable[[DataFrame, int], None]:
-        """What Spark calls with each batch."""
+        """Return the function that Spark calls with each batch."""
         runner = BatchRunner(job, self._backing, self.written, self._settings.on_phase)
 
-        def take_one(rows: DataFrame, batch_id: int) -> None:
+        def run_batch(rows: DataFrame, batch_id: int) -> None:
             started, before = time.monotonic(), self.written.next_indices()
             step = job.step(batch_id)
             if self.pipeline.paths.on_remote_store:
@@ -189,67 +189,67 @@ class Query:
             runner.run(rows, step)
             self.note(step, before, time.monotonic() - started)
 
-        def take_or_stop(rows: DataFrame, batch_id: int) -> None:
+        def run_or_stop(rows: DataFrame, batch_id: int) -> None:
             with self._batch_lock:
                 if self._stopping:
                     raise StoppingError
                 try:
-                    take_one(rows, batch_id)
+                    run_batch(rows, batch_id)
                 except Exception as error:
                     self._raised = error
                     raise
 
-        return take_or_stop
+        return run_or_stop
 
     def wait_for_end(self, active: Any) -> None:
-        """Wait until the query has ended; raises what ended it."""
+        """Wait until the query has ended; raise the error that ended it."""
         active.awaitTermination()
         if (last := active.lastProgress) is not None:
             self.status.note_duration(self.processor.id, last["batchDuration"])
 
     def portable(self, thing: Any) -> Any:
-        """A function or a type in the form in which it travels to workers."""
+        """Convert a function or a type to a form that workers can load."""
         return reference_to(thing)
 
     def inputs_in_plan(self, rows: DataFrame) -> list[str | None]:
-        """The input that each source of a query reads, in the order of Spark's offsets."""
+        """Return the input that each source of a query reads, in the order of Spark's offsets."""
         return inputs_in_plan(rows)
 
     def note(self, step: Step, before: Mapping[str, int], seconds: float) -> None:
-        """Add a step to the status; `before` are the ends of its outputs before it."""
-        known = self.status.of(self.processor.id)
-        known.step = step.number
-        known.steps += 1
-        known.error = None
-        known.step_rows = sum(end - (start or 0) for start, end in step.inputs.values())
-        known.rows += known.step_rows
-        known.read |= {name: end for name, (_, end) in step.inputs.items()}
-        known.written = self.written.next_indices()
-        for name, end in known.written.items():
-            known.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
-        self._note_failed(known)
+        """Add a step to the status; `before` has the end of each output before the step."""
+        status = self.status.of(self.processor.id)
+        status.step = step.number
+        status.steps += 1
+        status.error = None
+        status.step_rows = sum(end - (start or 0) for start, end in step.inputs.values())
+        status.rows += status.step_rows
+        status.read |= {name: end for name, (_, end) in step.inputs.items()}
+        status.written = self.written.next_indices()
+        for name, end in status.written.items():
+            status.written_per_second[name] = (end - before.get(name, 0)) / max(seconds, 1e-3)
+        self._note_failed(status)
         self.status.save(soon=True)
         if step.number % EVERY_STEPS == EVERY_STEPS - 1:
             self._maintain()
 
-    def _note_failed(self, known: ProcessorStatus) -> None:
+    def _note_failed(self, status: ProcessorStatus) -> None:
         end = self.written.failed_end()
         failed, self._failed_end = end - (self._failed_end or 0), end
-        known.failed += failed
-        known.failed_steps += 0 < known.step_rows <= failed
+        status.failed += failed
+        status.failed_steps += 0 < status.step_rows <= failed
         allowed = self._settings.max_failed
-        if allowed is not None and known.failed > allowed:
+        if allowed is not None and status.failed > allowed:
             self.status.save()
             raise TooManyFailedError(
-                f"failed records: {known.failed:,}, more than the allowed {allowed:,}; list them"
-                f" with 'pillarbox pipeline errors TARGET {known.id}'"
+                f"failed records: {status.failed:,}, more than the allowed {allowed:,}; list them"
+                f" with 'pillarbox pipeline errors TARGET {status.id}'"
             )
 
     def _maintain(self) -> None:
-        """Small files cost time, never records: if this fails, the steps go on."""
+        """Merge small files. A failure is only logged: small files are slow, but harmless."""
         try:
             maintain_outputs(self.pipeline, self.processor.id, self._backing.last)
-        except Exception as error:  # noqa: BLE001 - whatever the table or the disk says
+        except Exception as error:  # noqa: BLE001 - any error of the table or the disk
             logger.warning(
                 "small files could not be merged", processor=self.processor.id, error=str(error)
             )
@@ -259,27 +259,27 @@ class Query:
     def stop(self, deadline: float | None) -> None:
         """Wait until the current batch is done and in Spark's commit log, then stop the query."""
         left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        had = self._batch_lock.acquire(timeout=left)
+        between_batches = self._batch_lock.acquire(timeout=left)
         self._stopping = True
-        if had:
+        if between_batches:
             self._batch_lock.release()
         active = self._active
         if active is None:
             return
-        while had and active.isActive and not self._newest_batch_done():
+        while between_batches and active.isActive and not self._newest_batch_done():
             if deadline is not None and time.monotonic() > deadline:
                 break
             time.sleep(_POLL_SECONDS)
         active.stop()
 
     def _newest_batch_done(self) -> bool:
-        """Whether the newest batch is in Spark's commit log."""
+        """Return whether the newest batch is in Spark's commit log."""
         newest = newest_batch(self.checkpoint)
         return newest is None or is_batch_done(self.checkpoint, newest)
 
 
 class ProgressListener(StreamingQueryListener):
-    """Notes how long each batch of a pipeline's queries took, as Spark tells it."""
+    """Records the duration of each batch of a pipeline's queries, as reported by Spark."""
 
     def __init__(self, pipeline: str, status: StatusFile) -> None:
         self._pipeline = pipeline
@@ -292,7 +292,7 @@ class ProgressListener(StreamingQueryListener):
             self._status.note_duration(processor_id, progress.batchDuration)
 
     def onQueryStarted(self, event: Any) -> None:
-        """The runner has started it."""
+        """Do nothing: the runner started it."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The runner waits for the query itself."""
+        """Do nothing: the runner waits for the query itself."""

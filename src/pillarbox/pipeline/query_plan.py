@@ -1,7 +1,7 @@
-"""The query of a processor: what it reads, what its function makes of it, what a step takes.
+"""Builds the query of a processor: its inputs, its function, and the result of each step.
 
-A processor that treats each row by itself runs as batch jobs over the files of its inputs; any
-other runs as a streaming query. The plan of its function tells which.
+A stateless processor, whose output rows each depend on one input row, runs as batch jobs over the
+files of its inputs. Any other runs as a streaming query. Spark's plan of its function decides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from pillarbox.spark.table import TableLog, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What a function raises that would raise it again.
+#: Errors of a function that would happen again on every retry.
 _PROGRAM_ERRORS = (
     AnalysisException,
     AttributeError,
@@ -64,7 +64,7 @@ _PROGRAM_ERRORS = (
 
 @dataclass(slots=True)
 class QueryPlan:
-    """Makes the rows of a query, and what takes the rows of a step out of them."""
+    """Builds the rows of a query, and the callable that makes a step's result from them."""
 
     spark: SparkSession
     processor: Processor
@@ -73,20 +73,20 @@ class QueryPlan:
     #: The offsets that the processor was reset to, if it was.
     reset: Reset | None
     max_rows: int | None
-    #: Whether its steps can be batch jobs.
+    #: Whether its steps can run as batch jobs.
     native: bool
-    #: Gives functions and types the form in which they travel to workers.
+    #: Converts functions and types to a form that workers can load.
     portable: Callable[[Any], Any]
-    #: Those of the inputs that are typed logs.
+    #: The inputs that are typed logs.
     _tables: dict[str, TableLog] = field(init=False)
     _used: set[str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        found = {log.name: table_at(log.url) for log in self.inputs}
-        self._tables = {name: table for name, table in found.items() if table is not None}
+        tables = {log.name: table_at(log.url) for log in self.inputs}
+        self._tables = {name: table for name, table in tables.items() if table is not None}
 
     def make(self) -> tuple[DataFrame, Any]:
-        """The rows of the query, and what takes those of a step out of them."""
+        """Return the rows of the query, and the callable that makes a step's result."""
         sink, each = self.processor.kind == "sink", self.processor.each
         if self.native and (sink or self._is_row_by_row()):
             bare = [replace(log, condition=None) for log in self.inputs] if sink else self.inputs
@@ -113,15 +113,15 @@ class QueryPlan:
         return not keeps_state(made.values())
 
     def _applied(self, frames: list[DataFrame]) -> dict[str, DataFrame]:
-        """What the processor's function makes, by output."""
+        """Call the processor's function and return its DataFrames by output."""
         each = self.processor
         try:
             made = each.function(*frames) if each.inputs else each.function(self.spark)
         except _PROGRAM_ERRORS as error:
             named = zip(self.inputs, frames, strict=True)
-            seen = "; ".join(f"{log.name}: {', '.join(x.columns)}" for log, x in named)
+            inputs = "; ".join(f"{log.name}: {', '.join(x.columns)}" for log, x in named)
             raise PipelineError(
-                f"its function failed: {one_line(error)}" + (f" (inputs: {seen})" * bool(seen))
+                f"its function failed: {one_line(error)}" + (f" (inputs: {inputs})" * bool(inputs))
             ) from error
         by_output = made if isinstance(made, dict) else {self.outputs[0].name: made}
         names = [log.name for log in self.outputs]
@@ -136,7 +136,10 @@ class QueryPlan:
         return by_output
 
     def _named_rows(self) -> DataFrame:
-        """All inputs in one: of typed logs nothing but the range is used, and nothing is read."""
+        """Return all inputs in one DataFrame.
+
+        Of typed logs the query uses only the range of indices; their rows are not read here.
+        """
         parts = []
         for log in {log.name: log for log in self.inputs}.values():
             if log.name in self._tables:
@@ -147,7 +150,7 @@ class QueryPlan:
         return union(parts)
 
     def _stream_rows(self) -> DataFrame:
-        """The rows to write, with the output of each."""
+        """Return the rows to write, with the output of each."""
         each = self.processor
         if each.each:
             (log,) = self.inputs
@@ -158,26 +161,26 @@ class QueryPlan:
             if log.name in self._tables:
                 good.append(self._typed(log))
                 continue
-            found = parsed(self._raw(log), log)
-            good.append(readable(found, log))
+            bodies = parsed(self._raw(log), log)
+            good.append(readable(bodies, log))
             if can_fail(log):
-                bad.append(packed(unreadable(found, log, each), ERRORS))
+                bad.append(packed(unreadable(bodies, log, each), ERRORS))
         made = self._applied(good)
         parts = [packed(storable(made[x.name], x, each), x.name) for x in self.outputs]
         return union([*parts, *bad])
 
     def _sink_rows(self, log: LogRef) -> DataFrame:
-        """The rows of one input as one column."""
+        """Return the rows of one input as one column."""
         bare = replace(log, condition=None)
         if log.name in self._tables:
             return packed(self._typed(bare), log.name)
-        found = parsed(self._raw(log), log)
+        bodies = parsed(self._raw(log), log)
         if can_fail(log):
-            return routed(found, log, self.processor)
-        return packed(readable(found, bare), log.name)
+            return routed(bodies, log, self.processor)
+        return packed(readable(bodies, bare), log.name)
 
     def _typed(self, log: LogRef) -> DataFrame:
-        """A typed log as a stream, of which only the columns are read that the function uses."""
+        """Return a typed log as a stream that reads only the columns the function uses."""
         kinds = {each.name: each.stored_type for each in shape_of(log.body_type).columns}
         kinds |= dict(zip(METADATA, ("BIGINT", "TIMESTAMP"), strict=True))
         used = [name for name in kinds if self._used is None or name in self._used]
@@ -188,7 +191,7 @@ class QueryPlan:
         return typed(rows.withColumns(unused) if unused else rows, log, added)
 
     def _raw(self, log: LogRef) -> DataFrame:
-        timed = self._used is None or METADATA[1] in self._used  # else nobody looks at it
+        timed = self._used is None or METADATA[1] in self._used  # else the time is not needed
         columns = "index BIGINT, body BINARY" + ", enqueued_at TIMESTAMP" * timed
         return self._read(log, columns).select(
             F.col("index").alias(METADATA[0]),
@@ -203,11 +206,11 @@ class QueryPlan:
             options["start"] = str(reset.inputs[log.name])
         if self.max_rows is not None:
             options["maxRowsPerTrigger"] = str(self.max_rows)
-        place = location_of(log.url)
-        if place is not None:
-            options |= {f"{STORAGE}{name}": value for name, value in options_of(place).items()}
+        location = location_of(log.url)
+        if location is not None:
+            options |= {f"{STORAGE}{name}": value for name, value in options_of(location).items()}
         reader = self.spark.readStream.format("pillarbox").schema(schema).options(**options)
-        return reader.load(log.url if place is None else spark_path(place))
+        return reader.load(log.url if location is None else spark_path(location))
 
 
 def _described(made: Any) -> str:

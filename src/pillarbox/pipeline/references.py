@@ -1,8 +1,9 @@
-"""Functions and types of a pipeline, in a form that workers can make them of again.
+"""References to the functions and types of a pipeline that workers can load.
 
-What is in `__main__` would be pickled by value, which a `Struct` does not survive. A worker
-imports the program's file as a module instead; code under `if __name__ == "__main__"` stays out.
-Where a worker can't import the pipeline's modules, they are `Carried` along.
+Objects in `__main__` would be pickled by value, which does not work for a `Struct`. A worker
+imports the program's file as a module instead; code under `if __name__ == "__main__"` does not
+run there. If a worker can't import the pipeline's modules, their files are sent with the object
+(`Carried`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MAIN = "__main__"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Something that is found in a module again, wherever that is imported."""
+    """A module and the qualified name of an object in it."""
 
     module: str
     name: str
@@ -39,20 +40,20 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Something pickled, and the files of the modules that it is of."""
+    """A pickled object and the files of the modules that it needs."""
 
     packed: bytes
     files: Mapping[str, bytes]
 
 
 def main_file() -> str | None:
-    """The file of the program that was started, if it is one."""
+    """Return the file of the running program, or None if it is not a Python file."""
     file = getattr(sys.modules[_MAIN], "__file__", None)
     return os.path.abspath(file) if file is not None and file.endswith(".py") else None
 
 
 def reference_to(thing: Any) -> Any:
-    """A reference if the thing is of the program that was started, else the thing itself."""
+    """Return a reference to an object of `__main__`; any other object is returned as is."""
     name, file = getattr(thing, "__qualname__", "<"), main_file()
     if getattr(thing, "__module__", None) != _MAIN or "<" in name or file is None:
         return thing
@@ -60,14 +61,14 @@ def reference_to(thing: Any) -> Any:
 
 
 def files_of(modules: Iterable[str]) -> dict[str, bytes]:
-    """What has to be carried so that these modules can be imported elsewhere."""
+    """Return the files with which these modules can be imported elsewhere."""
     with tempfile.TemporaryDirectory() as directory:
         paths = map(Path, archives(modules, directory))
         return {path.name: path.read_bytes() for path in paths}
 
 
 def carried(thing: Any, files: Mapping[str, bytes]) -> Carried:
-    """The thing with the modules that it is of."""
+    """Pickle an object, together with the files of its modules."""
     from pyspark import cloudpickle  # noqa: PLC0415 - behind an extra
 
     packed: bytes = cloudpickle.dumps(reference_to(thing))  # type: ignore[no-untyped-call]
@@ -75,7 +76,7 @@ def carried(thing: Any, files: Mapping[str, bytes]) -> Carried:
 
 
 def resolved(thing: Any) -> Any:
-    """The thing that is referred to, or carried."""
+    """Return the object that is referenced or carried."""
     if isinstance(thing, Carried):
         return resolved(_unpacked(thing.packed, tuple(thing.files.items())))
     if not isinstance(thing, Reference):
@@ -95,44 +96,44 @@ def _unpacked(packed: bytes, files: tuple[tuple[str, bytes], ...]) -> Any:
 
 @functools.cache
 def _make_importable(files: tuple[tuple[str, bytes], ...]) -> None:
-    """Once in a process; all processes of a user on a machine share the same files."""
+    """Write the files to a directory on `sys.path`, shared by all processes of the user."""
     digest = hashlib.sha256(repr(files).encode()).hexdigest()[:32]
-    place = f"{tempfile.gettempdir()}/pillarbox-{os.getuid()}-{digest}"
-    if not os.path.isdir(place):
-        made = tempfile.mkdtemp(prefix="pillarbox-")
+    directory = f"{tempfile.gettempdir()}/pillarbox-{os.getuid()}-{digest}"
+    if not os.path.isdir(directory):
+        temporary = tempfile.mkdtemp(prefix="pillarbox-")
         for name, content in files:
-            Path(made, name).write_bytes(content)
+            Path(temporary, name).write_bytes(content)
         try:
-            os.rename(made, place)
-        except OSError:  # another process was quicker
-            shutil.rmtree(made)
-    if os.lstat(place).st_uid != os.getuid():
-        raise PermissionError(f"{place} was not written by Pillarbox; remove it")
+            os.rename(temporary, directory)
+        except OSError:  # another process has written it first
+            shutil.rmtree(temporary)
+    if os.lstat(directory).st_uid != os.getuid():
+        raise PermissionError(f"{directory} was not written by Pillarbox; remove it")
     for name, _ in files:
-        sys.path.insert(0, f"{place}/{name}" if name.endswith(".zip") else place)
+        sys.path.insert(0, f"{directory}/{name}" if name.endswith(".zip") else directory)
 
 
 def modules_of(graph: Graph) -> set[str]:
-    """The top-level modules of a graph's functions and body types, and those beside them.
+    """Return the top-level modules of a graph's functions and types, and their siblings.
 
-    They travel to executors that lack them. What is installed is not taken along.
+    They are sent to executors, which may lack them. Siblings of installed modules are not.
     """
     named = [each.function for each in graph.processors] + [log.body_type for log in graph.logs]
     tops = {(getattr(each, "__module__", None) or "").partition(".")[0] for each in named}
-    found = {top for top in tops if top and top not in sys.stdlib_module_names}
-    places = {_directory(sys.modules[top]) for top in found} - _INSTALLED - {None}
-    beside = {
+    modules = {top for top in tops if top and top not in sys.stdlib_module_names}
+    directories = {_directory(sys.modules[top]) for top in modules} - _INSTALLED - {None}
+    siblings = {
         name
         for name, module in list(sys.modules.items())
-        if "." not in name and _directory(module) in places
+        if "." not in name and _directory(module) in directories
     }
-    return found | beside
+    return modules | siblings
 
 
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 def _directory(module: ModuleType) -> str | None:
-    """Where a top-level module or package lies."""
+    """Return the directory that contains a top-level module or package."""
     paths = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None)]
     return os.path.dirname(os.path.abspath(paths[0])) if paths[0] else None

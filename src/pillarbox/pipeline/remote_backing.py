@@ -1,8 +1,8 @@
-"""The backing log of a pipeline on a remote store: a small file for each entry, in order.
+"""The backing log of a pipeline on a remote store: one small, numbered file per entry.
 
-An entry is created under the next number, if nobody else has done so. A run claims the pipeline
-with an entry of its own; a run that finds a later claim can't write any more. So there is one
-order of all that was written, and no lock that a killed process could leave behind.
+An entry is created under the next number, with a conditional write that fails if the number is
+taken. A run claims the pipeline with an entry; a run that finds a later claim stops writing. All
+writes are therefore totally ordered, and a killed process leaves no lock behind.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pillarbox.pipeline.maps import LastMaps, Map
 from pillarbox.spark.errors import FencedError, StorageError
 from pillarbox.spark.files import remote_files_at
 
-_ENTRIES_KEPT = 100  # then the newest maps are said again, and the entries before are removed
+_ENTRIES_KEPT = 100  # after that, rewrite the newest maps and remove the entries before them
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written at once, and by which run."""
+    """The maps that one run wrote in one atomic write."""
 
     run: str
     id: str
     maps: list[Map] = []
-    #: The entry begins a run, or says anew that it goes on; nothing of an earlier one follows.
+    #: The entry starts a run or renews its claim. Entries of earlier runs can't follow it.
     claims: bool = False
-    #: The run begins no more steps.
+    #: The run starts no more steps.
     ends: bool = False
-    #: Nothing before this entry matters any more.
+    #: The entry repeats the newest maps, so readers can ignore all entries before it.
     restates: bool = False
     time: datetime.datetime
 
@@ -44,7 +44,7 @@ _decode = msgspec.json.Decoder(Entry).decode
 
 
 class EntryLog:
-    """The entries, as far as they were read. Not safe for threads."""
+    """Reads and creates entries, from the last position on. Not thread-safe."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -52,26 +52,26 @@ class EntryLog:
         self.next = 0
 
     def catch_up(self) -> list[tuple[int, Entry]]:
-        """Entries that were not read yet, of those since the newest maps were restated."""
+        """Return the entries not read yet, from the last restatement of the maps on."""
         while True:
             try:
                 return self._read()
             except FileNotFoundError:
-                continue  # it was removed: the newest maps were restated meanwhile
+                continue  # removed meanwhile, after another process restated the maps
 
     def _read(self) -> list[tuple[int, Entry]]:
         numbers = [int(name.partition(".")[0]) for name in self.files.names()]
-        found: list[tuple[int, Entry]] = []
+        newest_first: list[tuple[int, Entry]] = []
         for number in reversed([each for each in numbers if each >= self.next]):
-            found.append((number, _decode(self.files.read(_name(number)))))
-            if found[-1][1].restates:
+            newest_first.append((number, _decode(self.files.read(_name(number)))))
+            if newest_first[-1][1].restates:
                 break
         if numbers:
             self.next = max(self.next, numbers[-1] + 1)
-        return found[::-1]
+        return newest_first[::-1]
 
     def create(self, entry: Entry) -> bool:
-        """Write an entry under the next number; False if there is one."""
+        """Create an entry under the next number; return False if the number is taken."""
         if not self.files.create(_name(self.next), msgspec.json.encode(entry)):
             return False
         self.next += 1
@@ -82,16 +82,17 @@ class EntryLog:
 
 
 class RemoteBackingLog(LastMaps):
-    """The maps of a pipeline, and who runs it. Safe from many threads."""
+    """The maps of a pipeline and the claim of its current run. Thread-safe."""
 
     def __init__(self, location: str, run: str, *, joined: bool = False) -> None:
         super().__init__()
-        self._joined = joined  # to a run that other processes write for, too
+        self._joined = joined  # other processes also write for this run
         self._log = EntryLog(location)
         self._run = run
         self._lock = threading.Lock()
-        #: What may go when the newest maps are restated: all but the beginnings of runs. One
-        #: that was displaced would write in the place of the claim that did it, and finds it.
+        #: Entries to remove at the next restatement: all but the claims that start a run. A
+        #: displaced run tries to write under the number of the claim that displaced it, so
+        #: that claim must stay for the write to fail.
         self._old: list[int] = []
         self._claimed = False
         self._fenced: str | None = None
@@ -103,20 +104,20 @@ class RemoteBackingLog(LastMaps):
             self._take_entry(number, entry)
 
     def claim(self) -> None:
-        """Begin to run the pipeline: runs before this one can't write any more."""
+        """Claim the pipeline: earlier runs can no longer write."""
         with self._lock:
-            self._claimed = False  # runs that have begun meanwhile are earlier ones
+            self._claimed = False  # runs that started meanwhile count as earlier ones
             while True:
                 self._catch_up()
                 number = self._write(_entry(self._run, claims=True))
                 self._catch_up()
                 if self._log.next == number + 1:
                     break
-                # Nobody sees it there: it took the place of an entry that was removed.
+                # Readers would skip it: it reused the number of a removed entry.
             self._claimed = True
 
     def release(self) -> None:
-        """Say that the run is about to end, unless a later one has begun or nobody can hear it."""
+        """Record that the run is ending, unless a later run has claimed or the store fails."""
         with self._lock, contextlib.suppress(FencedError, StorageError, OSError):
             self._write(_entry(self._run, ends=True))
 
@@ -143,8 +144,7 @@ class RemoteBackingLog(LastMaps):
         if self._claimed and entry.claims and entry.run != self._run:
             self._fenced = (
                 f"a later run has taken over the pipeline in {self._log.location}"
-                f" ({entry.run}, {entry.time}); this one must stop, and nothing that it does now is"
-                " written"
+                f" ({entry.run}, {entry.time}); this run must stop and can write nothing more"
             )
             raise FencedError(self._fenced)
         if entry.restates or not entry.claims:
@@ -153,27 +153,27 @@ class RemoteBackingLog(LastMaps):
 
 
 def new_run() -> str:
-    """A name for a run that no other has: machine, process, and something random."""
+    """Return a unique name for a run: host, process id and a random part."""
     return f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex}"
 
 
 def running_token(location: str) -> str | None:
-    """The run that has claimed a pipeline and has not said that it ends."""
-    held = None
+    """Return the run that has claimed a pipeline and has not ended, or None."""
+    owner = None
     for _, entry in EntryLog(location).catch_up():
         if entry.claims:
-            held = entry.run
-        if entry.ends and entry.run == held:
-            held = None
-    return held
+            owner = entry.run
+        if entry.ends and entry.run == owner:
+            owner = None
+    return owner
 
 
 def read_entries(location: str) -> list[Map]:
-    """All maps that are kept, oldest first, beside whoever writes."""
-    found = list(EntryLog(location).catch_up())
-    if not found:
+    """Return all retained maps, oldest first. Safe while a run is writing."""
+    entries = EntryLog(location).catch_up()
+    if not entries:
         raise PipelineError(f"there is no pipeline in {location}; run it first")
-    return [map_ for _, entry in found for map_ in entry.maps]
+    return [map_ for _, entry in entries for map_ in entry.maps]
 
 
 def _entry(run: str, maps: Sequence[Map] = (), **kind: bool) -> Entry:

@@ -1,7 +1,8 @@
-"""Renaming a processor: its state is kept under its id, and moves to the new one.
+"""Renames a processor: moves its state, which is stored under its id, to the new id.
 
-A processor whose id was changed in the code would begin anew and write everything twice; so a
-run that finds the state of a processor that is gone, and a new one in its place, does not start.
+A processor whose id was changed in the code would start from the beginning and write everything
+twice. So a run does not start if a processor without state replaces one that is no longer in the
+pipeline but has state.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
     from pillarbox.pipeline.pipeline import Pipeline
 
 
-def orphans(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> list[str]:
-    """Ids that have state, and no processor in the pipeline any more."""
-    there = {each.id for each in pipeline.graph.processors}
-    return [id_ for id_, last in known.items() if id_ not in there and last.renamed is None]
+def orphans(pipeline: Pipeline, states: Mapping[str, ProcessorState]) -> list[str]:
+    """Return the ids that have state but are no longer in the pipeline."""
+    declared = {each.id for each in pipeline.graph.processors}
+    return [id_ for id_, last in states.items() if id_ not in declared and last.renamed is None]
 
 
-def check_renamed(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> None:
-    """Raise a PipelineError if a processor looks like one that was renamed."""
-    gone = orphans(pipeline, known)
+def check_renamed(pipeline: Pipeline, states: Mapping[str, ProcessorState]) -> None:
+    """Raise a PipelineError if a processor seems to have been renamed."""
+    gone = orphans(pipeline, states)
     for each in pipeline.graph.processors:
-        old = next((x for x in gone if each.id not in known and _replaces(each, known[x])), None)
+        old = next((x for x in gone if each.id not in states and _replaces(each, states[x])), None)
         if old is not None:
             raise PipelineError(
                 f"the processor {each.id!r} has no state, and {old!r}, which has, is no longer in"
@@ -48,7 +49,7 @@ def check_renamed(pipeline: Pipeline, known: Mapping[str, ProcessorState]) -> No
 
 
 def _replaces(processor: Processor, last: ProcessorState) -> bool:
-    """Whether a processor writes what another one wrote; of sinks, reads what it read."""
+    """Return whether a processor writes the outputs, or as a sink reads the inputs, of another."""
     if last.attempt is not None:
         return not set(processor.output_names).isdisjoint(last.attempt.outputs)
     read = last.recovery or last.reset
@@ -57,20 +58,20 @@ def _replaces(processor: Processor, last: ProcessorState) -> bool:
 
 
 def rename(pipeline: Pipeline, old: str, new: str) -> None:
-    """Move the state of a processor to the id that it has in the pipeline now."""
+    """Move the state of a processor from its old id to its id in the pipeline."""
     processor = pipeline.graph.processor(new)
     with acquire_run(pipeline.paths) as running, running.backing() as backing:
         running.claim()
-        known = backing.known()
-        if old not in orphans(pipeline, known):
-            gone = ", ".join(orphans(pipeline, known)) or "none"
+        states = backing.states()
+        if old not in orphans(pipeline, states):
+            gone = ", ".join(orphans(pipeline, states)) or "none"
             raise PipelineError(
                 f"there is no state of a processor {old!r} that is no longer in the pipeline;"
                 f" such processors: {gone}"
             )
-        if new in known:
+        if new in states:
             raise PipelineError(f"the processor {new!r} already has state of its own")
-        last = known[old]
+        last = states[old]
         fence(pipeline, processor, writer_id(old, last.generation))
         _move_files(pipeline, old, new, last)
         maps = _maps_under(pipeline, processor, last)
@@ -97,17 +98,17 @@ def _move_files(pipeline: Pipeline, old: str, new: str, last: ProcessorState) ->
 
 
 def _maps_under(pipeline: Pipeline, processor: Processor, last: ProcessorState) -> list[Map]:
-    """The newest maps with the new id; its outputs learn under which hash its last step is."""
-    found: list[Map] = [msgspec.structs.replace(x, processor=processor.id) for x in last.maps()]
+    """Return the newest maps with the new id; commit the new hash of the last step."""
+    maps: list[Map] = [msgspec.structs.replace(x, processor=processor.id) for x in last.maps()]
     if last.tried is None:
-        return found
+        return maps
     checkpoint = pipeline.paths.checkpoint(writer_id(processor.id, last.generation))
     step = read_step(checkpoint, last.tried.step, processor.id, last.generation)
     for name in processor.output_names:
         TableLog(pipeline.directory(name)).commit([], step)
     return [
         msgspec.structs.replace(each, hash=step.hash) if isinstance(each, Attempt) else each
-        for each in found
+        for each in maps
     ]
 
 

@@ -1,8 +1,8 @@
-"""Moves a processor to other offsets of its inputs. The pipeline must not run meanwhile.
+"""Moves a processor to other offsets of its inputs. The pipeline must not be running.
 
-A reset begins a new generation: the processor's steps count from 0 again and none of the old
-ones is taken for a new one. What it has written stays where it is, so its outputs may hold the
-results of the same records twice, once from each generation.
+A reset starts a new generation: the step numbers start at 0 again, and steps of different
+generations are never confused. Existing output is kept, so the outputs may hold the results of
+the same records twice, once from each generation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
-    """Move processors to `earliest`, `latest`, `last` (where they were), an index or a time."""
+    """Move processors to `earliest`, `latest`, `last` (their last position), an index or a time."""
     pipeline.check()
     for processor_id in ids:
         pipeline.graph.processor(processor_id)
@@ -38,16 +38,16 @@ def reset(pipeline: Pipeline, ids: Sequence[str], to: str) -> list[Reset]:
         for processor in chosen:
             last = backing.last(processor.id)
             fence(pipeline, processor, writer_id(processor.id, last.generation))
-        made = [_reset_of(pipeline, each, backing.last(each.id), to) for each in chosen]
-        for each in made:
+        resets = [_reset_of(pipeline, each, backing.last(each.id), to) for each in chosen]
+        for each in resets:
             old = writer_id(each.processor, each.generation - 1)
             backing.write(each)
             files_at(pipeline.paths.path).remove(f"checkpoints/{old}")
-    return made
+    return resets
 
 
 def fence(pipeline: Pipeline, processor: Processor, writer: str) -> None:
-    """Keep a run that was displaced from writing any more; in a directory there can be none."""
+    """Fence displaced runs of a remote store. In a directory the lock rules them out."""
     if pipeline.paths.on_remote_store:
         outputs = map(pipeline.directory, processor.output_names)
         for location in (*outputs, pipeline.errors_directory(processor.id)):
@@ -56,9 +56,10 @@ def fence(pipeline: Pipeline, processor: Processor, writer: str) -> None:
 
 
 def _reset_of(pipeline: Pipeline, processor: Processor, last: ProcessorState, to: str) -> Reset:
-    was = position(pipeline, processor, last) if to == "last" else {}
+    last_offsets = position(pipeline, processor, last) if to == "last" else {}
     inputs = {
-        name: _offset_of(pipeline, name, to, was.get(name, 0)) for name in processor.input_names
+        name: _offset_of(pipeline, name, to, last_offsets.get(name, 0))
+        for name in processor.input_names
     }
     return Reset(
         processor=processor.id,
@@ -68,19 +69,19 @@ def _reset_of(pipeline: Pipeline, processor: Processor, last: ProcessorState, to
     )
 
 
-def _offset_of(pipeline: Pipeline, name: str, to: str, was: int) -> int:
+def _offset_of(pipeline: Pipeline, name: str, to: str, last_offset: int) -> int:
     url = pipeline.graph.log(name).url
-    found = open_readable(url)
-    if found is None:
+    readable = open_readable(url)
+    if readable is None:
         raise PipelineError(
             f"there is no log at {without_secret(url)} yet, so it has no such offset"
         )
-    with found as log:
+    with readable as log:
         if to == "earliest":
             return log.first_index
         if to == "latest":
             return log.end_index
         if to == "last" or to.isdigit():
-            index = was if to == "last" else int(to)
+            index = last_offset if to == "last" else int(to)
             return max(log.first_index, min(index, log.end_index))
         return log.index_at_time(time_ns("--to", to))

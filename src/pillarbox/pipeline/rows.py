@@ -1,4 +1,4 @@
-"""A body as a row of a typed log, and back, without Spark."""
+"""Converts bodies to rows of a typed log and back, without Spark."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ import msgspec
 from pillarbox.codec import codec_for
 from pillarbox.pipeline.schema import BODY, VARIANT, shape_of
 
-_KEPT = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
+_NATIVE_TYPES = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
 
 
 def row_of(body: bytes, body_type: Any) -> dict[str, Any]:
-    """A body, as it would be in a row log, as the columns of a table."""
+    """Return an encoded body as the columns of a table."""
     shape = shape_of(body_type)
     value = codec_for(body_type).decode(body)
-    if hasattr(value, "model_dump"):  # of pydantic, which msgspec does not know
+    if hasattr(value, "model_dump"):  # a pydantic model, which msgspec does not support
         value = value.model_dump(by_alias=True)
-    plain = msgspec.to_builtins(value, builtin_types=_KEPT) if shape.kind != "bytes" else value
+    plain = (
+        msgspec.to_builtins(value, builtin_types=_NATIVE_TYPES) if shape.kind != "bytes" else value
+    )
     columns = plain if shape.kind == "object" else {BODY: plain}
     row = {}
     for each in shape.columns:
-        found = columns.get(each.name, each.default)
+        field = columns.get(each.name, each.default)
         if each.type == VARIANT:
-            found = msgspec.json.encode(found).decode()
+            field = msgspec.json.encode(field).decode()
         elif VARIANT in each.type:
-            found = msgspec.json.encode({"v": found}).decode()
-        row[each.name] = found
+            field = msgspec.json.encode({"v": field}).decode()
+        row[each.name] = field
     return row
 
 
 def json_of(row: Mapping[str, Any]) -> bytes:
-    """A row of a table as a line for people: bytes that are no text in base64."""
+    """Return a row of a table as JSON, with bytes that are not UTF-8 in base64."""
     return msgspec.json.encode({name: _plain(value) for name, value in row.items()})
 
 

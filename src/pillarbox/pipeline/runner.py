@@ -1,8 +1,8 @@
 """Runs a pipeline: a Spark query for each stream and sink, a thread for each generator.
 
-Every query ends its batches in `Step`s (see `batch`). `Run.stop` lets the batch under way end;
-a query that fails is started again some times, and then the whole pipeline stops with an error
-that names the processor.
+Each batch of a query is a `Step` (see `batch`). `Run.stop` lets running batches finish. A query
+that fails is restarted a few times; then the whole pipeline stops with an error that names the
+processor.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 RETRIES = 3
 _BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
 _STOP_SECONDS = 10.0
-_LATE = "Python worker failed to connect back"
-_RETRIES_OF_STARTING = 15
-#: What Spark Connect only quotes in its own errors.
+_START_TIMED_OUT = "Python worker failed to connect back"
+_START_RETRIES = 15
+#: Errors that Spark Connect reports only by name, in the text of its own errors.
 _FINAL = (
     *("FencedError", "DivergedError", "DataLossError", "AnalysisException"),
     *(each.__name__ for each in (InterruptedStepError, TooManyFailedError)),
@@ -112,7 +112,7 @@ def start(
         running.claim()
         backing = running.backing(shared=shared)
         held.enter_context(backing)
-        check_renamed(pipeline, backing.known())
+        check_renamed(pipeline, backing.states())
         trigger: dict[str, Any] = {"availableNow": True} if available_now else {}
         settings = Settings(trigger or {"processingTime": interval}, max_rows, on_phase, max_failed)
         run = Run(
@@ -169,9 +169,9 @@ class Run:
     # -- starting --------------------------------------------------------------------------
 
     def begin(self, held: contextlib.ExitStack, *, by_rank: bool) -> None:
-        """Start every processor at once, or rank by rank, each when those before it are done.
+        """Start all processors at once, or rank by rank as the earlier ranks finish.
 
-        From then on the run holds what `held` does, and releases it at its end.
+        The run takes over the resources in `held`, and releases them when it ends.
         """
         for each in self._processors:
             self._make_logs(each)
@@ -220,7 +220,7 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        """Release everything, even if a part of it fails: somebody waits for the end."""
+        """Release all resources, even if that partly fails, and wake those who `wait`."""
         try:
             with contextlib.ExitStack() as ending:
                 ending.callback(self._ended.set)
@@ -230,46 +230,49 @@ class Run:
                 for thread in self._stopping_queries:
                     thread.join(_STOP_SECONDS)
                 self.status.save()
-        except Exception as error:  # noqa: BLE001 - whatever Spark, the disk or the store says
-            logger.warning("a run could not end in order", error=one_line(error))
+        except Exception as error:  # noqa: BLE001 - any error of Spark, the disk or the store
+            logger.warning("a run did not shut down cleanly", error=one_line(error))
 
     # -- one processor -----------------------------------------------------------------------
 
     def _run_with_restarts(self, processor: Processor) -> None:
-        """Run one processor to its end, and restart it when it fails."""
-        known = self.status.of(processor.id)
+        """Run one processor until it ends; restart it when it fails."""
+        status = self.status.of(processor.id)
         failed_in_a_row = 0
         while not self._stopping.is_set():
-            known.state, steps_before = "running", known.steps
+            status.state, steps_before = "running", status.steps
             try:
                 self._run_once(processor)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever Spark or the function raised
+            except Exception as error:  # noqa: BLE001 - any error of Spark or the function
                 if self._stopping.is_set():
                     break
-                failed_in_a_row = 1 if known.steps > steps_before else failed_in_a_row + 1
-                known.error = one_line(error)
+                failed_in_a_row = 1 if status.steps > steps_before else failed_in_a_row + 1
+                status.error = one_line(error)
                 if _is_final(error) or failed_in_a_row > self._retries_for(error):
                     self._fail(processor, error)
                     return
-                known.restarts += 1
+                status.restarts += 1
                 self.status.save()
                 pause = min(_BACKOFF_SECONDS * 2**failed_in_a_row, _BACKOFF_SECONDS_MAX)
                 logger.warning(
-                    "a processor failed and starts again",
+                    "a processor failed and will be restarted",
                     processor=processor.id,
                     seconds=pause,
-                    error=known.error,
+                    error=status.error,
                 )
                 self._stopping.wait(pause)
-        known.state = "stopped" if self._stopping.is_set() else "done"
+        status.state = "stopped" if self._stopping.is_set() else "done"
         self.status.save()
 
     def _retries_for(self, error: Exception) -> int:
-        """Spark gives a source's process ten seconds to start, and no setting changes that; a busy
-        machine may need longer for minutes. The query has done nothing then."""
-        late = _LATE in str(error)
-        return max(self._retries, _RETRIES_OF_STARTING) if late else self._retries
+        """Return how often to restart after this error: more often if a source did not start.
+
+        Spark gives the process of a source ten seconds to start, and no setting changes that. A
+        busy machine may be too slow for minutes, and the query has not done anything by then.
+        """
+        timed_out = _START_TIMED_OUT in str(error)
+        return max(self._retries, _START_RETRIES) if timed_out else self._retries
 
     def _run_once(self, processor: Processor) -> None:
         if processor.id in self._queries:
@@ -278,11 +281,11 @@ class Run:
             generate(self.pipeline, processor, self.status, self._stopping)
 
     def _fail(self, processor: Processor, error: Exception) -> None:
-        known = self.status.of(processor.id)
-        known.state = "failed"
+        status = self.status.of(processor.id)
+        status.state = "failed"
         self.error = PipelineError(
             f"the {processor.kind} {processor.id!r} of the pipeline {self.pipeline.name!r} failed:"
-            f" {known.error}; fix the cause and run the pipeline again: it resumes there"
+            f" {status.error}; fix the cause and run the pipeline again: it resumes there"
         )
         self.error.__cause__ = error
         self.status.save()
@@ -306,14 +309,14 @@ class Run:
         for query in self._queries.values():
             thread = threading.Thread(target=self._stop, args=[query, deadline], daemon=True)
             thread.start()
-            self._stopping_queries.append(thread)  # only what was started can be joined
+            self._stopping_queries.append(thread)  # only a started thread can be joined
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         return self._ended.wait(left)
 
     def _stop(self, query: Query, deadline: float | None) -> None:
         try:
             query.stop(deadline)
-        except Exception as error:  # noqa: BLE001 - a server that is gone, say
+        except Exception as error:  # noqa: BLE001 - for example, the server is gone
             logger.warning(
                 "a query could not be stopped",
                 processor=query.processor.id,
@@ -328,13 +331,13 @@ class Run:
 
 
 def _remote_stores(pipeline: Pipeline) -> list[str]:
-    """Where a pipeline and its logs are, as far as that is in remote stores."""
-    found = [pipeline.paths.path, *(location_of(log.url) for log in pipeline.graph.logs)]
-    return sorted({each for each in found if each is not None and is_remote_store(each)})
+    """Return the remote stores of a pipeline and its logs."""
+    locations = [pipeline.paths.path, *(location_of(log.url) for log in pipeline.graph.logs)]
+    return sorted({each for each in locations if each is not None and is_remote_store(each)})
 
 
 def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Status) -> None:
-    """Raise, before anything is written, if a table is not as its processors left it."""
+    """Raise, before anything is written, if a table was replaced or truncated."""
     for each in chosen:
         read = status.processors[each.id].read
         for name in (*each.input_names, *each.output_names):
@@ -349,7 +352,7 @@ def _check_tables(pipeline: Pipeline, chosen: Iterable[Processor], status: Statu
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether starting again can't help, or would take the outputs from a later run."""
+    """Return whether a restart can't help, or would take the outputs from a later run."""
     if isinstance(error, OffsetsChangedError):
         return False
     final = PipelineError | ps.SparkError | AnalysisException | InterruptedStepError

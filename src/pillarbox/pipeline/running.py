@@ -1,9 +1,10 @@
-"""Who runs a pipeline: one process at a time.
+"""Ensures that one process at a time runs a pipeline.
 
-In a directory it holds a lock on a file, and others are refused. On a remote store the later one
-claims the pipeline, and the earlier one can't write any more.
-Other processes may take batches for it, as Spark Connect's do. None begins when the run is about
-to stop, or when its process is gone; and a new run waits for the end of those that had begun.
+In a directory, the process holds a file lock, and a second run is refused. On a remote store, a
+second run claims the pipeline, and the first can no longer write.
+Other processes may execute batches for a run, as those of Spark Connect do. They start no batch
+when the run is stopping or its process is gone, and a new run waits for the batches that have
+started.
 """
 
 from __future__ import annotations
@@ -27,43 +28,43 @@ from pillarbox.spark.files import remote_files_at
 from pillarbox.spark.remote_store import CLOCKS_APART_SECONDS_MAX
 
 _DISK = RealDisk()
-#: Whoever asks `is_running` has the lock for a moment; that is no reason to give up.
-_ASKING_SECONDS = 0.1
+#: `is_running` holds the lock for a moment, so wait this long before giving up.
+_LOCK_SECONDS = 0.1
 _BATCH_SECONDS = 60.0
 _POLL_SECONDS = 0.005
-_OVER = "the run that this batch is for has ended, or is about to"
+_ENDED = "the run of this batch has ended or is stopping"
 
 
 class StoppingError(Exception):
-    """A batch began when the pipeline was about to stop; it is run the next time."""
+    """A batch started while the pipeline was stopping; the next run repeats it."""
 
 
 class RunLock(Closing):
-    """The lock of the process that runs a pipeline in a directory, or resets it."""
+    """The lock held by the process that runs or resets a pipeline in a directory."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        #: What stands in the file: the process, and something that no other run has.
+        #: The content of the lock file: the process id and a random part, unique to the run.
         self.token = f"{os.getpid()} {uuid.uuid4().hex}"
         self._closing = threading.Lock()
         make_directory(_DISK, paths.path)
         self._handle: int | None = _DISK.open(paths.running, write=True, create=True)
         try:
-            if not _locked(self._handle, _ASKING_SECONDS):
+            if not _locked(self._handle, _LOCK_SECONDS):
                 raise PipelineRunningError(paths.path, _pid(paths))
             _DISK.truncate(self._handle, 0)
             _DISK.pwrite(self._handle, [self.token.encode()], 0)
-            _DISK.fdatasync(self._handle)  # for those on other machines
+            _DISK.fdatasync(self._handle)  # for readers on other machines
             _wait_for_batches(paths)
         except BaseException:
             self.close()
             raise
 
     def claim(self) -> None:
-        """Begin to write; in a directory, the lock is all that is needed."""
+        """Do nothing: in a directory, the lock suffices."""
 
     def backing(self, *, shared: bool = False) -> BackingLog:
-        """The backing log of the pipeline."""
+        """Open the backing log of the pipeline."""
         return FileBackingLog(self._paths.backing, shared=shared)
 
     def stop_batches(self) -> None:
@@ -81,7 +82,7 @@ class RunLock(Closing):
 
 
 class RunClaim(Closing):
-    """The same on a remote store."""
+    """The claim of the process that runs or resets a pipeline on a remote store."""
 
     def __init__(self, paths: Paths, *, shared: bool = False) -> None:
         self.token = new_run()
@@ -114,9 +115,9 @@ def acquire_run(paths: Paths, *, shared: bool = False) -> RunLock | RunClaim:
 
 
 def _check_clock(location: str) -> None:
-    """Raise a StorageError if files would be removed too early or too late."""
+    """Raise a StorageError if the clocks differ so much that vacuum would be unsafe."""
     files, name = remote_files_at(location), f"clock-{uuid.uuid4().hex}"
-    files.write(name, b"what time is it", durable=False)
+    files.write(name, b"clock check", durable=False)
     try:
         ahead = time.time() - files.written_at(name)
     finally:
@@ -124,13 +125,13 @@ def _check_clock(location: str) -> None:
     if abs(ahead) > CLOCKS_APART_SECONDS_MAX:
         raise StorageError(
             f"the clock of this machine is {abs(ahead):,.0f} seconds"
-            f" {'ahead of' if ahead > 0 else 'behind'} that of {location}: files would be removed"
-            " too early or too late. Set the clock of this machine"
+            f" {'ahead of' if ahead > 0 else 'behind'} that of {location}, so old files would be"
+            " removed too early or too late. Set the clock of this machine"
         )
 
 
 def is_running(paths: Paths) -> bool:
-    """Whether a process runs the pipeline; on a remote store, as far as its entries tell."""
+    """Return whether the pipeline is running. On a remote store, a killed run still counts."""
     if paths.on_remote_store:
         return running_token(paths.backing) is not None
     try:
@@ -145,25 +146,25 @@ def is_running(paths: Paths) -> bool:
 
 @contextlib.contextmanager
 def batch_for_run(paths: Paths, token: str) -> Iterator[None]:
-    """Run a batch for the run with this token; StoppingError if that run has ended."""
+    """Allow a batch for the run with this token; raise StoppingError if the run has ended."""
     if paths.on_remote_store:
         if running_token(paths.backing) != token:
-            raise StoppingError(_OVER)
+            raise StoppingError(_ENDED)
         yield
         return
     handle = _DISK.open(paths.working, write=True, create=True)
     try:
         _locked(handle, _BATCH_SECONDS, exclusive=False)
-        # In this order: a run that begins now either waits for this batch or is seen by it.
-        if _said(paths) != token or not is_running(paths):
-            raise StoppingError(_OVER)
+        # Lock first, then check: a run that starts now either waits for this batch or is seen.
+        if _token_in_file(paths) != token or not is_running(paths):
+            raise StoppingError(_ENDED)
         yield
     finally:
         _DISK.close(handle)
 
 
 def _wait_for_batches(paths: Paths) -> None:
-    """Wait for batches that a killed run has left behind."""
+    """Wait for batches that a killed run has left running."""
     handle = _DISK.open(paths.working, write=True, create=True)
     try:
         if not _locked(handle, _BATCH_SECONDS):
@@ -185,7 +186,7 @@ def _locked(handle: int, seconds: float, *, exclusive: bool = True) -> bool:
     return True
 
 
-def _said(paths: Paths) -> str:
+def _token_in_file(paths: Paths) -> str:
     try:
         with open(paths.running, encoding="ascii") as file:
             return file.read()
@@ -194,5 +195,5 @@ def _said(paths: Paths) -> str:
 
 
 def _pid(paths: Paths) -> int | None:
-    pid = _said(paths).partition(" ")[0]
+    pid = _token_in_file(paths).partition(" ")[0]
     return int(pid) if pid else None

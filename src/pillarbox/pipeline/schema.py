@@ -1,7 +1,7 @@
-"""From the type of a log's bodies to the columns that a processor sees. No Spark needed.
+"""Maps the body type of a log to the columns that a processor sees. Does not need Spark.
 
-A class with fields becomes a column for each; `str`, `bytes`, and any other type becomes one
-column, `body`. What Spark has no type for (`Any`, a union) is VARIANT.
+A class with fields becomes one column per field; `str`, `bytes` and any other type become one
+column, `body`. A type that Spark lacks (`Any`, a union) becomes VARIANT.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import inspect as shapes
 from pillarbox.codec import codec_for
 from pillarbox.core.errors import InvalidParameterError
 
-#: Columns that every input has beside those of its bodies.
+#: Columns that every input has in addition to those of its bodies.
 METADATA = ("_index", "_time")
 BODY = "body"
 VARIANT = "VARIANT"
@@ -42,7 +42,7 @@ _SCALARS = (str, int, float, bool, datetime.datetime, datetime.date, decimal.Dec
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of a body. A required one is never null: a body without it can't be read."""
+    """One field of a body. A body that lacks a required field can't be parsed."""
 
     name: str
     type: str
@@ -52,13 +52,13 @@ class Column:
 
     @property
     def stored_type(self) -> str:
-        """Its type in a table, which has no VARIANT: a column with one is kept as JSON."""
+        """The type in a table. Tables have no VARIANT; such a column is stored as JSON."""
         return "STRING" if VARIANT in self.type else self.type
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How bodies look: JSON objects with columns, or one value that is text, bytes or JSON."""
+    """The form of bodies: JSON objects with columns, or one value (text, bytes or JSON)."""
 
     kind: Literal["object", "text", "bytes", "json"]
     columns: tuple[Column, ...]
@@ -69,17 +69,17 @@ class Shape:
 
     @property
     def stored_ddl(self) -> str:
-        """The columns of a table of such bodies."""
+        """The columns of a table with these bodies, as DDL."""
         return ", ".join(f"{quoted(each.name)} {each.stored_type}" for each in self.columns)
 
     @property
     def untyped(self) -> bool:
-        """Whether bodies may be anything: the columns of a row are packed into one."""
+        """Whether bodies may be any JSON: all columns of a row are packed into one."""
         return self.kind == "json" and self.columns[0].type == VARIANT
 
 
 def shape_of(body_type: Any) -> Shape:
-    """The shape of a body type; InvalidParameterError if bodies can't be of that type.
+    """Return the shape of a body type; raise InvalidParameterError for unsupported types.
 
     Examples:
         >>> class Order(msgspec.Struct):
@@ -88,7 +88,7 @@ def shape_of(body_type: Any) -> Shape:
         >>> shape_of(Order).ddl
         '`number` BIGINT, `tea` STRING'
     """
-    codec_for(body_type)  # refuses what has no JSON form, and says why
+    codec_for(body_type)  # raises for types without a JSON form
     if body_type is str:
         return Shape("text", (Column(BODY, "STRING", required=True),))
     if body_type is bytes:
@@ -105,7 +105,7 @@ def shape_of(body_type: Any) -> Shape:
 
 
 def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
-    """The columns of a class with fields; None for anything else."""
+    """Return the columns of a class with fields; None for any other type."""
     if hasattr(hint, "__pydantic_core_schema__"):
         return tuple(
             _column(info.alias or name, info.annotation, info.is_required(), info.default)
@@ -124,7 +124,7 @@ def _fields(hint: Any, shape: Any) -> tuple[Column, ...] | None:
         default = None if each.default is msgspec.NODEFAULT else each.default
         name = getattr(each, "encode_name", each.name)
         required = each.required or (default is not None and not optional)
-        columns.append(_made(name, each.type, required and not optional, default))
+        columns.append(_column_of_shape(name, each.type, required and not optional, default))
     return tuple(columns)
 
 
@@ -136,16 +136,16 @@ def _column(name: str, hint: Any, required: bool, default: Any = None) -> Column
         parts = _fields(hint, None) or ()
         return Column(name, _struct(parts), required, None, parts)
     shape = shapes.type_info(Any if hint is object else hint)
-    return _made(name, shape, required and not _is_optional(shape), default)
+    return _column_of_shape(name, shape, required and not _is_optional(shape), default)
 
 
-def _made(name: str, shape: Any, required: bool, default: Any) -> Column:
+def _column_of_shape(name: str, shape: Any, required: bool, default: Any) -> Column:
     bare = _without_none(shape)
-    known = default if isinstance(default, _SCALARS) else None
-    # A field that may be absent, with a default that Spark can't say, is not asked for.
-    asked = required and (default is None or known is not None)
+    literal = default if isinstance(default, _SCALARS) else None
+    # A field is optional if its default can't be expressed as a Spark literal.
+    expected = required and (default is None or literal is not None)
     parts = (_fields(None, bare) or ()) if _has_fields(bare) else ()
-    return Column(name, _type(shape), asked, known, parts)
+    return Column(name, _type(shape), expected, literal, parts)
 
 
 def _type(shape: Any) -> str:
@@ -156,9 +156,9 @@ def _type(shape: Any) -> str:
         return _PLAIN[type(bare)]
     if isinstance(bare, shapes.EnumType):
         values = [each.value for each in bare.cls]
-        return _of_values(values)
+        return _type_of_values(values)
     if isinstance(bare, shapes.LiteralType):
-        return _of_values(list(bare.values))
+        return _type_of_values(list(bare.values))
     if isinstance(bare, _LISTS):
         return f"ARRAY<{_type(bare.item_type)}>"
     if isinstance(bare, shapes.DictType) and isinstance(bare.key_type, shapes.StrType):
@@ -172,13 +172,13 @@ def _struct(parts: tuple[Column, ...]) -> str:
     return f"STRUCT<{', '.join(f'{quoted(each.name)}: {each.type}' for each in parts)}>"
 
 
-def _of_values(values: list[Any]) -> str:
+def _type_of_values(values: list[Any]) -> str:
     kinds = {type(each) for each in values}
     return _ENUMS.get(kinds.pop(), VARIANT) if len(kinds) == 1 else VARIANT
 
 
 def _has_fields(shape: Any) -> bool:
-    """Whether it is a JSON object; a named tuple and some Structs are arrays."""
+    """Return whether a type is a JSON object; named tuples and some Structs are arrays."""
     is_array = isinstance(shape, shapes.NamedTupleType) or getattr(shape, "array_like", False)
     return hasattr(shape, "fields") and not is_array
 
@@ -188,7 +188,7 @@ def _is_optional(shape: Any) -> bool:
 
 
 def _without_none(shape: Any) -> Any:
-    """The type that is left when None is taken away, if exactly one is."""
+    """Return X for `X | None`; any other type as is."""
     if isinstance(shape, shapes.UnionType):
         left = [each for each in shape.types if not isinstance(each, shapes.NoneType)]
         if len(left) == 1:

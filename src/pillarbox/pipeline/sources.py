@@ -1,7 +1,7 @@
-"""Sources that are generators: what they yield is appended to a log, plainly.
+"""Generator sources: appends the bodies that a generator yields to a log.
 
-There is nothing to recover: a generator that is started again begins anew, and where it goes
-on is up to its own code (R84). It is stopped between two records.
+There is no recovery: after a restart the generator runs from its beginning, and its own code
+decides where to continue (R84). It is stopped between two records.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 def generate(
     pipeline: Pipeline, processor: Processor, status: StatusFile, stopping: threading.Event
 ) -> None:
-    """Append what the generator yields until it ends or is to stop."""
-    (name,) = _the_only(processor)
+    """Append the bodies that the generator yields, until it ends or `stopping` is set."""
+    (name,) = _only_output(processor)
     encode = codec_for(pipeline.graph.log(name).body_type).encode
-    known = status.of(processor.id)
+    progress = status.of(processor.id)
     records = processor.function()
-    with _opened(pipeline, name) as log:
+    with _open(pipeline, name) as log:
         try:
             for body in records:
                 bodies = body if isinstance(body, list) else [body]
                 log.append_many([encode(each) for each in bodies])
-                known.steps += 1
-                known.rows += len(bodies)
-                known.written[name] = log.end_index
+                progress.steps += 1
+                progress.rows += len(bodies)
+                progress.written[name] = log.end_index
                 if stopping.is_set():
                     break
         finally:
             records.close()
 
 
-def _opened(pipeline: Pipeline, name: str) -> Log | _Typed:
+def _open(pipeline: Pipeline, name: str) -> Log | _TypedLog:
     location = pipeline.directory(name)
     if is_remote_store(location):
-        return _Typed(location, pipeline.graph.log(name).body_type)
+        return _TypedLog(location, pipeline.graph.log(name).body_type)
     return Log.open(location)
 
 
-class _Typed(TableLog):
-    """A typed log to which bodies are appended, as to a row log: a commit for each call."""
+class _TypedLog(TableLog):
+    """A typed log with the `append_many` of a row log; each call is a commit."""
 
     def __init__(self, location: str, body_type: Any) -> None:
         super().__init__(location)
@@ -63,7 +63,7 @@ class _Typed(TableLog):
         self.append([row_of(body, self._body_type) for body in bodies], {})
 
 
-def _the_only(processor: Processor) -> tuple[str, ...]:
+def _only_output(processor: Processor) -> tuple[str, ...]:
     if len(processor.outputs) != 1:
         raise PipelineError(
             f"the source {processor.id!r} is a generator and has {len(processor.outputs)} outputs;"

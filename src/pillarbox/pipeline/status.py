@@ -1,7 +1,7 @@
-"""Live figures of a pipeline, in one small file that commands and the dashboard read.
+"""Live metrics of a pipeline, in a small file that the CLI and the dashboard read.
 
-The process that runs the pipeline replaces the file as steps end; readers see the old one or
-the new one. How far a reader lags behind is counted when somebody looks, from the logs.
+The process that runs the pipeline replaces the file atomically after steps. Lag is not stored: it
+is computed from the logs when the status is shown.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pillarbox.pipeline.paths import open_readable
 from pillarbox.spark.files import files_at
 from pillarbox.spark.location import is_remote_store, without_secret
 
-#: On a remote store figures are written this often at most, but for the last ones.
-_QUIET_SECONDS = 1.0
+#: On a remote store the file is written at most this often, except for the final metrics.
+_SAVE_SECONDS_MIN = 1.0
 _DURATIONS_MAX = 30
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class ProcessorStatus(msgspec.Struct, kw_only=True):
-    """What one processor has done in this run."""
+    """The metrics of one processor in this run."""
 
     id: str
     kind: Kind
@@ -42,11 +42,11 @@ class ProcessorStatus(msgspec.Struct, kw_only=True):
     step_rows: int = 0
     rows_per_second: float = 0.0
     step_milliseconds: int = 0
-    #: Milliseconds of the last steps, the newest last.
+    #: Durations of the last steps in milliseconds, oldest first.
     durations: list[int] = []
-    #: First record of each input that was not read yet.
+    #: The first index of each input that has not been read.
     read: dict[str, int] = {}
-    #: First index of each output that is free, and records a second into it in the last step.
+    #: The next index of each output, and the records per second written to it in the last step.
     written: dict[str, int] = {}
     written_per_second: dict[str, float] = {}
     #: Records that went to the error log, and steps in which no record could be processed.
@@ -56,30 +56,30 @@ class ProcessorStatus(msgspec.Struct, kw_only=True):
     error: str | None = None
 
     def state_now(self, *, running: bool) -> str:
-        """Its state, given whether the pipeline is running: one that was killed can't say so."""
+        """Return the state: a killed run leaves "running" behind, which is then "killed"."""
         return "killed" if self.state == "running" and not running else self.state
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """What a run of a pipeline has done so far."""
+    """The metrics of a run of a pipeline."""
 
     pipeline: str
     pid: int
     master: str
     started_at: datetime.datetime
     updated_at: datetime.datetime
-    #: Where each log is, by its name.
+    #: The URL of each log, by name.
     logs: dict[str, str] = {}
     processors: dict[str, ProcessorStatus]
 
 
 class StatusFile:
-    """Writes the status of a run. Safe from many threads."""
+    """Writes the status of a run. Thread-safe."""
 
     def __init__(self, path: str, status: Status) -> None:
         folder, _, self._name = path.rpartition("/")
         self._files = files_at(folder)
-        self._quiet_seconds = _QUIET_SECONDS if is_remote_store(path) else 0.0
+        self._save_seconds_min = _SAVE_SECONDS_MIN if is_remote_store(path) else 0.0
         self._saved_at = 0.0
         self._lock = threading.Lock()
         self.status = status
@@ -89,32 +89,32 @@ class StatusFile:
         return self.status.processors[processor_id]
 
     def note_duration(self, processor_id: str, milliseconds: int) -> None:
-        """How long the last batch took, from its planning to Spark's own note of its end."""
-        known = self.of(processor_id)
-        known.step_milliseconds = milliseconds
-        known.durations = [*known.durations, milliseconds][-_DURATIONS_MAX:]
-        known.rows_per_second = known.step_rows * 1000 / max(milliseconds, 1)
+        """Record how long the last batch took, from planning to Spark's commit."""
+        status = self.of(processor_id)
+        status.step_milliseconds = milliseconds
+        status.durations = [*status.durations, milliseconds][-_DURATIONS_MAX:]
+        status.rows_per_second = status.step_rows * 1000 / max(milliseconds, 1)
         self.save(soon=True)
 
     def save(self, *, soon: bool = False) -> None:
-        """Write it down; with `soon`, not if that was done a moment ago and costs a request.
+        """Write the file; with `soon`, at most once per interval on a remote store.
 
-        If that fails, the steps go on: figures are no records.
+        A failure is only logged: metrics must not stop the pipeline.
         """
         with self._lock:
-            if soon and time.monotonic() - self._saved_at < self._quiet_seconds:
+            if soon and time.monotonic() - self._saved_at < self._save_seconds_min:
                 return
             self._saved_at = time.monotonic()
             self.status.updated_at = datetime.datetime.now(datetime.UTC)
             data = msgspec.json.format(msgspec.json.encode(self.status))
             try:
                 self._files.write(self._name, data, durable=False)
-            except Exception as error:  # noqa: BLE001 - whatever the disk or the store says
+            except Exception as error:  # noqa: BLE001 - any error of the disk or the store
                 logger.warning("the status could not be written", error=str(error))
 
 
 def read_status(path: str) -> Status:
-    """The figures of the last run, of which `pid` says whether it is the present one."""
+    """Return the status of the last run, which may still be running."""
     folder, _, name = path.rpartition("/")
     try:
         return msgspec.json.decode(files_at(folder).read(name), type=Status)
@@ -126,7 +126,7 @@ def read_status(path: str) -> Status:
 
 
 def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str]) -> Status:
-    """The status of a run that is about to begin, of these processors."""
+    """Return the initial status of a run of these processors."""
     now = datetime.datetime.now(datetime.UTC)
     return Status(
         pipeline=pipeline,
@@ -149,7 +149,7 @@ def first_status(pipeline: str, master: str, graph: Graph, ids: Collection[str])
 
 
 def graph_of(status: Status) -> Graph:
-    """The graph of a run, to be drawn without the code that it was declared in."""
+    """Return the graph of a run, to draw it without the code that declares it."""
     logs = [LogRef(name, url) for name, url in status.logs.items()]
     processors = [
         Processor(each.id, each.kind, lambda: None, tuple(each.inputs), tuple(each.outputs))
@@ -159,12 +159,12 @@ def graph_of(status: Status) -> Graph:
 
 
 def ends(graph: Graph) -> dict[str, int]:
-    """The end index of every log that is in a directory and exists."""
+    """Return the end index of every log that exists and is not on a server."""
     found = {}
     for log in graph.logs:
         try:
             reader = open_readable(log.url)
-        except ImportError:  # a table, and nothing here to read it with
+        except ImportError:  # a table, and the package to read it is not installed
             continue
         if reader is not None:
             with reader:
@@ -173,22 +173,22 @@ def ends(graph: Graph) -> dict[str, int]:
 
 
 def labels(graph: Graph, status: Status, end: dict[str, int]) -> dict[tuple[str, str], str]:
-    """For each edge of the graph: how far behind its reader is, or how fast it is written."""
-    found = {}
+    """Return the label of each edge of the graph: the lag of a reader, or the write rate."""
+    result = {}
     for each in graph.processors:
-        known = status.processors.get(each.id)
-        if known is None:
+        metrics = status.processors.get(each.id)
+        if metrics is None:
             continue
         for name in each.input_names:
             if name in end:
-                behind = end[name] - known.read.get(name, 0)
-                found[f"log:{name}", f"processor:{each.id}"] = f"lag {behind:,}"
+                lag = end[name] - metrics.read.get(name, 0)
+                result[f"log:{name}", f"processor:{each.id}"] = f"lag {lag:,}"
         for name in graph.written_by(each):
-            rate = known.written_per_second.get(name, 0.0)
-            found[f"processor:{each.id}", f"log:{name}"] = f"{per_second(rate)}/s"
-    return found
+            rate = metrics.written_per_second.get(name, 0.0)
+            result[f"processor:{each.id}", f"log:{name}"] = f"{per_second(rate)}/s"
+    return result
 
 
 def per_second(rate: float) -> str:
-    """A rate for people: with a decimal where a whole number would say too little."""
+    """Format a rate, with one decimal below 10."""
     return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"

@@ -1,8 +1,8 @@
-"""What a step makes: the rows for each output, and those for the error log.
+"""The result of a step: the rows for each output and for the error log.
 
-In general they come out of the query itself. A processor that treats each row by itself is run
-as a batch job instead: the query only tells which rows of which logs belong to the step, and
-Spark reads them with its own Parquet reader. That is five times as fast.
+In general they come from the streaming query. A stateless processor runs as a batch job instead:
+the query only determines which rows of which logs belong to the step, and Spark reads them with
+its own Parquet reader. That is five times as fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INPUT_OF = "input"
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """The rows for one output, and the fields without which it can't take a row."""
+    """The rows for one output, and the fields that every row must have."""
 
     rows: DataFrame
     required: tuple[Column, ...] = ()
@@ -37,7 +37,7 @@ class OutputRows:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step makes. `failures` are asked for when all outputs are written."""
+    """The result of one step. `failures` is called after all outputs are written."""
 
     outputs: Mapping[str, OutputRows]
     failures: Callable[[], list[DataFrame]] = list
@@ -48,9 +48,9 @@ Produce = Callable[[DataFrame, Mapping[str, Range]], contextlib.AbstractContextM
 
 @dataclass(frozen=True, slots=True)
 class FromQuery:
-    """Takes the rows out of the query. Can be pickled."""
+    """Takes the rows from the streaming query. Can be pickled."""
 
-    #: By output: the fields that are required.
+    #: The required fields of each output.
     outputs: Mapping[str, tuple[Column, ...]]
     can_fail: bool
 
@@ -73,7 +73,10 @@ class FromQuery:
 
 @dataclass(slots=True)
 class Inputs:
-    """Reads the inputs of a step anew, as batches. `rows` has those of row logs."""
+    """Reads the inputs of a step as batches.
+
+    Typed logs are read from their files; the rows of row logs come from the query.
+    """
 
     spark: Any
     logs: Sequence[LogRef]
@@ -83,12 +86,12 @@ class Inputs:
     def frames(
         self, rows: DataFrame, ranges: Mapping[str, Range]
     ) -> Iterator[tuple[LogRef, DataFrame, DataFrame | None]]:
-        """Each input with its readable rows, and with all parsed bodies if it is a row log."""
+        """Yield each input with its valid rows and, for a row log, all parsed bodies."""
         for log in self.logs:
             table = self.tables.get(log.name)
             if table is None:
-                found = columns.parsed(rows.where(F.col(INPUT_OF) == log.name), log)
-                yield log, columns.readable(found, log), found
+                bodies = columns.parsed(rows.where(F.col(INPUT_OF) == log.name), log)
+                yield log, columns.readable(bodies, log), bodies
             else:
                 start, end = ranges.get(log.name, (0, 0))
                 table.refresh()
@@ -99,7 +102,7 @@ class Inputs:
 
 @dataclass(slots=True)
 class StreamBatchJob:
-    """Runs the function of a stream on batches."""
+    """Calls the function of a stream with the batches of a step."""
 
     inputs: Inputs
     outputs: Sequence[LogRef]
@@ -110,12 +113,12 @@ class StreamBatchJob:
         processor = self.inputs.processor
         watched: list[tuple[Observation, DataFrame]] = []
         good = []
-        for log, frame, found in self.inputs.frames(rows, ranges):
-            if found is not None and columns.can_fail(log):
-                seen = Observation()
+        for log, frame, bodies in self.inputs.frames(rows, ranges):
+            if bodies is not None and columns.can_fail(log):
+                observation = Observation()
                 count = F.count_if(F.col(columns.CAUSE).isNotNull()).alias("failed")
-                frame = columns.readable(found.observe(seen, count), log)  # noqa: PLW2901
-                watched.append((seen, columns.unreadable(found, log, processor)))
+                frame = columns.readable(bodies.observe(observation, count), log)  # noqa: PLW2901
+                watched.append((observation, columns.unreadable(bodies, log, processor)))
             good.append(frame)
         made = self.apply(good)
         outputs = {}
@@ -124,51 +127,51 @@ class StreamBatchJob:
             outputs[log.name] = OutputRows(stored, columns.required_fields(log))
 
         def failures() -> list[DataFrame]:
-            return [failed for seen, failed in watched if _some_failed(seen)]
+            return [failed for observation, failed in watched if _some_failed(observation)]
 
         yield StepResult(outputs, failures)
 
 
-def _some_failed(seen: Observation) -> bool:
-    """Whether some bodies could not be read; True if Spark did not evaluate that input."""
-    observed: Any = seen
-    if not observed._jo.future().isCompleted():
-        return True  # no output needs this input, and to ask would be to wait for ever
+def _some_failed(observation: Observation) -> bool:
+    """Return whether bodies could not be parsed; True if Spark did not evaluate the input."""
+    internal: Any = observation
+    if not internal._jo.future().isCompleted():
+        return True  # no output uses this input, so `get` would block forever
     try:
-        return bool(seen.get["failed"])
-    except Exception:  # noqa: BLE001 - an assertion of the JVM's
+        return bool(observation.get["failed"])
+    except Exception:  # noqa: BLE001 - an assertion error of the JVM
         return True
 
 
 @dataclass(slots=True)
 class SinkBatchJob:
-    """Reads the inputs of a sink as batches."""
+    """Reads the inputs of a sink as the batches of a step."""
 
     inputs: Inputs
 
     @contextlib.contextmanager
     def __call__(self, rows: DataFrame, ranges: Mapping[str, Range]) -> Iterator[StepResult]:
         frames: dict[str, OutputRows] = {}
-        held: list[tuple[LogRef, DataFrame]] = []
-        for log, frame, found in self.inputs.frames(rows, ranges):
-            kept = frame
-            if found is not None and columns.can_fail(log):
-                held.append((log, found.persist()))
-                kept = columns.readable(held[-1][1], log)
-            frames[log.name] = OutputRows(kept)
+        persisted: list[tuple[LogRef, DataFrame]] = []
+        for log, frame, bodies in self.inputs.frames(rows, ranges):
+            valid = frame
+            if bodies is not None and columns.can_fail(log):
+                persisted.append((log, bodies.persist()))
+                valid = columns.readable(persisted[-1][1], log)
+            frames[log.name] = OutputRows(valid)
 
         def failures() -> list[DataFrame]:
-            failed = [columns.unreadable(x, log, self.inputs.processor) for log, x in held]
+            failed = [columns.unreadable(x, log, self.inputs.processor) for log, x in persisted]
             return [each for each in failed if not each.isEmpty()]
 
         try:
             yield StepResult(frames, failures)
         finally:
-            for _, each in held:
+            for _, each in persisted:
                 each.unpersist()
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """The rows of all; a column that one lacks is null there."""
+    """Return the union of all rows; columns that a frame lacks are null."""
     both = functools.partial(DataFrame.unionByName, allowMissingColumns=True)
     return functools.reduce(both, frames)

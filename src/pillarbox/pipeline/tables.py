@@ -1,4 +1,4 @@
-"""The tables of a pipeline: created for their types, and compared with them before each run."""
+"""Creates the tables of a pipeline, and checks their types before each run."""
 
 from __future__ import annotations
 
@@ -12,82 +12,83 @@ from pillarbox.pipeline.schema import Column, quoted, shape_of
 from pillarbox.spark.location import location_of
 from pillarbox.spark.table import TableLog, create_table, table_at
 
-#: In the metadata of a column that is kept as text: what it is to the pipeline. Of a column of
-#: an older table, or of another program's, nobody knows.
+#: Metadata of a column that is stored as text: its type in the pipeline. Tables written by older
+#: versions or by other programs lack it.
 _TYPE, _UNKNOWN = "pillarbox.type", "TEXT"
 _STRING = "STRING"
 
 
 def prepare(directory: str, log: LogRef) -> None:
-    """Create the table of a log, or bring it up to the type that the log has now."""
-    for problem in _of_output(directory, log):
+    """Create the table of a log, or add the columns that its type has gained."""
+    for problem in _output_problems(directory, log):
         raise PipelineError(problem)
     wanted = _schema_of(log)
     table = table_at(directory)
     if table is None:
         create_table(directory, wanted.json(), columns=wanted.fieldNames())
         return
-    known = table.schema.names
-    if added := [field.jsonValue() for field in wanted if field.name not in known]:
+    present = table.schema.names
+    if added := [field.jsonValue() for field in wanted if field.name not in present]:
         table.add_columns(added)
 
 
 def problems(graph: Graph, written: Collection[str], read: Collection[str]) -> Iterator[str]:
-    """What is wrong with the tables of a pipeline, some of which are about to be written."""
+    """Yield the problems of the tables that a run would read or write."""
     for log in graph.logs:
         location = location_of(log.url)
         if location is not None and log.name in written:
-            yield from _of_output(location, log)
+            yield from _output_problems(location, log)
         elif location is not None and log.name in read:
-            yield from _of_input(location, log)
+            yield from _input_problems(location, log)
 
 
-def _of_output(location: str, log: LogRef) -> Iterator[str]:
+def _output_problems(location: str, log: LogRef) -> Iterator[str]:
     if is_log(location):
         yield (
-            f"{location} holds a log of rows, as pipelines before 0.2 wrote them, but the log"
-            f" {log.name!r} is a Delta table now. Move the directory away and let the pipeline"
+            f"{location} holds a row log, as pipelines before 0.2 wrote them, but the log"
+            f" {log.name!r} is now a Delta table. Move the directory away and let the pipeline"
             " write it again (reset its writer to earliest), or read the old one under another name"
         )
     table = table_at(location)
     if table is None:
         return
-    there, here = _types_in(table), {x.name: x for x in shape_of(log.body_type).columns}
-    for name, kind in there.items():
-        if name not in here or not _fits(here[name], kind):
-            change = f"has {here[name].type.lower()} there" if name in here else "has no such field"
+    stored, declared = _types_in(table), {x.name: x for x in shape_of(log.body_type).columns}
+    for name, kind in stored.items():
+        column = declared.get(name)
+        if column is None or not _fits(column, kind):
+            change = f"has {column.type.lower()} there" if column else "has no such field"
             yield (
                 f"the table of the log {log.name!r} ({location}) has a column {name} of type"
                 f" {kind.lower()}, but the type of its bodies {change}. Restore the field, or write"
                 " to a new log"
             )
-    for name, column in here.items():
-        if name not in there and column.required and column.default is None:
+    for name, column in declared.items():
+        if name not in stored and column.required and column.default is None:
             yield (
-                f"the type of the log {log.name!r} has a new field {name}, which the rows that are"
-                f" there ({location}) lack; give it a default"
+                f"the type of the log {log.name!r} has a new field {name}, which existing rows"
+                f" ({location}) lack; give it a default"
             )
 
 
-def _of_input(location: str, log: LogRef) -> Iterator[str]:
-    """A column that is not there would be read as null, without a word."""
+def _input_problems(location: str, log: LogRef) -> Iterator[str]:
+    """Report fields without a matching column, which Spark would silently read as null."""
     table = table_at(location)
     if table is None:
         return
-    there = _types_in(table)
+    stored = _types_in(table)
     for column in shape_of(log.body_type).columns:
-        kind = there.get(column.name)
+        kind = stored.get(column.name)
         if kind is None or not _fits(column, kind):
-            found = f"has it as {kind.lower()}" if kind else "has no such column"
+            actual = f"has it as {kind.lower()}" if kind else "has no such column"
             yield (
                 f"the bodies of the log {log.name!r} have a field {column.name} of type"
-                f" {column.type.lower()}, but its table ({location}) {found}. Declare the log as"
+                f" {column.type.lower()}, but its table ({location}) {actual}. Declare the log as"
                 " its writer does, or run its writer with this type first"
             )
 
 
 def _schema_of(log: LogRef) -> Any:
-    """The schema of a log's table, as Spark has it."""
+    """Return the Spark schema of a log's table."""
     from pyspark.sql.types import StructType  # noqa: PLC0415 - behind an extra
 
     shape = shape_of(log.body_type)
@@ -99,13 +100,12 @@ def _schema_of(log: LogRef) -> Any:
 
 
 def _types_in(table: TableLog) -> dict[str, str]:
-    """The type of each column of a table; of what is kept as text, what it is to the pipeline."""
-    found = {}
+    """Return the type of each column of a table; for text columns, the type in the pipeline."""
+    types = {}
     for field in table.spark_schema["fields"]:
         kind = _ddl(field["type"])
-        known = field["metadata"].get(_TYPE, _UNKNOWN) if kind == _STRING else kind
-        found[field["name"]] = known
-    return found
+        types[field["name"]] = field["metadata"].get(_TYPE, _UNKNOWN) if kind == _STRING else kind
+    return types
 
 
 def _fits(column: Column, kind: str) -> bool:
@@ -113,7 +113,7 @@ def _fits(column: Column, kind: str) -> bool:
 
 
 def _ddl(kind: Any) -> str:
-    """A type of Spark's schema in JSON as `Column` has it."""
+    """Convert a type in Spark's JSON schema to DDL, as in `Column`."""
     if isinstance(kind, str):
         return {"long": "BIGINT", "integer": "INT"}.get(kind, kind.upper())
     if kind["type"] == "array":

@@ -350,7 +350,7 @@ def test_R80_an_output_of_an_earlier_version_is_not_taken_for_a_table(
     pipeline = copying(tmp_path)
     Path(pipeline.directory("copy")).parent.mkdir(parents=True)
     write(pipeline.directory("copy"), ORDERS)
-    with pytest.raises(PipelineError, match=r"holds a log of rows.*Move the directory away"):
+    with pytest.raises(PipelineError, match=r"holds a row log.*Move the directory away"):
         finish(pipeline, spark)
 
 

@@ -254,5 +254,5 @@ def test_R131_nobody_has_run_there_yet(place: str) -> None:
         inspect(pipeline)
     with pytest.raises(Exception, match="has never run"):
         read_status(pipeline.paths.status)
-    with pytest.raises(Exception, match="can't be kept at redis"):
+    with pytest.raises(Exception, match="can't be stored at redis"):
         Pipeline("shop", path="redis://here/0")

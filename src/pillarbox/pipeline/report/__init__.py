@@ -1,4 +1,4 @@
-"""`pillarbox report`: what a mailbox's history tells about throughput, waiting and failing."""
+"""`pillarbox report`: throughput, latency and failures, from the history of a mailbox."""
 
 from pillarbox.pipeline.report.job import Report, check_history, make_report
 from pillarbox.pipeline.report.page import page

@@ -1,4 +1,4 @@
-"""Line charts as SVG text: one for each matter, a line for each figure, nothing to load."""
+"""Draws line charts as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Points = Sequence[tuple[datetime.datetime, float | None]]
 
 
 def line_chart(title: str, unit: str, lines: Mapping[str, Points]) -> str:
-    """A chart of several lines over time; what is None leaves a gap."""
+    """Return a chart of several lines over time; None leaves a gap."""
     times = sorted({at for points in lines.values() for at, _ in points})
     values = [value for points in lines.values() for _, value in points if value is not None]
     if not times or not values:
@@ -38,8 +38,8 @@ def line_chart(title: str, unit: str, lines: Mapping[str, Points]) -> str:
         parts.append(f'<text x="{_LEFT - 6}" y="{level + 4:.1f}" class="y">{label}</text>')
     for at, anchor in ((times[0], "start"), (times[-1], "end")):
         label = f"{at:%Y-%m-%d %H:%M:%S}" if span < _HOUR else f"{at:%Y-%m-%d %H:%M}"
-        place = f'x="{x(at):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}"'
-        parts.append(f"<text {place}>{label}</text>")
+        position = f'x="{x(at):.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}"'
+        parts.append(f"<text {position}>{label}</text>")
     for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
         parts += _line(name, colour, [(x(at), v if v is None else y(v)) for at, v in points])
     legend = " ".join(
@@ -50,28 +50,28 @@ def line_chart(title: str, unit: str, lines: Mapping[str, Points]) -> str:
     return f"<figure>{caption}{''.join(parts)}</svg></figure>"
 
 
-def _line(name: str, colour: str, places: Sequence[tuple[float, float | None]]) -> list[str]:
-    """A path for each stretch without a gap, and a dot where a point stands alone."""
-    stretches: list[list[tuple[float, float]]] = [[]]
-    for x, y in sorted(places, key=lambda place: place[0]):
+def _line(name: str, colour: str, points: Sequence[tuple[float, float | None]]) -> list[str]:
+    """Return a path for each run of points without a gap, and a dot for a single point."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in sorted(points, key=lambda point: point[0]):
         if y is None:
-            stretches.append([])
+            runs.append([])
         else:
-            stretches[-1].append((x, y))
+            runs[-1].append((x, y))
     drawn = []
-    for stretch in filter(None, stretches):
-        if len(stretch) == 1:
-            (x, y) = stretch[0]
+    for run in filter(None, runs):
+        if len(run) == 1:
+            (x, y) = run[0]
             drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
             continue
-        path = " L".join(f"{x:.1f} {y:.1f}" for x, y in stretch)
+        path = " L".join(f"{x:.1f} {y:.1f}" for x, y in run)
         title = f"<title>{escape(name)}</title>"
         drawn.append(f'<path class="line" stroke="{colour}" d="M{path}">{title}</path>')
     return drawn
 
 
 def _nice(value: float) -> float:
-    """The next round number: 1, 2 or 5 and zeros."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(value))

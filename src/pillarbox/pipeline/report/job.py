@@ -1,8 +1,8 @@
-"""The report as a Spark job: one pass over the history of a store or of one of its mailboxes.
+"""Computes the report with Spark: one pass over the history of a store or a mailbox.
 
-A delivery has the time that its lease was given at, all else that of the log. What was never
-delivered or never acknowledged has none. A delivery's processing time ends with its
-acknowledgement; the last delivery counts.
+The time of a delivery is the start of its lease; of any other event, its time in the log. Messages
+that were never delivered or acknowledged have no waiting or processing time. Processing time is
+from the last delivery to the acknowledgement.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ACCURACY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The tables of a report, as rows for a page; they lie as Parquet beside it."""
+    """The tables of a report, as rows for the page. They are also written as Parquet."""
 
     url: str
     every: str
@@ -70,13 +70,13 @@ def make_report(
 
 
 def check_history(url: str) -> None:
-    """Raise if there is nothing at this URL that a report can be made of."""
+    """Raise a PipelineError if this URL has no history for a report."""
     if location_of(url) is not None and data_directory_of(url).store is None:
         raise PipelineError(f"{url} is a plain log; a report needs a mailbox or a store")
 
 
 def _events(spark: SparkSession, url: str, start: str, end: str) -> DataFrame:
-    """Each event with what came before it in the life of the same message."""
+    """Return each event, with the time of the last lease of the same message before it."""
     history = (
         spark.read.format("pillarbox")
         .schema(_SCHEMA)
@@ -89,8 +89,8 @@ def _events(spark: SparkSession, url: str, start: str, end: str) -> DataFrame:
     leased_at = F.expr(
         "timestamp_micros(CAST(get_json_object(details, '$[2]') AS BIGINT) DIV 1000)"
     )
-    happened = F.when(is_lease, F.coalesce(leased_at, "time")).otherwise(F.col("time"))
-    return history.withColumn("time", happened).select(
+    event_time = F.when(is_lease, F.coalesce(leased_at, "time")).otherwise(F.col("time"))
+    return history.withColumn("time", event_time).select(
         "*",
         F.when(is_lease, number).alias("number"),
         F.last(F.when(is_lease, F.col("time")), ignorenulls=True)
@@ -100,7 +100,7 @@ def _events(spark: SparkSession, url: str, start: str, end: str) -> DataFrame:
 
 
 def _figures(events: DataFrame, by: list[Column]) -> DataFrame:
-    """Counts and percentiles for each queue, and for each stretch of time if asked for."""
+    """Return counts and percentiles for each queue, further grouped by `by`."""
     kind = F.col("kind")
     first = (kind == "leased") & (F.col("number") == 1)
     waited = F.when(first, _milliseconds(F.col("enqueued_at"), F.col("time")))
@@ -112,7 +112,7 @@ def _figures(events: DataFrame, by: list[Column]) -> DataFrame:
         F.count_if((kind == "leased") & (F.col("number") > 1)).alias("redelivered"),
         F.count_if(kind.isin("died", "died_in_line")).alias("died"),
     ]
-    # One summary of each value, from which all of its percentiles are read.
+    # One sketch of each value yields all of its percentiles.
     shares = list(_PERCENTS.values())
     times = {"waited_ms": waited, "worked_ms": worked}
     summaries = [
@@ -123,25 +123,25 @@ def _figures(events: DataFrame, by: list[Column]) -> DataFrame:
     return grouped.select(
         *kept,
         *(
-            F.col(name)[place].alias(f"{name}_{label}")
+            F.col(name)[position].alias(f"{name}_{label}")
             for name in times
-            for place, label in enumerate(_PERCENTS)
+            for position, label in enumerate(_PERCENTS)
         ),
     )
 
 
 def _milliseconds(start: Column, end: Column) -> Column:
-    """From one moment to another; what rounding makes negative is none at all."""
+    """Return the time between two timestamps; 0 if rounding made it negative."""
     return F.greatest(F.lit(0.0), (F.unix_micros(end) - F.unix_micros(start)) / 1000)
 
 
 def _detail(name: str) -> Column:
-    """The second detail of an event; where details have names, as on Redis, by its name."""
+    """Return a detail of an event: the second, or by its name if details have names (Redis)."""
     return F.coalesce(*(F.get_json_object("details", path) for path in ("$[1]", f"$.{name}")))
 
 
 def _reasons(events: DataFrame) -> DataFrame:
-    """Dead letters by their queue and the reason of their death."""
+    """Count dead letters by queue and reason."""
     in_line = F.col("kind") == "died_in_line"
     text = F.when(in_line, F.get_json_object(F.concat(F.lit("["), "details", F.lit("]")), "$[0]"))
     reason = text.otherwise(_detail("reason"))

@@ -1,4 +1,4 @@
-"""The report as one HTML page that loads nothing from elsewhere."""
+"""Renders the report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _COUNTS = ("sent", "delivered", "acknowledged", "redelivered", "died")
 
 
 def page(report: Report, made_at: datetime.datetime) -> str:
-    """The whole page."""
+    """Return the report as an HTML page."""
     sections = [_queue(report, each) for each in report.queues]
-    nothing = "" if sections else '<p class="none">There is nothing in this history.</p>'
+    empty = "" if sections else '<p class="none">There is nothing in this history.</p>'
     return "\n".join(
         [
             "<!doctype html>",
@@ -29,7 +29,7 @@ def page(report: Report, made_at: datetime.datetime) -> str:
             f"<h1>{escape(report.url)}</h1>",
             f"<p>Made at {made_at:%Y-%m-%d %H:%M:%S}, in steps of {escape(report.every)}.",
             "Times are those of the log, in UTC.</p>",
-            nothing,
+            empty,
             *sections,
             "</body></html>",
         ]
@@ -61,10 +61,10 @@ def _queue(report: Report, queue: dict[str, Any]) -> str:
 
 
 def _step(report: Report) -> datetime.timedelta:
-    """How far two neighbouring steps of the charts are apart."""
+    """Return the interval between two neighbouring points of the charts."""
     times = sorted({each["minute"] for each in report.minutes})
-    apart = [after - before for before, after in pairwise(times)]
-    return min(apart, default=datetime.timedelta())
+    gaps = [after - before for before, after in pairwise(times)]
+    return min(gaps, default=datetime.timedelta())
 
 
 def lines_of(
@@ -73,7 +73,7 @@ def lines_of(
     step: datetime.timedelta,
     nothing: float | None = None,
 ) -> dict[str, list[tuple[datetime.datetime, float | None]]]:
-    """A line for each column; a step in which nothing happened has no row, but is drawn."""
+    """Return a line for each column; intervals without rows get the value `nothing`."""
     times = [each["minute"] for each in minutes]
     quiet = [
         (at, nothing)
@@ -110,7 +110,7 @@ def _reasons(reasons: Sequence[dict[str, Any]]) -> str:
 
 
 def _time(milliseconds: float | None) -> str:
-    """A duration as people say it."""
+    """Format a duration in ms, s or min."""
     if milliseconds is None:
         return "-"
     if milliseconds < 1000:

@@ -1,7 +1,7 @@
-"""Sinks into databases: a step's rows and its hash go in with one transaction, or not at all.
+"""Sinks that write to databases: the rows of a step and its hash are one transaction.
 
-Works with any DB-API 2.0 driver (`sqlite3`, `psycopg`, ...). The table `pillarbox_steps` keeps
-the hashes; rows pass through the driver, so this is for results rather than for floods.
+Works with any DB-API 2.0 driver (`sqlite3`, `psycopg`, ...). The table `pillarbox_steps` stores
+the hashes. All rows pass through the Spark driver, so use this for results, not for bulk data.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STEPS = "pillarbox_steps"
-_ROWS_AT_ONCE = 1000
+_BATCH_ROWS = 1000
 
 
 def sqlite(path: str | os.PathLike[str], table: str, *, key: Sequence[str] = ()) -> Sink:
-    """Write each step to a table of an SQLite file, once; with `key`, replace rows that have it."""
+    """Write each step to a table of an SQLite file, once; with `key`, replace existing rows."""
     return database(lambda: sqlite3.connect(path), table, key=key)
 
 
@@ -50,20 +50,20 @@ def database(
                 f"CREATE TABLE IF NOT EXISTS {STEPS}"
                 " (hash VARCHAR(64) PRIMARY KEY, processor VARCHAR(200), step BIGINT)"
             )
-            if _is_known(cursor, step, placeholder):
+            if _is_recorded(cursor, step, placeholder):
                 return
-            for part in _parts(rows):
-                cursor.executemany(insert, part)
+            for rows_in_batch in _batches(rows):
+                cursor.executemany(insert, rows_in_batch)
             marks = ", ".join([placeholder] * 3)
-            known = (step.hash, step.processor, step.number)
-            cursor.execute(f"INSERT INTO {STEPS} VALUES ({marks})", known)  # noqa: S608 - marks
+            record = (step.hash, step.processor, step.number)
+            cursor.execute(f"INSERT INTO {STEPS} VALUES ({marks})", record)  # noqa: S608 - marks
             connection.commit()
 
     return write
 
 
-def _is_known(cursor: Any, step: Step, placeholder: str) -> bool:
-    query = f"SELECT 1 FROM {STEPS} WHERE hash = {placeholder}"  # noqa: S608 - a mark, no value
+def _is_recorded(cursor: Any, step: Step, placeholder: str) -> bool:
+    query = f"SELECT 1 FROM {STEPS} WHERE hash = {placeholder}"  # noqa: S608 - a placeholder
     cursor.execute(query, (step.hash,))
     return cursor.fetchone() is not None
 
@@ -71,20 +71,20 @@ def _is_known(cursor: Any, step: Step, placeholder: str) -> bool:
 def _insert(table: str, names: Sequence[str], key: Sequence[str], placeholder: str) -> str:
     if missing := [name for name in key if name not in names]:
         raise PipelineError(f"the rows for {table!r} have no column {missing[0]!r} for their key")
-    columns = ", ".join(_in_sql(name) for name in names)
+    columns = ", ".join(_quoted(name) for name in names)
     marks = ", ".join([placeholder] * len(names))
-    text = f"INSERT INTO {_in_sql(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - quoted
+    text = f"INSERT INTO {_quoted(table)} ({columns}) VALUES ({marks})"  # noqa: S608 - quoted
     if not key:
         return text
-    rest = [f"{_in_sql(name)} = excluded.{_in_sql(name)}" for name in names if name not in key]
+    rest = [f"{_quoted(name)} = excluded.{_quoted(name)}" for name in names if name not in key]
     change = f"DO UPDATE SET {', '.join(rest)}" if rest else "DO NOTHING"
-    return f"{text} ON CONFLICT ({', '.join(map(_in_sql, key))}) {change}"
+    return f"{text} ON CONFLICT ({', '.join(map(_quoted, key))}) {change}"
 
 
-def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    while part := list(islice(rows, _ROWS_AT_ONCE)):
-        yield part
+def _batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    while rows_in_batch := list(islice(rows, _BATCH_ROWS)):
+        yield rows_in_batch
 
 
-def _in_sql(name: str) -> str:
+def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

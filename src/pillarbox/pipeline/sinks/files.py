@@ -1,7 +1,7 @@
-"""Sinks into files. A step is one directory, named by its hash, that appears whole or not at all.
+"""Sinks that write files. Each step is one directory, named by its hash, and appears atomically.
 
-The directory is `hash=...`, so Spark and others read the whole as one table with a column
-`hash`. What begins with `_` they pass over: a step under way, or what a crash left of one.
+The directories are named `hash=...`, so Spark and others read all of them as one table with a
+column `hash`. They ignore names that begin with `_`: unfinished steps.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Sink = Callable[["DataFrame", Step], None]
 
 
 def parquet(path: str | os.PathLike[str], **options: str) -> Sink:
-    """Write each step as Parquet files below `path`; options are Spark's."""
+    """Write each step as Parquet files below `path`, with options for Spark's writer."""
     return _files(path, "parquet", options)
 
 
 def json_lines(path: str | os.PathLike[str], **options: str) -> Sink:
-    """Write each step as files of JSON lines below `path`; options are Spark's."""
+    """Write each step as JSON Lines files below `path`, with options for Spark's writer."""
     return _files(path, "json", options)
 
 
-def _files(place: str | os.PathLike[str], kind: str, options: dict[str, str]) -> Sink:
-    path = local_directory(os.fspath(place))
+def _files(directory: str | os.PathLike[str], kind: str, options: dict[str, str]) -> Sink:
+    path = local_directory(os.fspath(directory))
     files = LocalFiles(path)
 
     def write(batch: DataFrame, step: Step) -> None:
@@ -45,7 +45,7 @@ def _files(place: str | os.PathLike[str], kind: str, options: dict[str, str]) ->
         os.rename(temporary, final)
         files.sync("")
         for name in os.listdir(path):
-            if name.startswith("_writing-"):  # of a step that was given up for another
+            if name.startswith("_writing-"):  # an abandoned step
                 shutil.rmtree(f"{path}/{name}", ignore_errors=True)
 
     return write

@@ -1,7 +1,6 @@
-"""A sink into a mailbox of any kind: each row is a message, sent by the driver.
+"""A sink that sends each row as a message to a mailbox, from the driver.
 
-A mailbox takes a step that is repeated within the time it remembers deduplication ids (five
-minutes) once.
+A step that is repeated within the deduplication window of the mailbox (five minutes) is sent once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def mailbox(url: str, body_type: Any = Any) -> Sink:
-    """Send each row to a mailbox: as its body type, or as an object of its columns."""
+    """Send each row to a mailbox: as `body_type`, or as a JSON object of its columns."""
 
     def write(batch: DataFrame, step: Step) -> None:
         from pillarbox.pipeline.columns import bodies_of  # noqa: PLC0415 - behind an extra
