@@ -246,7 +246,7 @@ def test_R113_what_is_asked_for_during_a_compaction_is_done_after_it(
 
     monkeypatch.setattr(compactor, "compact", and_meanwhile_all_are_acknowledged)
     with box._store.lock:
-        compactor.look(0)
+        compactor.check(0)
     thread = compactor._thread
     assert thread is not None
     thread.join(30)

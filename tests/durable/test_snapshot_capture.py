@@ -76,7 +76,7 @@ def compact_while_busy(seed: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     copy = open_store(world.disk.kill(), world.clock)
     same_notes = notes_of(world) == {name: each.notes for name, each in copy.sessions.items()}
     budget = world.store.compactor.budget
-    budget.hold_back(0)
+    budget.reserve(0)
     assert budget.messages == sum(each.queue.size for each in world.store.sessions.values())
     return same_notes and state_of(copy) == state_of(world.store)
 

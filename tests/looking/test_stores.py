@@ -54,7 +54,9 @@ def test_R110_stats_and_peek_write_nothing(orders: Any, tmp_path: Path) -> None:
 def test_R110_control_a_look_that_settles_into_the_log_is_noticed(
     orders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DurableStore, "only_looking", property(lambda s: False, lambda s, v: None))
+    monkeypatch.setattr(
+        DurableStore, "read_only_step", property(lambda s: False, lambda s, v: None)
+    )
     before = bytes_in(tmp_path)
     check_looks(orders)
     orders._store.log.flush()

@@ -19,7 +19,7 @@ from pillarbox.mailbox.store import Store
 from pillarbox.testing import FakeMailbox
 from tests.unit.support import WatchedClock, notices, start
 
-DROPPED = "answer dropped: nobody waits for it"
+DROPPED = "reply dropped: no caller waits for it"
 
 
 class Counted(InMemoryMailbox[Any]):
@@ -289,14 +289,14 @@ def test_R21_an_answer_may_overtake_the_return_of_send() -> None:
     office = Office()
     prompt = Prompt("prompt", str, store=office.store)
     client = RequestClient(prompt, office.replies, clock=office.clock)
-    real = client._hand_out
+    real = client._distribute
 
     def hand_out(messages: Any) -> Any:
         left = real(messages)
         prompt.handed_out.set()
         return left
 
-    client._hand_out = hand_out  # type: ignore[method-assign]
+    client._distribute = hand_out  # type: ignore[method-assign]
     leader = start(lambda: client.ask("slow", timeout=5))
     (slow,) = prompt.receive(wait_time_seconds=20)
     office.until_received_for_all()

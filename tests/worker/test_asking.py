@@ -88,7 +88,7 @@ def test_R21_clients_that_share_a_reply_mailbox_get_their_own_answers(
 def test_R21_without_a_worker_an_ask_times_out(place: Place) -> None:
     with RequestClient.open(place.url_of("nobody"), int, int) as client:
         place.open("nobody", int)
-        with pytest.raises(TimeoutError, match="had no answer"):
+        with pytest.raises(TimeoutError, match="had no reply"):
             client.ask(1, timeout=0.1)
 
 

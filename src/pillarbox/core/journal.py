@@ -207,7 +207,7 @@ def _at_head(queue: Queue, key: int) -> Record | None:
 
 
 def _taken_out(queue: Queue, key: int) -> Record:
-    """Out of where it is, if that is not where the entry has it: see `write_if_room`."""
+    """Out of where it is, if that is not where the entry has it: see `write_if_space`."""
     record = apply.taken_out(queue, key)
     if record is None:
         raise ReplayError(f"message {key} is not in {queue.name!r}")

@@ -1,8 +1,8 @@
-"""`AbstractMailbox` and `AbstractAsyncMailbox`: what every mailbox derives from.
+"""`AbstractMailbox` and `AbstractAsyncMailbox`: the base classes of every mailbox.
 
-A backend is its verbs (`verbs.Verbs`), a connection for threads, one for asyncio (`runner`), and
-two classes that make these from their options. The classes here check nothing and know no server:
-they hand each verb to the connection that runs it.
+A backend consists of its verbs (`verbs.Verbs`), a connection for threads, one for asyncio
+(`runner`), and two mailbox classes that create these from their options. The classes here
+validate nothing and know no server: they pass each verb to the connection, which runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pillarbox.mutex import now_or_soon
 T = TypeVar("T")
 R = TypeVar("R")
 
-_WAIT_SECONDS = 20  # of each receive of an iterator
+_WAIT_SECONDS = 20  # wait time of each receive in messages()
 
 
 class _Run(Protocol):
@@ -33,15 +33,15 @@ class _Run(Protocol):
 
 
 class _MailboxParts(Generic[T]):
-    """What both kinds of mailbox share: all that needs no I/O."""
+    """The parts of a mailbox that need no I/O, shared by the sync and async classes."""
 
-    _kind: Any  # the class of its messages
+    _kind: Any  # class of the messages it returns
     _verbs: Verbs[T, Any]
     _connection: Any
     _owns_connection = True
 
     def __set_type__(self, alias: Any) -> None:
-        """`RedisMailbox[Order]("orders")`: the type in brackets is the body's type."""
+        """Take the body type from the brackets, as in `RedisMailbox[Order]("orders")`."""
         (body_type,) = get_args(alias)
         if not isinstance(body_type, TypeVar):
             self._use(codec_for(body_type))
@@ -49,7 +49,7 @@ class _MailboxParts(Generic[T]):
     def _use(self, codec: Codec[T]) -> None:
         self._verbs.use(codec)
 
-    # `typing` notes the alias on each object made through it, as this attribute.
+    # `typing` sets this attribute on each object that is created through a generic alias.
     __orig_class__ = property(fset=__set_type__)
 
     @property
@@ -64,7 +64,7 @@ class _MailboxParts(Generic[T]):
 
     @property
     def dead_letters(self) -> Self | None:
-        """The dead-letter queue; None without a policy, and until the mailbox is open."""
+        """The dead-letter queue; None without one, or before the mailbox is open."""
         verbs = self._verbs.dead_letters()
         if verbs is None:
             return None
@@ -73,7 +73,7 @@ class _MailboxParts(Generic[T]):
         return other
 
     def _share(self, verbs: Verbs[T, Any], connection: Any) -> None:
-        """Be a mailbox of another queue over the connection of another mailbox."""
+        """Make this the mailbox of another queue, on a connection it does not own."""
         self._connect(verbs, connection)
         self._owns_connection = False
 
@@ -86,13 +86,13 @@ class _MailboxParts(Generic[T]):
         return f"{type(self).__name__}({self.name!r}{where})"
 
     def _deliveries(self, messages: Iterable[Any]) -> list[Any]:
-        """What was delivered as these messages; raises if one is not of this queue."""
+        """Return the deliveries of these messages; raise if one is not from this queue."""
         chosen = list(messages)
         try:
             deliveries = [message._delivery for message in chosen if message._mailbox is self]
             if len(deliveries) == len(chosen):
                 return deliveries
-        except AttributeError:  # something is no message: find out which
+        except AttributeError:  # one of them is not a message: find it below
             pass
         for message in chosen:
             verbs = getattr(getattr(message, "_mailbox", None), "_verbs", None)
@@ -111,7 +111,7 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
     _run: _Run
 
     def _start(self, verbs: Verbs[T, Any], connection: Connection) -> None:
-        """Open it."""
+        """Connect and open the queue."""
         self._connect(verbs, connection)
         try:
             self._run(verbs.open())
@@ -128,7 +128,7 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         return self._run(self._verbs.send((body,), **options))[0]
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
         return self._run(self._verbs.send(list(bodies), **options))
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
@@ -154,16 +154,16 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         wait = options.setdefault("wait_time_seconds", _WAIT_SECONDS)
         while not self.closed:
             try:
-                left = list(found := self.receive(**options))
+                remaining = list(received := self.receive(**options))
             except MailboxClosedError:
                 return
             try:
-                while left and not self.closed:
-                    yield left.pop(0)
+                while remaining and not self.closed:
+                    yield remaining.pop(0)
             finally:
-                if left:
-                    self.release_many(left)
-            if not found and not wait:
+                if remaining:
+                    self.release_many(remaining)
+            if not received and not wait:
                 return
 
     def acknowledge_many(self, messages: Iterable[Message[T]]) -> list[bool]:
@@ -181,29 +181,29 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         return self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     def release_many(self, messages: Iterable[Message[T]]) -> list[bool]:
-        """Give these back with no delivery counted (SQS counts it all the same)."""
+        """Return these messages without counting the delivery (SQS counts it anyway)."""
         return self._run(self._verbs.release(self._deliveries(messages)))
 
     def purge(self) -> int:
-        """Delete all messages (ready, scheduled, in flight); returns their number."""
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
         return self._run(self._verbs.purge())
 
     def approximate_count(self) -> int:
-        """Ready + scheduled + in flight; exact but on SQS."""
+        """Return the number of ready, scheduled and in-flight messages; only SQS approximates."""
         return self.stats().total
 
     def stats(self) -> Stats:
-        """Message counts by state, and the age of the oldest message."""
+        """Return the message counts by state and the age of the oldest message."""
         return self._run(self._verbs.stats())
 
     def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[Message[T | Undecodable]]:
-        """Return messages without receiving them: none is leased, no delivery is counted."""
+        """Return messages without receiving them: no lease, no delivery counted."""
         return self._run(self._verbs.peek(self, max_messages, state))
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, in any state; returns how many were deleted."""
+        """Delete messages by id, in any state, and return how many were deleted."""
         return self._run(self._verbs.delete(ids))
 
     def redrive(
@@ -213,16 +213,16 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Move dead letters back to their source queues, or `to` another; returns their number."""
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
         return self._run(self._verbs.redrive(self, ids, where, to))
 
     def close(self) -> None:
         """Wake all waiting receives. The mailbox can no longer be used."""
         if not self._verbs.closed:
             self._verbs.closed = True
-            now_or_soon(self._hang_up)
+            now_or_soon(self._disconnect)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         self._connection.wake(self._verbs)
         if self._owns_connection:
             self._connection.close()
@@ -230,7 +230,7 @@ class AbstractMailbox(_MailboxParts[T], Closing, Generic[T]):
     _repr_html_ = notebook.of_mailbox
 
     def _acknowledge(self, delivery: Any) -> bool:
-        """What `Message.acknowledge` calls."""
+        """Acknowledge one delivery, for `Message.acknowledge`."""
         return self._run(self._verbs.acknowledge((delivery,)))[0]
 
 
@@ -255,7 +255,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         if self._opened:
             return self
         self._verbs.refuse_if_closed()
-        if self._opening is None:  # once, however many ask
+        if self._opening is None:  # open once, even if several tasks call
             verb = run_async(self._connection.do, self._verbs.open())
             self._opening = asyncio.get_running_loop().create_task(verb)
         opening = self._opening
@@ -264,7 +264,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
             self._opened = True
         finally:
             if opening.done() and self._opening is opening:
-                self._opening = None  # if it failed, the next one may have more luck
+                self._opening = None  # let the next call retry a failed open
         return self
 
     async def send(self, body: T, **options: Unpack[SendOptions]) -> str:
@@ -272,7 +272,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return (await self._run(self._verbs.send((body,), **options)))[0]
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
         return await self._run(self._verbs.send(list(bodies), **options))
 
     async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
@@ -280,23 +280,23 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return await self._run(self._verbs.receive(self, **options))
 
     async def messages(self, **options: Unpack[ReceiveOptions]) -> AsyncIterator[AsyncMessage[T]]:
-        """Receive messages one after the other, until the mailbox is closed.
+        """Receive messages one by one until the mailbox is closed.
 
         The options are those of `AbstractMailbox.messages`.
         """
         wait = options.setdefault("wait_time_seconds", _WAIT_SECONDS)
         while not self.closed:
             try:
-                left = list(found := await self.receive(**options))
+                remaining = list(received := await self.receive(**options))
             except MailboxClosedError:
                 return
             try:
-                while left and not self.closed:
-                    yield left.pop(0)
+                while remaining and not self.closed:
+                    yield remaining.pop(0)
             finally:
-                if left:
-                    await self.release_many(left)
-            if not found and not wait:
+                if remaining:
+                    await self.release_many(remaining)
+            if not received and not wait:
                 return
 
     async def acknowledge_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
@@ -316,29 +316,29 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         return await self._run(self._verbs.extend(self._deliveries(messages), timeout))
 
     async def release_many(self, messages: Iterable[AsyncMessage[T]]) -> list[bool]:
-        """Give these back with no delivery counted (SQS counts it all the same)."""
+        """Return these messages without counting the delivery (SQS counts it anyway)."""
         return await self._run(self._verbs.release(self._deliveries(messages)))
 
     async def purge(self) -> int:
-        """Delete all messages (ready, scheduled, in flight); returns their number."""
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
         return await self._run(self._verbs.purge())
 
     async def approximate_count(self) -> int:
-        """Ready + scheduled + in flight; exact but on SQS."""
+        """Return the number of ready, scheduled and in-flight messages; only SQS approximates."""
         return (await self.stats()).total
 
     async def stats(self) -> Stats:
-        """Message counts by state, and the age of the oldest message."""
+        """Return the message counts by state and the age of the oldest message."""
         return await self._run(self._verbs.stats())
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
-        """Return messages without receiving them: none is leased, no delivery is counted."""
+        """Return messages without receiving them: no lease, no delivery counted."""
         return await self._run(self._verbs.peek(self, max_messages, state))
 
     async def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, in any state; returns how many were deleted."""
+        """Delete messages by id, in any state, and return how many were deleted."""
         return await self._run(self._verbs.delete(ids))
 
     async def redrive(
@@ -348,7 +348,7 @@ class AbstractAsyncMailbox(_MailboxParts[T], AsyncClosing, Generic[T]):
         where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Move dead letters back to their source queues, or `to` another; returns their number."""
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
         return await self._run(self._verbs.redrive(self, ids, where, to))
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""The form of an answer, and the queues that clients have for their answers.
+"""The encoding of replies, and the reply queues of request clients.
 
-Whoever replies knows the mailbox for the answer by name only, not its type. So an answer is
-encoded as what it is, and says so if it is text: a mailbox that reads JSON then takes it as a
-`str`. Nothing is remembered about the queue: opening a mailbox on it changes no answer.
+A handler that replies knows the reply queue by name but not its body type. So a reply is encoded
+by the type of its value, and an attribute marks text: a mailbox that reads JSON then decodes it as
+a `str`. Nothing is stored about the queue, so opening a mailbox on it does not change replies.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from pillarbox.logger import logger
 REPLY_TO: Final = "pillarbox.reply_to"
 IN_REPLY_TO: Final = "pillarbox.in_reply_to"
 FORM: Final = "pillarbox.form"
-TEXT: Final = "text"  # the body is no JSON
+TEXT: Final = "text"  # the body is plain text, not JSON
 
-#: A client may wait for an answer for twelve hours. Whatever it has left for a day is not wanted.
+#: Delete a reply queue after a day without a poll. A client waits at most twelve hours for a reply.
 IDLE_SECONDS_MAX: Final = 86_400
 
-#: How the answer to a rejected request begins; the reason follows. No codec writes such bytes.
+#: Prefix of the reply to a rejected request, before the reason. No codec produces these bytes.
 _REJECTED: Final = b"\x00pillarbox.rejected\x00"
 
 _REPLY_QUEUE: Final = re.compile(r"[\w.-]+-replies-[0-9a-f]{16}", re.ASCII)
-_NAME_CHARS: Final = 40  # of the requests' name, in that of the answers' queue
+_NAME_CHARS: Final = 40  # of the request queue's name, used in the reply queue's name
 _TEXT_TYPE: Final = codec_for(str).content_type
 _JSON_TYPE: Final = codec_for(Any).content_type
 
 
 class Rejection(Struct, frozen=True):
-    """The answer to a request that was dead-lettered."""
+    """The reply to a request that was dead-lettered."""
 
     reason: str
 
 
 def answer_codec(codec: Codec[Any]) -> Codec[Any]:
-    """A codec for the mailbox of a request client, which also decodes a `Rejection`."""
+    """Return the codec for the mailbox of a request client, which also decodes a `Rejection`."""
 
     def decode(data: bytes) -> Any:
-        if data[: len(_REJECTED)] == _REJECTED:  # it raises for a body that was lost
+        if data[: len(_REJECTED)] == _REJECTED:  # raises if the body is None, i.e. lost
             return Rejection(data.removeprefix(_REJECTED).decode(errors="replace"))
         return codec.decode(data)
 
@@ -55,23 +55,27 @@ def answer_codec(codec: Codec[Any]) -> Codec[Any]:
 
 
 def new_reply_queue(requests: str) -> str:
-    """A name for a client's own queue of answers."""
+    """Return a unique name for a client's reply queue."""
     return f"{requests[:_NAME_CHARS]}-replies-{secrets.token_hex(8)}"
 
 
 def is_reply_queue(name: str) -> bool:
-    """Whether a queue is a client's own: it ends with the client, and nobody else makes it."""
+    """Return whether this is the name of a reply queue, which exists as long as its client."""
     return _REPLY_QUEUE.fullmatch(name) is not None
 
 
 def dropped(name: str, in_reply_to: str) -> str:
-    """An answer comes too late: its client has closed. Answers with the id of no message."""
-    logger.warning("answer dropped: its client is gone", mailbox=name, in_reply_to=in_reply_to)
+    """Log a reply that was dropped because its client has closed, and return an empty id."""
+    logger.warning(
+        "reply dropped: its client has closed",
+        mailbox=name,
+        in_reply_to=in_reply_to,
+    )
     return ""
 
 
 def encoded(body: Any) -> tuple[bytes, bool]:
-    """An answer as bytes, and whether these are text."""
+    """Return a reply as bytes, and whether they are plain text."""
     if isinstance(body, Rejection):
         return _REJECTED + body.reason.encode(errors="replace"), False
     codec: Codec[Any] = codec_for(type(body))
@@ -86,31 +90,31 @@ def encoded(body: Any) -> tuple[bytes, bool]:
 
 
 def answer(in_reply_to: str, body: Any) -> tuple[bytes, dict[str, str]]:
-    """The body and the attributes of an answer."""
+    """Return the body and the attributes of a reply."""
     data, is_text = encoded(body)
-    noted = {IN_REPLY_TO: in_reply_to}
+    attributes = {IN_REPLY_TO: in_reply_to}
     if is_text:
-        noted[FORM] = TEXT
-    return data, noted
+        attributes[FORM] = TEXT
+    return data, attributes
 
 
 def reads_json(codec: Codec[Any]) -> bool:
-    """Whether a mailbox with this codec needs text in quotes."""
+    """Return whether this codec decodes JSON, so that plain text must be quoted."""
     return codec.content_type == _JSON_TYPE
 
 
 def quoted(body: bytes, attributes: Mapping[str, str] | None) -> bytes:
-    """A body for a reader of JSON."""
+    """Return the body as JSON: a text reply becomes a JSON string."""
     if not attributes or attributes.get(FORM) != TEXT:
         return body
     try:
         return msgspec.json.encode(body.decode())
     except UnicodeDecodeError:
-        return body  # it lied, and is reported as a body that does not decode
+        return body  # mislabelled: decoding will report it
 
 
 def _inner_type(body: Any) -> Any:
-    """What a list or a dict holds, if that is one class which says how it is encoded."""
+    """Return the typed form of a list or dict whose values share one class, else None."""
     values = body if type(body) is list else body.values() if type(body) is dict else ()
     kinds = set(map(type, values))
     if len(kinds) != 1 or (kind := kinds.pop()).__module__ == "builtins":

@@ -1,8 +1,9 @@
-"""Copies the state of a store as of one moment, while the store goes on.
+"""Copies the state of a store at one point in time while the store keeps running.
 
 A queue is copied when its turn comes or just before it changes, whichever is first. Only pointers
-are copied: a message that changes afterwards is saved first. So the copy can be encoded later, in
-small pieces, by a thread that holds neither the store's lock nor the interpreter for long.
+are copied; a message that changes later is saved first (copy on write). So the copy can be
+encoded later, in small pieces, by a thread that never holds the store's lock or the interpreter
+for long.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from pillarbox.mailbox.queue_steps import QueueSteps
 
 T = TypeVar("T")
-Saved = dict[int, tuple[int, Extra | None]]  # by key: deliveries and extra as they were
+Saved = dict[int, tuple[int, Extra | None]]  # by key: delivery count and extra before the change
 
-_PIECE = 256  # messages that are dealt with between two pauses,
-_QUEUE_WORTH = 64  # a queue itself counting as so many
+_PIECE = 256  # messages processed between two pauses;
+_QUEUE_WORTH = 64  # a queue counts as this many messages
 _CHANGES_RECORDS = (CameDue, Died, DiedInLine, Redriven, Released, Returned)
 
 _deadline_of = attrgetter("deadline")
@@ -45,11 +46,11 @@ Pause = Callable[[], None]
 
 
 def no_pause() -> None:
-    """For work that others wait for."""
+    """Do not pause: a caller is waiting for the result."""
 
 
 def pieces(items: Sequence[T], pause: Pause) -> Iterator[Sequence[T]]:
-    """A long list in short pieces, with pauses between them."""
+    """Yield a long list in short pieces, pausing between them."""
     for start in range(0, len(items), _PIECE):
         if start:
             pause()
@@ -57,9 +58,9 @@ def pieces(items: Sequence[T], pause: Pause) -> Iterator[Sequence[T]]:
 
 
 class Capture:
-    """The state of a store as it was when this was made, with the store's lock held.
+    """The state of a store at the time this was created, with the store's lock held.
 
-    Until it is encoded, whatever changes a queue calls `before_changes` first, with the lock held.
+    Until it is encoded, every change to a queue calls `before_changes` first, with the lock held.
     """
 
     def __init__(self, store: DurableStore, pause: Pause) -> None:
@@ -73,17 +74,17 @@ class Capture:
         self._last_key, self._last_number = store.last_key, store.last_number
 
     def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event]) -> None:
-        """These queues are about to change, by these events among others."""
+        """Copy these queues, and save the messages that these events are about to change."""
         for session in sessions:
             self.take(session)
         for event in events:
             if isinstance(event, _CHANGES_RECORDS):
                 for record in records_of(event):
-                    if record.key <= self._last_key:  # else it was sent since
+                    if record.key <= self._last_key:  # else it was sent after the capture
                         self._saved.setdefault(record.key, (record.deliveries, record.extra))
 
     def take(self, session: QueueSteps) -> int:
-        """Copy a queue, unless that was done; how much work it was."""
+        """Copy a queue unless it is already copied; return the amount of work done."""
         if session not in self._left:
             return 0
         number = self._store.number_of(session)
@@ -92,7 +93,7 @@ class Capture:
         return _QUEUE_WORTH + session.queue.size
 
     def complete(self) -> None:
-        """Copy every queue that has not changed in the meantime."""
+        """Copy every queue that is not copied yet."""
         left = self._sessions[::-1]
         while left:
             with self._store.lock:
@@ -102,12 +103,12 @@ class Capture:
             self._pause()
 
     def records(self) -> Iterator[Sequence[Record]]:
-        """Every message, in short pieces."""
+        """Yield all messages, in short pieces."""
         for queue in self._queues.values():
             yield from queue.records()
 
     def state(self, oldest: int) -> StoreState:
-        """What a snapshot says; the first body is at the index `oldest` of the log."""
+        """Return the contents of a snapshot; `oldest` is the log index of the oldest body."""
         queues = []
         for number, session in enumerate(self._sessions, 1):
             queues.append(encoded_queue(self._queues[session].state(self._saved)))
@@ -118,7 +119,7 @@ class Capture:
 
 
 class CapturedQueue:
-    """What one queue held when it was copied."""
+    """The contents of one queue when it was copied."""
 
     def __init__(self, queue: Queue, number: int, notes: dict[str, Any], pause: Pause) -> None:
         self._number, self._notes, self._pause = number, notes, pause
@@ -137,7 +138,7 @@ class CapturedQueue:
         self._duplicates = list(queue.duplicates.items())
 
     def records(self) -> Iterator[Sequence[Record]]:
-        """Its messages, in short pieces."""
+        """Yield the messages of the queue, in short pieces."""
         waiting = [self._plain(lane) for lane in self._lanes.values()]
         waiting += [*self._returned.values(), *(group[1] for group in self._groups.values())]
         for line in waiting:
@@ -158,7 +159,7 @@ class CapturedQueue:
         ]
 
     def _living(self) -> list[int]:
-        """The positions of the leases that had not ended; an unusual one may be in a line, too."""
+        """Return the positions of the live leases, each lease once."""
         found = [
             at
             for some in pieces(range(self._in_line), self._pause)
@@ -168,7 +169,7 @@ class CapturedQueue:
         return [*found, *range(self._in_line, len(self._leases))]
 
     def state(self, saved: Saved) -> QueueState:
-        """What a snapshot says of it."""
+        """Return the queue's part of a snapshot."""
         timed = [
             (str(due), x) for some in pieces(self._schedule, self._pause) for due, _, x in some
         ]
@@ -199,13 +200,13 @@ class CapturedQueue:
         )
 
     def _places(self, lane: list[Any]) -> list[tuple[int, str]]:
-        """Where groups stand in a lane."""
+        """Return the positions of groups in a lane."""
         names = {id(group): name for name, (group, *_) in self._groups.items()}
         return [(at, names[id(x)]) for at, x in enumerate(lane) if id(x) in names] if names else []
 
 
 def _rows(records: Sequence[Record], saved: Saved, pause: Pause) -> Rows:
-    """The columns of these messages, as they were when their queue was copied."""
+    """Return the columns of these messages as of the copy of their queue."""
     keys, bodies, priorities, deliveries = array("Q"), array("Q"), bytearray(), array("I")
     attributes: dict[int, dict[str, str]] = {}
     extras: dict[int, Extra] = {}
@@ -213,7 +214,7 @@ def _rows(records: Sequence[Record], saved: Saved, pause: Pause) -> Rows:
         first = len(keys)
         counts = [record.deliveries for record in some]
         specials = [record.extra for record in some]
-        if saved:  # looked at last: what is saved was saved before it changed
+        if saved:  # read last: a message is saved before it changes
             for at, record in enumerate(some):
                 if record.key in saved:
                     counts[at], specials[at] = saved[record.key]

@@ -1,7 +1,7 @@
-"""What lies in a directory: a store, the log of a store, or a plain log; and who writes to it.
+"""Finds out what a directory contains: a store, the log of a store, or a plain log.
 
-Nothing is opened, and nothing is touched. A path that is neither may name a queue: that of the
-store in the directory above it.
+Also finds the process that writes to it. Opens and changes nothing. A path that is neither store
+nor log may name a queue of the store in its parent directory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG = "log"  # the name of a store's log within its directory
 
 
 def file_path(url: str) -> str | None:
-    """The path that a `file:` URL or a path without a scheme names; None for any other URL."""
+    """Return the path of a `file:` URL or of a plain path; None for any other URL."""
     if url.startswith("file:"):
         return url.removeprefix("file:").removeprefix("//")
     return None if "://" in url or url.startswith("memory:") else url
@@ -39,7 +39,7 @@ class DataDirectory:
         return self.store or self.log
 
     def writer(self) -> int | None:
-        """The process that has it open for writing."""
+        """Return the pid of the process that has it open for writing."""
         return _holder(f"{self.log}/{LOCK_FILE}")
 
     def segment_files(self) -> list[str]:
@@ -47,19 +47,19 @@ class DataDirectory:
 
 
 def data_directory_in(directory: str) -> DataDirectory | None:
-    """The store or the log in a directory."""
+    """Return the store or the log in a directory."""
     if is_log(f"{directory}/{LOG}"):
         return DataDirectory(f"{directory}/{LOG}", directory)
     if not is_log(directory):
         return None
     parent, name = os.path.split(os.path.abspath(directory))
     return DataDirectory(
-        directory, parent if name == LOG and _is_of_a_store(directory, parent) else None
+        directory, parent if name == LOG and _belongs_to_store(directory, parent) else None
     )
 
 
 def data_directory_at(path: str) -> DataDirectory | None:
-    """The store or the log at a path; else the queue that its last part names."""
+    """Return the store or the log at a path, else the queue named by its last component."""
     found = data_directory_in(path)
     if found is not None:
         return found
@@ -71,7 +71,7 @@ def data_directory_at(path: str) -> DataDirectory | None:
 
 
 def is_log(directory: str) -> bool:
-    """Whether there is a log in the directory, be it an empty one."""
+    """Return whether the directory contains a log, possibly an empty one."""
     try:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,8 +79,8 @@ def is_log(directory: str) -> bool:
     return any(name == LOCK_FILE or is_segment_name(name) for name in names)
 
 
-def _is_of_a_store(log: str, parent: str) -> bool:
-    """A store has a snapshot, or its log still has the store's first entry."""
+def _belongs_to_store(log: str, parent: str) -> bool:
+    """Return whether there is a snapshot, or the log still has a store's first entry."""
     if os.path.exists(f"{parent}/{SNAPSHOT_FILE}"):
         return True
     try:
@@ -92,10 +92,10 @@ def _is_of_a_store(log: str, parent: str) -> bool:
 
 
 def _holder(lock: str) -> int | None:
-    """The pid in a lock file, if that process is there and holds the lock.
+    """Return the pid in a lock file if that process is alive and holds the lock.
 
-    The lock is tried only while that process is alive, so that no writer that is about to
-    start can be kept out by the trial.
+    Tries the lock only while that process is alive, so that the attempt cannot keep out a writer
+    that is just starting.
     """
     try:
         pid = int(Path(lock).read_text(encoding="ascii"))
@@ -106,7 +106,7 @@ def _holder(lock: str) -> int | None:
     except ProcessLookupError:
         return None
     except PermissionError:
-        pass  # it is there, and somebody else's
+        pass  # alive, but owned by another user
     with open(lock, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Mailboxes on disk: the default when there is no server. Confirmed means on disk.
+"""Mailboxes on disk: the default without a server. Confirmed means on disk.
 
-A store is a directory; its mailboxes share one log, and one process at a time may have it
+A store is a directory. Its mailboxes share one log, and only one process at a time can have it
 open. Mailboxes of one process that name the same directory share the store.
 """
 
@@ -88,7 +88,7 @@ class DurableMailbox(LocalMailbox[B], Generic[B]):
             data: Any = verbs.store.body(record) if plain else verbs.bodies((record,))[0]
             try:
                 return [Message(verbs.codec.quick_decode(data), lease.number, lease, self)]
-            except QUICK_ERRORS:  # it does not decode, or was lost: see to that, and go on
+            except QUICK_ERRORS:  # the body is lost or does not decode: dead-letter it and continue
                 verbs.messages((lease,), self)
         return super().receive(**options)
 
@@ -143,17 +143,17 @@ class DurableVerbs(LocalVerbs[B]):
         try:
             self.use_session(open_session(shared.store, self.name, self._options))
         except BaseException:
-            shared.let_go(self)
+            shared.release(self)
             raise
         self._shared = shared
 
     def send_one(self, body: bytes) -> str:
-        """Send a message that is nothing but its body to a queue without a capacity; its id."""
+        """Send a message that has only a body to a queue without a capacity; return its id."""
         session = self.session
         try:
             key = session.send_one(body)
         except MailboxFullError:
-            (key,) = session.send((body,))  # it waits for room that can be had
+            (key,) = session.send((body,))  # waits for compaction to free space
         return self.store.ids.of(key)
 
     def _send(self, sent: Outgoing) -> Step[list[str]]:
@@ -181,19 +181,19 @@ class DurableVerbs(LocalVerbs[B]):
 
     def close_store(self) -> None:
         if self._shared is not None:
-            self._shared.let_go(self)
+            self._shared.release(self)
 
 
 class _Shared:
-    """A store that is open in this process, and who uses it."""
+    """A store that is open in this process, and the mailboxes that use it."""
 
     def __init__(self, key: str, store: DurableStore) -> None:
         self.key = key
         self.store = store
         self.users: set[object] = set()
 
-    def let_go(self, user: object) -> None:
-        """The last one that lets go of a store closes it."""
+    def release(self, user: object) -> None:
+        """Remove this user; the last one closes the store."""
         if self.store.busy_here:
             raise reentrant_call()
         with _lock:
@@ -204,9 +204,9 @@ class _Shared:
                     self.store.close()
 
     def close(self) -> None:
-        """Close the store under all its mailboxes."""
+        """Close the store, whatever mailboxes still use it."""
         for user in list(self.users):
-            self.let_go(user)
+            self.release(user)
 
 
 _lock = Mutex()
@@ -241,10 +241,10 @@ def _open(options: DurableOptions, user: object) -> _Shared:
         return shared
 
 
-def _named_in(url: str) -> tuple[str, dict[str, Any]]:
-    """file:./data/orders is the mailbox `orders` of the store in `./data`."""
+def _name_and_path(url: str) -> tuple[str, dict[str, Any]]:
+    """Return name and path: file:./data/orders is the mailbox `orders` of the store `./data`."""
     path, slash, name = (file_path(url) or "").rpartition("/")
     return name, {"path": path or "/" if slash else "."}
 
 
-open_url, open_async_url = openers(DurableMailbox, AsyncDurableMailbox, _named_in)
+open_url, open_async_url = openers(DurableMailbox, AsyncDurableMailbox, _name_and_path)

@@ -1,7 +1,7 @@
-"""A queue on disk where it meets its callers: what happens is in the log before it happens.
+"""One queue on disk: writes each event to the log before applying it.
 
-The verbs are those of `QueueSession`; the quick ones for a single message take the same steps in
-the same order, and tests hold them to it. A body stays in the log: a record has only its place.
+The verbs are those of `QueueSession`. The fast paths for a single message take the same steps in
+the same order, which tests verify. Bodies stay in the log; a record holds only the location.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-RECENT_BYTES_MAX = 4 << 20  # of the newest bodies are kept in memory
+RECENT_BYTES_MAX = 4 << 20  # of the newest bodies, cached in memory
 _NEW = (Sent, Scheduled)
 _DEATHS = (Died, DiedInLine)
-_LETS_GO = (Acknowledged, Removed, Purged, *_DEATHS)  # room for these is held back
+_FREES_SPACE = (Acknowledged, Removed, Purged, *_DEATHS)  # the store reserves space for these
 
 
 class DurableQueueSession(QueueSession):
-    """A queue whose events go into the store's log."""
+    """A queue whose events are written to the store's log."""
 
     store: DurableStore
 
@@ -61,18 +61,18 @@ class DurableQueueSession(QueueSession):
     ) -> list[bytes | None]:
         if most_bytes is None:
             return [self.store.body(record, wait=wait) for record in records]
-        found: list[bytes | None] = []
+        bodies: list[bytes | None] = []
         for record in records:
             body = self.store.body(record, wait=wait)
             most_bytes -= len(body or b"")
-            if found and most_bytes < 0:
+            if bodies and most_bytes < 0:
                 break
-            found.append(body)
-        return found
+            bodies.append(body)
+        return bodies
 
     def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
-        index = store.writer.next_index if store.only_looking else store.flush_deferred()
+        index = store.writer.next_index if store.read_only_step else store.flush_deferred()
         store.before_changes(self._changed_by(events), events)
         try:
             return super()._record_and_apply(events, lazy=lazy)
@@ -81,7 +81,7 @@ class DurableQueueSession(QueueSession):
             raise
 
     def _changed_by(self, events: Sequence[Event]) -> list[QueueSteps]:
-        """The queues that these events change."""
+        """Return the queues that these events change."""
         changed: list[QueueSteps] = [self] if self.dead is None else [self, self.dead]
         changed += [
             self.store.sessions[event.target.name]
@@ -92,27 +92,27 @@ class DurableQueueSession(QueueSession):
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
         store = self.store
-        if not events:  # a repetition is confirmed when what it repeats is
+        if not events:  # only duplicates: confirm with the original
             return None if lazy else store.written
         entries: list[bytes] = []
         for event in events:
             entries += journal.encode(event, self.number)
         if not entries:
             return None
-        if store.only_looking and not any(isinstance(event, Leased) for event in events):
+        if store.read_only_step and not any(isinstance(event, Leased) for event in events):
             store.defer(entries, needed=any(isinstance(event, _DEATHS) for event in events))
             self.totals.count(events)
             return None
-        first = events[0]  # new messages come alone
+        first = events[0]  # new messages are never mixed with other events
         if isinstance(first, _NEW):
             ticket = store.write(entries, lazy=lazy, urgent=False)
             store.keep(first.records, entries, ticket.first_index)
         elif lazy and not any(isinstance(event, _DEATHS) for event in events):
-            store.write_if_room(entries)
+            store.write_if_space(entries)
             ticket = None
         else:
-            keep_room = not any(isinstance(event, _LETS_GO) for event in events)
-            leave = store.compactor.budget.comfortable if keep_room else 0
+            keep_space = not any(isinstance(event, _FREES_SPACE) for event in events)
+            leave = store.compactor.budget.comfortable if keep_space else 0
             ticket = store.write(entries, lazy=lazy, urgent=True, leave=leave)
             for event in events:
                 if isinstance(event, Acknowledged):
@@ -125,17 +125,17 @@ class DurableQueueSession(QueueSession):
         try:
             return super().send(*message, **options)
         except MailboxFullError as error:
-            disk_was_full = isinstance(error.__cause__, LogFullError)  # else the queue is
+            disk_was_full = isinstance(error.__cause__, LogFullError)  # otherwise the queue is full
             if not disk_was_full or not self.store.reclaim():
                 raise
         return super().send(*message, **options)
 
-    # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same
-    # steps in the same order (settle, write, apply, serve, confirm), and nothing made that is
-    # not needed. Nobody else at work: what is written is not even put in a group.
+    # The hot path: `send`, `receive` and `acknowledge` for one plain message, with the same steps
+    # in the same order (settle, write, apply, serve, confirm), but fewer objects. If no other
+    # thread is writing, the entry bypasses the group commit.
 
     def _lead(self, step: Callable[..., tuple[Written | None, R]], *of: Any) -> R:
-        """Do a step that leads the log if it can, and confirm what it wrote."""
+        """Run a step as leader of the group commit if possible, and confirm what it wrote."""
         commit, lock = self._writer.commit, self._lock
         if (commit.leader or commit.engaged) and commit.is_busy_here():
             raise reentrant_call()
@@ -154,7 +154,7 @@ class DurableQueueSession(QueueSession):
                         lock.give(None)
                         if lock.queue:
                             lock.yield_to_queue()
-            finally:  # whatever happened, others wait for a leader to do its part
+            finally:  # even after an error: other threads wait for the leader to sync
                 if commit.leader and commit.leader == get_ident():
                     self.store.sync()
         except BaseException as error:
@@ -185,7 +185,7 @@ class DurableQueueSession(QueueSession):
             store._recent[index] = body
             store._recent_bytes += len(body)
             if store._recent_bytes > RECENT_BYTES_MAX:
-                store.forget_oldest()
+                store.evict_oldest()
             record = Record(key, location(index, len(entry)), 0, 0, attributes)
             apply.append_plain(queue, (record,), 0)
         except BaseException as error:
@@ -196,7 +196,7 @@ class DurableQueueSession(QueueSession):
         return ticket, key
 
     def _receive_one(self, timeout: int) -> tuple[None, Lease | None]:
-        """Lease the next message, if that needs no more than a look at the line."""
+        """Lease the next message; return None if that needs the general path."""
         queue, store = self.queue, self.store
         if self.dead is not None or queue.sources:
             return None, None

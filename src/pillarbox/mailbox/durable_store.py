@@ -1,8 +1,8 @@
-"""A store on disk: the same queues as in memory, with every event in one log before it happens.
+"""A store on disk: the same queues as in memory, with every event logged before it is applied.
 
-One log serves all queues of the store, so one sync confirms everyone. A body stays in the log;
-its record holds where it is. Opening replays the log from the last snapshot. If a write fails,
-the queue is unchanged; if a sync fails, the store is read-only from then on and says so.
+One log serves all queues of the store, so one sync confirms all of their writes. Bodies stay in
+the log; a record holds the location. Opening replays the log from the last snapshot. If a write
+fails, the queue is unchanged; if a sync fails, the store becomes read-only and reports it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ R = TypeVar("R")
 
 
 class DurableStore(Store):
-    """All queues of one directory. One process at a time may have it open."""
+    """All queues of one directory. Only one process at a time can have it open."""
 
     waits = True
-    time: Timekeeper | None = None  # only of a store that has the machine's time
-    capture: Capture | None = None  # of a snapshot that is being taken
+    time: Timekeeper | None = None  # only with the system clock
+    capture: Capture | None = None  # set while a snapshot is taken
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class DurableStore(Store):
         self._recent: dict[int, bytes] = {}
         self._recent_bytes = 0
         self.deferred: list[tuple[Sequence[bytes], bool]] = []
-        self.last_number = -1  # of the queues, dropped ones too
-        self.changed: set[QueueSteps] = set()  # the queues, since they were last counted
+        self.last_number = -1  # highest queue number, including deleted queues
+        self.changed: set[QueueSteps] = set()  # queues that changed since the last count
         with translated(self.path):
             make_directory(self.disk, self.path)
             settings = read_store_settings(self.disk, self.path).but(segment_bytes, history)
@@ -96,22 +96,22 @@ class DurableStore(Store):
             self.log.close()
             raise
         self.syncs, self._lead = self.log.syncs, self.log.write_now
-        self.writer = self.log._writer  # for the hot path, as is the next one
+        self.writer = self.log._writer  # shortcuts for the hot path
         self.commit = self.writer.commit
         self.compactor = Compactor(self, settings.history, snapshot_index)
-        self.compactor.look(0)
+        self.compactor.check(0)
 
     # -- writing ---------------------------------------------------------------------------
 
     @property
     def written(self) -> Ticket:
-        """A promise for everything that was written so far."""
+        """The ticket that confirms everything written so far."""
         return self.log.newest()
 
     def write(
         self, entries: Sequence[bytes], *, lazy: bool, urgent: bool, leave: int = 0
     ) -> Ticket:
-        """Put entries into the log, in order. Needs the lock."""
+        """Write entries to the log, in order. Requires the lock."""
         if self._foreign:
             self._refuse_after_fork()
         if not urgent:
@@ -126,20 +126,20 @@ class DurableStore(Store):
             raise as_mailbox_error(error, self.path) from error
         if self.writer.full:
             self.compactor.is_full()
-        if self.writer.next_index >= self.compactor.look_index:
-            self.compactor.look(0)
+        if self.writer.next_index >= self.compactor.check_index:
+            self.compactor.check(0)
         return ticket
 
     def defer(self, entries: Sequence[bytes], *, needed: bool) -> None:
-        """Put these into the log before whatever is written next. Needs the lock.
+        """Write these to the log before the next write. Requires the lock.
 
-        They say what time has done, which was noticed by someone who only looked. Should the
-        process end before that, whoever opens the store notices it again.
+        They record expired leases and delays that a read-only call noticed. If the process ends
+        first, whoever opens the store next finds the same ones expired.
         """
         self.deferred.append((entries, needed))
 
     def write_deferred(self) -> None:
-        """Put into the log what is owed to it; what nobody waits for, if there is room."""
+        """Write the deferred entries; skip those that are not `needed` if space is low."""
         while self.deferred:
             entries, needed = self.deferred[0]
             leave = 0 if needed else self.compactor.budget.comfortable
@@ -151,29 +151,29 @@ class DurableStore(Store):
             del self.deferred[0]
 
     def flush_deferred(self) -> int:
-        """Pay what is owed, and say at which index a step that writes begins. Needs the lock."""
+        """Write the deferred entries and return the next index of the log. Requires the lock."""
         if self.deferred:
             with translated(self.path):
                 self.write_deferred()
         return self.writer.next_index
 
-    def write_if_room(self, entries: Sequence[bytes]) -> None:
-        """Put on record what nobody waits for, unless that takes room that others will need.
+    def write_if_space(self, entries: Sequence[bytes]) -> None:
+        """Write entries that no caller waits for, unless they need reserved space.
 
-        After a crash such a delivery, or its end, was not: replay knows that this happens.
+        After a crash these deliveries may be missing from the log; replay expects that.
         """
         try:
             self.write(entries, lazy=True, urgent=True, leave=self.compactor.budget.comfortable)
         except MailboxFullError:
-            logger.debug("a full disk has no room for what nobody waits for", store=self.path)
+            logger.debug("disk full: a delivery was not logged", store=self.path)
 
     def write_one(
         self, entry: bytes, *, urgent: bool, lazy: bool = False
     ) -> tuple[int, Ticket | None]:
-        """`write` (if it is `lazy`, `write_if_room`) for one entry: its index, and a promise.
+        """Write one entry (`write_if_space` if `lazy`) and return its index and ticket.
 
-        There is no promise if nobody else is at work: then this thread leads the log, and `sync`
-        must follow. Needs the lock.
+        The ticket is None if no other thread is writing: then this thread leads the group commit
+        and must call `sync`. Requires the lock.
         """
         if self._foreign:
             self._refuse_after_fork()
@@ -186,38 +186,38 @@ class DurableStore(Store):
             except (LogError, OSError) as error:
                 raise as_mailbox_error(error, self.path) from error
             if index is not None:
-                if index >= compactor.look_index:
-                    compactor.look(0)
+                if index >= compactor.check_index:
+                    compactor.check(0)
                 return index, None
         if lazy:
-            self.write_if_room((entry,))
+            self.write_if_space((entry,))
             return -1, None
         ticket = self.write((entry,), lazy=False, urgent=urgent)
         return ticket.first_index, ticket
 
     def sync(self) -> None:
-        """Confirm what `write_one` wrote."""
+        """Sync what `write_one` wrote."""
         try:
             self.log.sync()
         except (LogError, OSError) as error:
             raise as_mailbox_error(error, self.path) from error
 
     def reclaim(self) -> bool:
-        """Whether a disk that was full has room now; nobody is kept waiting who must not be."""
+        """Wait for compaction if this thread may block; return whether the disk has space now."""
         return not self.is_holding and self.compactor.reclaim()
 
     @property
     def full(self) -> bool:
-        """Whether messages are refused for want of room on the disk."""
+        """Whether new messages are refused because the disk is full."""
         return self.log.space.full
 
     def note_time(self) -> None:
-        """See whether the time of day was set: a restart of the machine needs to know."""
+        """Record a change of the system time, which a restart of the machine needs to know."""
         if self.time is not None:
             self.time.note()
 
     def halt_if_written(self, index: int, error: BaseException) -> None:
-        """A handler raised within a step: if the log has grown past `index`, it knows too much."""
+        """Halt the log if an interrupted step wrote past `index`: state and log now differ."""
         if self.log.next_index != index:
             self.log.halt(error)
 
@@ -244,64 +244,64 @@ class DurableStore(Store):
             before = self.log.next_index
             try:
                 return await super().confirmed(verb)
-            except MailboxFullError:  # it is tried again, if it has changed nothing
+            except MailboxFullError:  # retry if nothing was written
                 unchanged = self.log.next_index == before
                 if not (unchanged and await asyncio.to_thread(self.compactor.reclaim)):
                     raise
             return await super().confirmed(verb)
 
     async def recorded(self) -> None:
-        """Everything that was written so far, and nobody waited for, is confirmed."""
+        """Wait until everything written so far is confirmed."""
         with translated(self.path):
             await self.written
 
     def keep(self, records: Sequence[Record], entries: Sequence[bytes], first_index: int) -> None:
-        """Bodies of new messages are in the log from now on; while new, also at hand."""
+        """Point these records to their bodies in the log; cache the bodies while they are new."""
         bodies = [record.body for record in records]
         self._recent.update(enumerate(bodies, first_index))
         self._recent_bytes += sum(map(len, bodies))
-        places = locations(first_index, map(len, entries))
-        for record, place in zip(records, places, strict=True):
-            record.body = place
+        offsets = locations(first_index, map(len, entries))
+        for record, at in zip(records, offsets, strict=True):
+            record.body = at
         if self._recent_bytes > RECENT_BYTES_MAX:
-            self.forget_oldest()
+            self.evict_oldest()
 
-    def forget_oldest(self) -> None:
-        """Some at a time: the way to the first entry of a dict is long if many were removed."""
+    def evict_oldest(self) -> None:
+        """Evict in batches: finding the first key of a dict is slow after many removals."""
         bodies, end = self._recent, self.log.end_index
         for index in list(islice(bodies, 1 + len(bodies) // 8)):
-            if index >= end:  # not confirmed, so nowhere else to be read
+            if index >= end:  # not on disk yet, so only readable from this cache
                 break
             self._recent_bytes -= len(bodies.pop(index))
 
     def forget(self, record: Record) -> None:
-        """The body of a message that is done need not be at hand any more. Needs the lock."""
+        """Evict the body of a finished message from the cache. Requires the lock."""
         self._recent_bytes -= len(self._recent.pop(index_of(record.body), b""))
 
     def body(self, record: Record, *, wait: bool = True) -> bytes | None:
-        """The body of a message; None if it was lost to damage that was repaired since.
+        """Return the body of a message; None if a repair of the log could not save it.
 
-        Unless it may `wait` for the disk: BlockingIOError if it had to.
+        With `wait=False`, raise BlockingIOError instead of reading from the disk.
         """
-        place: int = record.body
-        recent = self._recent.get(place >> INDEX_SHIFT)
+        at: int = record.body
+        recent = self._recent.get(at >> INDEX_SHIFT)
         if recent is not None:
             return recent
         try:
-            return journal.body_of(self.log.get(index_of(place), wait=wait))
+            return journal.body_of(self.log.get(index_of(at), wait=wait))
         except BlockingIOError:
             raise
         except RecordLostError:
             return None
         except LogIndexError:
-            if record.body == place:
+            if record.body == at:
                 raise
-            return self.body(record, wait=wait)  # the compactor has just moved it
+            return self.body(record, wait=wait)  # the compactor has just rewritten it
         except (LogError, OSError) as error:
             raise as_mailbox_error(error, self.path) from error
 
     def declare(self, session: QueueSession) -> None:
-        """Put on record what a queue is. Needs the lock."""
+        """Log the name and settings of a queue. Requires the lock."""
         assert isinstance(session, DurableQueueSession)
         queue = session.queue
         dead = queue.dead_letters.name if queue.dead_letters is not None else None
@@ -315,12 +315,12 @@ class DurableStore(Store):
             self.capture.before_changes(sessions, events)
 
     def number_of(self, session: QueueSteps) -> int:
-        """The number that stands for a queue in the log."""
+        """Return the number that identifies the queue in the log."""
         assert isinstance(session, DurableQueueSession)
         return session.number
 
     def _new_session(self, queue: Queue) -> QueueSession:
-        self.last_number += 1  # never one of a dropped queue: its history is not the new one's
+        self.last_number += 1  # not reused: a deleted queue keeps its own history
         session = DurableQueueSession(self, queue, self.last_number)
         self.declare(session)
         return session
@@ -334,32 +334,32 @@ class DurableStore(Store):
         self.confirm(written)
 
     def beat(self) -> int:
-        """The pulse; it ends with the store. Those who wait learn why when their time is up."""
+        """Handle the timer; return NEVER after an error, which waiting receives will raise."""
         try:
             return super().beat()
         except MailboxError as error:
             if not isinstance(error, MailboxClosedError):
-                logger.error("the pulse of a store has stopped", store=self.path, error=str(error))
+                logger.error("the store's timer has stopped", store=self.path, error=str(error))
             with self.lock:
                 self.pulse.rearm(NEVER)
             return NEVER
 
-    # -- the end ---------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------
 
     @property
     def confirms_here(self) -> bool:  # type: ignore[override]
-        """Whether this thread leads the log, or waits for it: a handler can't write meanwhile."""
+        """Whether this thread is syncing or waiting for a sync: a signal handler can't write."""
         commit = self.commit
         return bool(commit.leader or commit.engaged) and commit.is_busy_here()
 
     @property
     def busy_here(self) -> bool:
-        """Whether this thread was interrupted in the middle of something that has to end first."""
+        """Whether a signal handler interrupted this thread inside a step that must finish first."""
         return self.lock.is_mine() or self.commit.is_busy_here() or self.compactor.busy_here
 
     def close(self) -> None:
-        """Write a last snapshot, if anything was written, and let go of the directory."""
-        if self._foreign:  # after a fork, what is open belongs to the parent
+        """Write a final snapshot if anything changed, and release the directory."""
+        if self._foreign:  # after a fork the open files belong to the parent
             return
         self.compactor.stop()
         with translated(self.path):
@@ -368,9 +368,9 @@ class DurableStore(Store):
                     self.note_time()
                     if self.log.next_index > self.compactor.snapshot_index:
                         self.compactor.take_snapshot()
-                    with self.lock:  # so that opening it again finds what it needs
-                        self.compactor.budget.hold_back(0)
-            except MailboxFullError as error:  # the log alone suffices
+                    with self.lock:  # reserve what the next open needs
+                        self.compactor.budget.reserve(0)
+            except MailboxFullError as error:  # the log is enough to recover
                 logger.warning("closed without a snapshot", store=self.path, error=str(error))
             finally:
                 self.log.close()

@@ -1,4 +1,4 @@
-"""Mailboxes on a session of a store of this process: the same for memory and for disk."""
+"""Mailboxes whose store is in this process: the code shared by memory and disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LocalOptions(FairOptions, total=False):
 
 
 def open_session(store: Store, name: str, options: Mapping[str, Any]) -> QueueSession:
-    """The session of a queue; these settings are for a new one, the dead letters for any."""
+    """Open a queue. Only a new queue takes these settings; any takes the dead-letter policy."""
     if not options.get("create", True) and name not in store.sessions:
         raise no_queue(name)
     fair, capacity = options.get("fair", False), options.get("capacity")
@@ -59,7 +59,7 @@ class LocalMailbox(AbstractMailbox[T], Generic[T]):
 
     def _connect(self, verbs: Verbs[T, Any], connection: Connection) -> None:
         super()._connect(verbs, connection)
-        self._run = cast("Any", call)  # a verb is a callable that does all of it
+        self._run = cast("Any", call)  # a local verb is a plain callable
 
     @property
     def _session(self) -> QueueSession:

@@ -1,6 +1,6 @@
-"""Who runs the verbs of a queue in this process: the thread that asks, or an event loop.
+"""Runs the verbs of a queue in this process: in the calling thread, or on an event loop.
 
-On an event loop what a verb wrote is awaited, and so is a receive that has to wait.
+On an event loop, waiting for a message or for the disk does not block the loop.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ R = TypeVar("R")
 
 
 class Receive:
-    """A receive, which may have to wait for a message."""
+    """A receive that may wait for a message."""
 
-    __slots__ = ("asked",)
+    __slots__ = ("arguments",)
 
     def __init__(
         self, verbs: LocalVerbs[Any], mailbox: Any, count: int, timeout: int, wait: int
     ) -> None:
-        self.asked = verbs, mailbox, count, timeout, wait
+        self.arguments = verbs, mailbox, count, timeout, wait
 
     def __call__(self) -> list[Any]:
-        verbs, mailbox, count, timeout, wait = self.asked
+        verbs, mailbox, count, timeout, wait = self.arguments
         clock = verbs.store.clock
         until = clock.now() + wait if wait else 0
         while True:
@@ -44,7 +44,7 @@ class Receive:
 
     async def in_task(self) -> list[Any]:
         """Receive without blocking the event loop."""
-        verbs, mailbox, count, timeout, wait = self.asked
+        verbs, mailbox, count, timeout, wait = self.arguments
         clock = verbs.store.clock
         until = clock.now() + wait
         while True:
@@ -63,7 +63,7 @@ async def _wait(session: QueueSession, waiter: TaskWaiter, until: int) -> list[L
     try:
         await waiter.done
         return session.leave(waiter)
-    except BaseException:  # cancelled: nobody will see what it was given
+    except BaseException:  # cancelled: return the messages it was given
         session.give_up(waiter)
         raise
     finally:
@@ -71,11 +71,11 @@ async def _wait(session: QueueSession, waiter: TaskWaiter, until: int) -> list[L
 
 
 class OpenStore(partial[None]):
-    """Opens a store on disk. An event loop has a thread do it, for it takes a while."""
+    """Opens a store on disk; with asyncio in a thread, because a long replay takes a while."""
 
 
 class LocalConnection(Connection):
-    """Runs verbs in the thread that asks for them."""
+    """Runs verbs in the calling thread."""
 
     def __init__(self, on_close: Callable[[], None] | None = None) -> None:
         self._on_close = on_close
@@ -92,7 +92,7 @@ class LocalConnection(Connection):
 
 
 class AsyncLocalConnection(AsyncConnection):
-    """Runs verbs on an event loop, which goes on while the disk confirms."""
+    """Runs verbs on an event loop, without blocking it while the disk syncs."""
 
     def __init__(self, verbs: LocalVerbs[Any], on_close: Callable[[], None] | None = None) -> None:
         self._verbs = verbs

@@ -1,7 +1,7 @@
-"""The verbs of a mailbox whose queue lives in this process.
+"""The verbs of a mailbox whose queue is in this process.
 
-A verb is a callable that does all of it: there is no server to ask (see `local_connection`). A
-body is encoded before the store's lock is taken, and decoded after it was given back.
+A verb is a plain callable, because there is no server to call (see `local_connection`). Bodies
+are encoded before the store's lock is taken and decoded after it is released.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class LocalVerbs(Verbs[T, Lease]):
-    """The verbs of a queue of this process."""
+    """The verbs of a queue in this process."""
 
     session: QueueSession
     store: Store
@@ -51,7 +51,7 @@ class LocalVerbs(Verbs[T, Lease]):
 
     @property
     def where(self) -> str:  # type: ignore[override]
-        """How many messages there are: the server is this process."""
+        """The number of messages, for `repr`: there is no server to name."""
         return f"{sum(self.session.counts()[:3]):,} messages"
 
     @property
@@ -62,7 +62,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return lambda: None
 
     def wake(self) -> None:
-        """End every receive that waits through this mailbox."""
+        """Wake every receive that waits on this mailbox."""
         self.session.wake_all(self)
 
     def dead_letters(self) -> Self | None:
@@ -121,7 +121,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return lambda: self.store.confirmed_once(lambda: sum(self._paced(self.delete_steps(ids))))
 
     def delete_steps(self, ids: Iterable[str]) -> Iterator[int]:
-        """`delete`, a few messages at a time: how many each step deleted."""
+        """Delete a few messages at a time; yield how many each step deleted."""
         keys = self._keys(ids)
         while some := list(islice(keys, SLICE)):
             yield self.session.remove(some)
@@ -136,10 +136,10 @@ class LocalVerbs(Verbs[T, Lease]):
             steps = self._paced(self.redrive_steps(ids, to, chosen=chosen))
             return sum(moved for _, moved in steps)
 
-        return lambda: self.store.confirmed_once(redrive)  # it may have to be opened first
+        return lambda: self.store.confirmed_once(redrive)  # the session may not be open yet
 
     def _paced(self, steps: Iterator[R]) -> Iterator[R]:
-        """Long work in a thread of a broker: its event loop needs the interpreter in between."""
+        """In a broker, pause between steps so that its event loop gets the interpreter."""
         return steps if self.store.settles_all else paced(steps, 1)
 
     def redrive_steps(
@@ -152,11 +152,11 @@ class LocalVerbs(Verbs[T, Lease]):
         limit: int | None = None,
         skip: int = 0,
     ) -> Iterator[tuple[int, int]]:
-        """`redrive`, a few messages at a time: how many each step looked at, and how many it moved.
+        """Redrive a few messages at a time; yield how many each step examined and moved.
 
-        Without `ids`: those that are ready when it begins, not what comes later; with a `limit`
-        no more than so many of them, after the first `skip`. `allow` raises if messages may not
-        go to one of these queues; then nothing of its step has moved.
+        Without `ids`, move the messages that are ready at the start, at most `limit` of them, after
+        the first `skip`. `allow` raises if messages may not go to one of these queues; then the
+        step moves nothing.
         """
         if to is not None and to not in self.store.sessions:
             raise no_target(to)
@@ -181,7 +181,7 @@ class LocalVerbs(Verbs[T, Lease]):
             yield len(seen), moved
 
     def _targets(self, records: Iterable[Record], to: str | None) -> dict[str, list[int]]:
-        """The keys of these messages by the queue that each goes to; without one it stays."""
+        """Return the keys by target queue; a message without a target stays where it is."""
         moves: dict[str, list[int]] = {}
         for record in records:
             death = record.extra.death if record.extra is not None else None
@@ -197,13 +197,13 @@ class LocalVerbs(Verbs[T, Lease]):
         session = self.session_for_answer(to)
         if session is None:
             return dropped(to, in_reply_to)
-        data, noted = answer(in_reply_to, body)
+        data, attributes = answer(in_reply_to, body)
         limits.body_bytes(data, limits.BODY_BYTES_MAX)
-        (key,) = session.send((data,), attributes=noted)
+        (key,) = session.send((data,), attributes=attributes)
         return session.store.message_id(key)
 
     def session_for_answer(self, name: str) -> QueueSession | None:
-        """Where an answer goes; None if its client has closed."""
+        """Return the session of a reply queue; None if its client has closed."""
         return self.store.session_for_answer(limits.queue_name(name, "reply_to"))
 
     def keep_for_answers(self) -> Step[None]:
@@ -212,10 +212,10 @@ class LocalVerbs(Verbs[T, Lease]):
     def delete_queue(self) -> Step[None]:
         return lambda: self.store.drop_reply_queue(self.name)
 
-    # -- from leases to messages ---------------------------------------------------------------
+    # -- leases to messages --------------------------------------------------------------------
 
     def messages(self, leases: Sequence[Lease], mailbox: Any) -> list[Any]:
-        """The messages of these leases; those that don't decode are logged and dead-lettered."""
+        """Decode the messages of these leases; log and dead-letter those that don't decode."""
         bodies = self.bodies(list(map(record_of, leases)))
         numbers = list(map(number_of, leases))
         messages, failed = self.decoded(mailbox, leases, numbers, bodies)
@@ -227,7 +227,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return messages
 
     def bodies(self, records: Sequence[Record]) -> list[bytes | None]:
-        """The bodies of these messages, None for one that was lost; as this mailbox reads them."""
+        """Return the bodies in the form that this mailbox decodes; None for a lost one."""
         bodies = self.session.bodies(records)
         if self.reads_json:
             for at, record in enumerate(records):
@@ -237,7 +237,7 @@ class LocalVerbs(Verbs[T, Lease]):
         return bodies
 
     def seen(self, record: Record, deliveries: int, mailbox: Any) -> Any:
-        """A message that is looked at, not held: its receipt has ended before it began."""
+        """Return a peeked message, with a lease that has already ended."""
         lease = Lease(record, deliveries, 0, 0, 0, record.extra)
         return self.peeked(mailbox, lease, deliveries, self.bodies([record])[0])
 
@@ -258,5 +258,5 @@ class LocalVerbs(Verbs[T, Lease]):
         return details_of(sent_ns, record.attributes, record.priority, group, letter)
 
     def _keys(self, ids: Iterable[str]) -> Iterator[int]:
-        """The keys of these messages; what is no id of this store is nobody's."""
+        """Return the keys of these message ids; skip ids of other stores."""
         return (key for key in map(self.store.key_of, ids) if key is not None)

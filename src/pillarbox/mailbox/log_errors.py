@@ -1,4 +1,4 @@
-"""What an error of a store's log is to a mailbox."""
+"""Translates errors of a store's log to mailbox errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pillarbox.log.errors import holder_of_lock
 
 
 def as_mailbox_error(error: Exception, path: str) -> Exception:
-    """What an error of the log of the store at `path` is to a mailbox."""
+    """Return the mailbox error for an error in the log of the store at `path`."""
     if isinstance(error, LogFullError):
         return MailboxFullError(
             f"{error}. You can still receive and acknowledge messages, which frees space"

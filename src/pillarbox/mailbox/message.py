@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_datetime(nanoseconds: int) -> datetime:
-    """The `datetime` (UTC) of a time of the core."""
+    """Return nanoseconds since the epoch as a `datetime` in UTC."""
     return _EPOCH + timedelta(microseconds=nanoseconds // 1_000)
 
 
@@ -45,7 +45,7 @@ class DeadLetter(Struct, frozen=True):
     def of(
         cls, source: str, reason: str, died_ns: int, attempts: Iterable[tuple[int, int, Any]]
     ) -> DeadLetter:
-        """From what a store noted: when each delivery began and ended, and how."""
+        """Create it from the stored start, end and outcome of each delivery."""
         history = (FailedDelivery(as_datetime(a), as_datetime(b), how) for a, b, how in attempts)
         return cls(source, reason, as_datetime(died_ns), tuple(history))
 
@@ -58,7 +58,7 @@ class Undecodable(Struct, frozen=True):
 
 
 class Details(Struct, frozen=True):
-    """What a backend knows of a message beside its body."""
+    """The properties of a message other than its body."""
 
     enqueued_at: datetime
     attributes: Mapping[str, str]
@@ -70,15 +70,15 @@ class Details(Struct, frozen=True):
 
 
 class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
-    """The base of `Message` and `AsyncMessage`. Mailboxes create it, not you.
+    """The base of `Message` and `AsyncMessage`. Only mailboxes create it.
 
-    `gc=False`: nothing that it holds refers back to it.
+    `gc=False`: it cannot be part of a reference cycle.
     """
 
     body: T
-    """The body, of the body type of the mailbox."""
+    """The body, decoded to the body type of the mailbox."""
     delivery_count: int
-    """1 on the first delivery; increases with each one."""
+    """How often the message has been delivered; 1 on the first delivery."""
     _delivery: Any
     _mailbox: Any
 
@@ -94,7 +94,7 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def enqueued_at(self) -> datetime:
-        """When it was sent (UTC)."""
+        """When the message was sent (UTC)."""
         return self._verbs.details(self._delivery).enqueued_at
 
     @property
@@ -104,27 +104,27 @@ class Delivered(Struct, Generic[T], frozen=True, eq=False, gc=False):
 
     @property
     def priority(self) -> int:
-        """0 to 255; higher numbers first."""
+        """The priority, 0 to 255; higher numbers are delivered first."""
         return self._verbs.details(self._delivery).priority
 
     @property
     def group(self) -> str | None:
-        """The message group within which order is kept."""
+        """The message group; messages of one group are delivered in order."""
         return self._verbs.details(self._delivery).group
 
     @property
     def reply_to(self) -> str | None:
-        """The mailbox that `reply` sends to."""
+        """The name of the mailbox that `reply` sends to."""
         return self._verbs.details(self._delivery).reply_to
 
     @property
     def in_reply_to(self) -> str | None:
-        """The id of the message that this one answers."""
+        """The id of the request that this message replies to."""
         return self._verbs.details(self._delivery).in_reply_to
 
     @property
     def dead_letter(self) -> DeadLetter | None:
-        """Why it was dead-lettered; None if it was not."""
+        """Why the message was dead-lettered; None if it was not."""
         return self._verbs.details(self._delivery).dead_letter
 
     @property
@@ -189,7 +189,7 @@ class Message(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
         return self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     def reply(self, body: Any) -> str:
-        """Send a reply to the mailbox that `reply_to` names; returns the message id of the reply.
+        """Send a reply to the mailbox named by `reply_to` and return the message id of the reply.
 
         The id is empty if the reply was dropped because its client has closed.
         """
@@ -227,7 +227,7 @@ class AsyncMessage(Delivered[T], Generic[T], frozen=True, eq=False, gc=False):
         return await self._settle(self._verbs.reject((self._delivery,), reason), strict, "reject")
 
     async def reply(self, body: Any) -> str:
-        """Send a reply to the mailbox that `reply_to` names; returns the message id of the reply.
+        """Send a reply to the mailbox named by `reply_to` and return the message id of the reply.
 
         The id is empty if the reply was dropped because its client has closed.
         """

@@ -1,4 +1,4 @@
-"""What the entries of a store call things, for those who read its log without opening it."""
+"""Queue names and message ids for tools that read a store's log without opening the store."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pillarbox.core import journal
 from pillarbox.mailbox.message_ids import MessageIds
 from pillarbox.mailbox.snapshot import StoreState
 
-#: The kinds of entries that names are learnt from.
+#: The kinds of entries that carry names.
 NAMING = (journal.IDENTITY, journal.DECLARED)
 
 
 @dataclass(slots=True)
 class Names:
-    """Queues by their numbers, and the prefix of message ids."""
+    """Queue names by queue number, and the prefix of message ids."""
 
     prefix: str | None = None
     queues: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: StoreState | None) -> Names:
-        """Those of a snapshot."""
+        """Return the names in a snapshot."""
         if state is None:
             return cls()
         return cls(state.prefix, {each.number: each.name for each in state.queues})

@@ -1,4 +1,4 @@
-"""The options that mailboxes of every backend are opened with: checked, and read from a URL."""
+"""Validation of mailbox options, and reading them from a URL, for every backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CAPACITY_MAX = 1 << 40
 
 
 def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Raise for an option that is unknown, or out of its range."""
+    """Raise `InvalidParameterError` for an unknown or invalid option."""
     for option in options.keys() - set(allowed):
         raise InvalidParameterError("option", option, f"one of {', '.join(allowed)}")
     limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail", "original"))
@@ -31,14 +31,14 @@ def check_options(options: Mapping[str, Any], allowed: Collection[str]) -> None:
 
 
 def default_redelivery(options: Mapping[str, Any]) -> Redelivery:
-    """The redelivery of a new queue with these options."""
+    """Return the redelivery order of a new queue with these options."""
     otherwise = "original" if options.get("fair") else "tail"
     redelivery: Redelivery = options.get("redelivery", otherwise)
     return redelivery
 
 
 def take_options(query: dict[str, str], allowed: Collection[str]) -> dict[str, Any]:
-    """Take the options of a mailbox out of the query of its URL; what is left is the server's."""
+    """Remove the mailbox options from a URL's query; the rest belongs to the server."""
     return {name: _READ.get(name, str)(query.pop(name)) for name in list(query) if name in allowed}
 
 
@@ -47,17 +47,17 @@ def openers(
     async_mailbox: Callable[..., A],
     read: Callable[[str], tuple[str, dict[str, Any]]],
 ) -> tuple[Callable[..., M], Callable[..., A]]:
-    """`open_url` and `open_async_url` of a backend; `read` finds the name and options in a URL."""
+    """Return `open_url` and `open_async_url` of a backend; `read` parses a URL."""
 
     def open_url(url: str, body_type: Any = Any, **options: Any) -> M:
-        """The mailbox that a URL names; see `open_mailbox`."""
-        name, found = read(url)
-        return mailbox(name, body_type, **found | options)
+        """Open the mailbox that a URL names; see `open_mailbox`."""
+        name, from_url = read(url)
+        return mailbox(name, body_type, **from_url | options)
 
     def open_async_url(url: str, body_type: Any = Any, **options: Any) -> A:
         """`open_url` for asyncio."""
-        name, found = read(url)
-        return async_mailbox(name, body_type, **found | options)
+        name, from_url = read(url)
+        return async_mailbox(name, body_type, **from_url | options)
 
     return open_url, open_async_url
 

@@ -36,11 +36,11 @@ STATES: tuple[State, ...] = get_args(State)
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    B = TypeVarWithDefault("B", default=Any)  # of a mailbox whose body type is not known
+    B = TypeVarWithDefault("B", default=Any)  # Any if the body type is not given
 else:
-    B = TypeVar("B")  # only Python 3.13 knows defaults
+    B = TypeVar("B")  # TypeVar defaults need Python 3.13
 
-# A body type: a class, or a form that the type checker does not read: a union, `Any`, `Literal[]`.
+# A body type: a class, or a special form such as a union, `Any` or `Literal[]`.
 BodyType = type[B] | UnionType | _SpecialForm
 ANY: Any = Any
 
@@ -58,7 +58,7 @@ class Stats(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """The same as `approximate_count`: ready, scheduled and in flight, without dead letters."""
+        """Ready + scheduled + in flight, without dead letters; same as `approximate_count`."""
         return self.ready + self.scheduled + self.in_flight
 
     def _repr_html_(self) -> str:
@@ -78,14 +78,14 @@ class DeadLetterPolicy(Struct, frozen=True):
         whole("max_deliveries", self.max_deliveries, 1, DELIVERIES_MAX)
 
     def queue_of(self, name: str) -> str:
-        """The dead-letter queue of a queue of this name."""
+        """Return the name of the dead-letter queue for queue `name`."""
         return queue_name(self.name or f"{name}_dlq")
 
 
 class QueueOptions(TypedDict, total=False):
     """Options to open a mailbox on any backend.
 
-    `create=False` opens an existing queue and changes nothing; it raises if there is none.
+    With `create=False`, open an existing queue without changing it; raise if it does not exist.
     `dead_letters` applies to new and existing queues, the other options to new ones only.
     """
 
@@ -96,7 +96,7 @@ class QueueOptions(TypedDict, total=False):
 
 
 class FairOptions(QueueOptions, total=False):
-    """Options to open a mailbox on any backend but SQS.
+    """Options to open a mailbox on any backend except SQS.
 
     With `fair=True` the group of a message names a tenant: a tenant with more than its share of
     the messages in flight waits behind the others. Such groups keep no order, and a redelivered
@@ -121,7 +121,7 @@ class AskOptions(TypedDict, total=False):
 
 
 class BatchOptions(AskOptions, total=False):
-    """The options of `send_many`, for each message: those of `ask`, and `reply_to`.
+    """The options of `send_many`, applied to each message: those of `ask`, and `reply_to`.
 
     `reply_to` names the mailbox that `Message.reply` sends to.
     """
@@ -171,7 +171,7 @@ class Mailbox(Protocol[T]):
         """Send a message and return its unique id. It can't be received before its delay ends."""
 
     def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
 
     def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[Message[T]]:
         """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
@@ -194,21 +194,21 @@ class Mailbox(Protocol[T]):
         """Return these messages without counting the delivery, in one step."""
 
     def purge(self) -> int:
-        """Delete all messages (ready, scheduled, in flight); returns their number."""
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
 
     def approximate_count(self) -> int:
-        """The number of messages that are ready, scheduled or in flight."""
+        """Return the number of ready, scheduled and in-flight messages."""
 
     def stats(self) -> Stats:
-        """Message counts by state, and the age of the oldest message."""
+        """Return the message counts by state and the age of the oldest message."""
 
     def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[Message[T | Undecodable]]:
-        """Return messages without receiving them: none is leased, no delivery is counted."""
+        """Return messages without receiving them: no lease, no delivery counted."""
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, in any state; returns how many were deleted."""
+        """Delete messages by id, in any state, and return how many were deleted."""
 
     def redrive(
         self,
@@ -217,7 +217,7 @@ class Mailbox(Protocol[T]):
         where: Callable[[Message[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Move dead letters back to their source queues, or `to` another; returns their number."""
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
 
     def close(self) -> None:
         """Wake all waiting receives. The mailbox can no longer be used."""
@@ -250,7 +250,7 @@ class AsyncMailbox(Protocol[T]):
 
     @property
     def dead_letters(self) -> AsyncMailbox[T] | None:
-        """The dead-letter queue; None without a policy, and until the mailbox is open."""
+        """The dead-letter queue; None without one, or before the mailbox is open."""
 
     async def open(self) -> Self:
         """Open the mailbox now instead of on first use, so that errors are raised here."""
@@ -259,7 +259,7 @@ class AsyncMailbox(Protocol[T]):
         """Send a message and return its unique id. It can't be received before its delay ends."""
 
     async def send_many(self, bodies: Iterable[T], **options: Unpack[BatchOptions]) -> list[str]:
-        """Send all of them, or none, in one step (SQS: in batches); returns their ids, in order."""
+        """Send all messages or none (SQS: in batches of 10) and return their ids in order."""
 
     async def receive(self, **options: Unpack[ReceiveOptions]) -> Sequence[AsyncMessage[T]]:
         """Lease up to `max_messages`. Waits for the first message, never for a full batch."""
@@ -284,21 +284,21 @@ class AsyncMailbox(Protocol[T]):
         """Return these messages without counting the delivery, in one step."""
 
     async def purge(self) -> int:
-        """Delete all messages (ready, scheduled, in flight); returns their number."""
+        """Delete all messages (ready, scheduled, in flight) and return how many there were."""
 
     async def approximate_count(self) -> int:
-        """The number of messages that are ready, scheduled or in flight."""
+        """Return the number of ready, scheduled and in-flight messages."""
 
     async def stats(self) -> Stats:
-        """Message counts by state, and the age of the oldest message."""
+        """Return the message counts by state and the age of the oldest message."""
 
     async def peek(
         self, max_messages: int = 10, *, state: State = "ready"
     ) -> Sequence[AsyncMessage[T | Undecodable]]:
-        """Return messages without receiving them: none is leased, no delivery is counted."""
+        """Return messages without receiving them: no lease, no delivery counted."""
 
     async def delete(self, ids: Iterable[str]) -> int:
-        """Delete messages by id, in any state; returns how many were deleted."""
+        """Delete messages by id, in any state, and return how many were deleted."""
 
     async def redrive(
         self,
@@ -307,7 +307,7 @@ class AsyncMailbox(Protocol[T]):
         where: Callable[[AsyncMessage[T | Undecodable]], bool] | None = None,
         to: str | None = None,
     ) -> int:
-        """Move dead letters back to their source queues, or `to` another; returns their number."""
+        """Move dead letters to their source queues, or to queue `to`; return how many moved."""
 
     async def close(self) -> None:
         """Wake all waiting receives. The mailbox can no longer be used."""

@@ -1,7 +1,7 @@
-"""One armed timer for a whole store: it fires when a parked receiver's queue has work due.
+"""One timer for a whole store: fires when a queue with a waiting receiver has something due.
 
-Expiry never depends on it (every operation looks at the clock itself); it only wakes those
-who wait. The thread lives while something is armed, and never keeps its store alive.
+Expiry never depends on it, because every operation checks the clock; it only wakes waiting
+receivers. The thread runs while the timer is armed, and does not keep its store alive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pillarbox.mutex import short_pause
 
 class Beats(Protocol):
     def beat(self) -> int:
-        """Do what is due; when to come again."""
+        """Process what is due and return the next time."""
 
 
 class Pulse:
-    """Calls `beat` of its owner at the armed time. The owner's lock guards `arm`."""
+    """Calls its owner's `beat` at the armed time. `arm` requires the owner's lock."""
 
     def __init__(self, owner: Beats, clock: Clock) -> None:
         self._owner = weakref.ref(owner)
@@ -33,7 +33,7 @@ class Pulse:
         weakref.finalize(owner, open_gate, self._gate)
 
     def arm(self, at: int) -> None:
-        """Fire at `at`, unless it fires before."""
+        """Fire at `at`, or earlier if already armed for an earlier time."""
         if at >= self._at:
             return
         self._at = at
@@ -44,7 +44,7 @@ class Pulse:
             threading.Thread(target=self._run, name="pillarbox-pulse", daemon=True).start()
 
     def rearm(self, at: int) -> bool:
-        """After a beat: the next time; False if there is none, and the thread may end."""
+        """Set the next time after a beat; return False if there is none and the thread may end."""
         self._at = at
         self._running = at < NEVER
         return self._running
@@ -61,6 +61,6 @@ class Pulse:
                 following = owner.beat()
                 if following >= NEVER:
                     return
-                if following <= self._clock.now():  # much is due: let others have their turn
+                if following <= self._clock.now():  # more is due: let other threads run
                     short_pause()
             del owner

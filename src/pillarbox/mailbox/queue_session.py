@@ -1,7 +1,7 @@
-"""Where a queue meets its callers: a lock, a clock and the receivers that wait.
+"""The verbs of one queue, with the store's lock, the clock and the waiting receivers.
 
-Everything here is bytes: mailboxes encode and decode them, and the broker has its protocols. Each
-verb is one step under the store's lock: settle what is due, decide, apply, serve those who wait.
+Bodies are bytes here: mailboxes and the broker encode and decode them. Each verb is one step under
+the store's lock: settle what is due, decide, apply, serve waiting receivers.
 """
 
 from __future__ import annotations
@@ -51,18 +51,19 @@ _FREED_IN_A_ROW = 150
 def locked(
     verb: Callable[Concatenate[D, P], tuple[Written | None, R]],
 ) -> Callable[Concatenate[D, P], R]:
-    """A verb that is one step under the store's lock: it answers with what has to be confirmed."""
+    """Run a verb as one step under the store's lock, then confirm what it wrote."""
 
     @wraps(verb)
     def run(session: D, *args: P.args, **options: P.kwargs) -> R:
-        if session.store.confirms_here:  # a signal handler: nothing it writes could be confirmed
+        # In a signal handler that interrupted a sync: it can't confirm.
+        if session.store.confirms_here:
             raise reentrant_call()
         written, answer = session._lock.run(verb, session, *args, **options)
         if written is not None:
             session.store.confirm(written)
         return answer
 
-    return run  # type: ignore[return-value]  # `wraps` knows its first argument by name
+    return run  # type: ignore[return-value]  # `wraps` names the first argument
 
 
 class QueueSession(QueueSteps):
@@ -79,7 +80,7 @@ class QueueSession(QueueSteps):
         *,
         due: int = 0,
     ) -> tuple[Written | None, Sequence[int]]:
-        """All in one step, or none: now, after a delay, or when they are due. Their keys."""
+        """Send all messages or none, now, after `delay`, or at `due`; return their keys."""
         queue = self.queue
         now = self._now()
         if now >= queue.wake_at:
@@ -102,7 +103,7 @@ class QueueSession(QueueSteps):
     def send_one(
         self, body: Any, attributes: dict[str, str] | None = None
     ) -> tuple[Written | None, int]:
-        """`send` for one plain message: no priority, no delay, no group; nor a capacity."""
+        """Send one message without priority, delay or group to a queue without a capacity."""
         now = self._now()
         if now >= self.queue.wake_at:
             self.settle(now)
@@ -113,7 +114,7 @@ class QueueSession(QueueSteps):
         return written, key
 
     def receive(self, owner: Owner, count: int, timeout: int, wait: int) -> list[Lease]:
-        """Lease what is there; else block until something is, or the time is up."""
+        """Lease ready messages; if there are none, block until there are or `wait` is over."""
         waiter = ThreadWaiter(owner, count, timeout) if wait else None
         try:
             leases, now = self._receive(owner, count, timeout, waiter)
@@ -122,7 +123,7 @@ class QueueSession(QueueSteps):
                 self.store.clock.wait(waiter.gate, now + wait)
                 leases = self.leave(waiter)
             return leases
-        except BaseException:  # interrupted: nobody will see what it was given
+        except BaseException:  # interrupted: return the messages it was given
             if waiter is not None:
                 self.give_up(waiter)
             raise
@@ -131,7 +132,7 @@ class QueueSession(QueueSteps):
     def _receive(
         self, owner: Owner, count: int, timeout: int, waiter: Waiter | None
     ) -> tuple[None, tuple[list[Lease] | None, int]]:
-        """Lease what is there, and say when; None if the waiter has to wait for it."""
+        """Lease ready messages and return them with the time; None if the waiter was parked."""
         queue = self.queue
         now = self._now()
         if now >= queue.wake_at or queue.sources:
@@ -144,7 +145,7 @@ class QueueSession(QueueSteps):
 
     @locked
     def enter(self, waiter: Waiter) -> tuple[None, None]:
-        """Let this receiver wait; it is served at once if there is something by now."""
+        """Park this receiver; serve it immediately if messages became ready."""
         self._park(waiter)
         now = self._now()
         self._settle_all(now)
@@ -155,9 +156,9 @@ class QueueSession(QueueSteps):
 
     @locked
     def leave(self, waiter: Waiter) -> tuple[None, list[Lease]]:
-        """A waiter that was woken, or whose time is up, takes what it was given."""
+        """Unpark a waiter that was woken or timed out, and return the leases it was given."""
         try:
-            if waiter.leases is None:  # its time is up, and perhaps that of a message, too
+            if waiter.leases is None:  # timed out; a message may be due now, too
                 self._settle_all(self._now())
         finally:
             self.waiters.pop(waiter, None)
@@ -165,20 +166,20 @@ class QueueSession(QueueSteps):
 
     @locked
     def give_up(self, waiter: Waiter) -> tuple[None, None]:
-        """A waiter is gone: what it was given goes back to the front, uncounted."""
+        """Remove a cancelled waiter; return its messages to the front, uncounted."""
         self.waiters.pop(waiter, None)
         self._return_unseen(waiter, self._now())
         return None, None
 
     @locked
     def wake_all(self, owner: Owner) -> tuple[None, None]:
-        """Every receive parked by this owner ends empty-handed."""
+        """End every waiting receive of this owner with an empty result."""
         for waiter in [waiter for waiter in self.waiters if waiter.owner is owner]:
             self._dismiss(waiter)
         return None, None
 
     def end(self) -> None:
-        """The queue is deleted: whoever waits goes empty-handed, and nothing more happens."""
+        """Delete the queue: end waiting receives with an empty result and refuse later writes."""
         _free_in_background(self.queue.lanes.values())
         apply.purged(self.queue)
         for waiter in list(self.waiters):
@@ -205,7 +206,7 @@ class QueueSession(QueueSteps):
         return written, answers
 
     def acknowledge_one(self, lease: Lease) -> bool:
-        """`acknowledge` for one message."""
+        """Acknowledge one message."""
         return self.acknowledge((lease,))[0]
 
     def nack(self, leases: Sequence[Lease], delay: int) -> list[bool]:
@@ -237,23 +238,23 @@ class QueueSession(QueueSteps):
         return self._record_and_apply([Purged()]), count
 
     @locked
-    def step(self, what: Callable[[Queue, int], list[E]]) -> tuple[Written | None, list[E]]:
-        """Settle what is due, then let happen what `what` decides, all in one step."""
+    def step(self, decision: Callable[[Queue, int], list[E]]) -> tuple[Written | None, list[E]]:
+        """Settle what is due, then record and apply the events that `decision` returns."""
         now = self._now()
         self._settle_all(now)
-        events = what(self.queue, now)
+        events = decision(self.queue, now)
         written = self._record_and_apply(events)
         self.serve(now)
-        self._announce(events, now)
+        self._serve_dead_letters(events, now)
         return written, events
 
     def remove(self, keys: Collection[int]) -> int:
-        (found,) = self.step(lambda queue, now: [decide.remove(queue, keys)])
-        return len(found.keys)
+        (removed,) = self.step(lambda queue, now: [decide.remove(queue, keys)])
+        return len(removed.keys)
 
     @locked
     def redrive(self, keys: Collection[int], to: QueueSession) -> tuple[Written | None, int]:
-        """Move waiting messages to another queue of the store, behind all that were sent."""
+        """Move ready messages to the end of another queue of the store."""
         now = self._now()
         self._settle_all(now)
         at = max(now, (self.store.last_key + 1) << 1)  # keys may run ahead of the clock
@@ -266,51 +267,51 @@ class QueueSession(QueueSteps):
     def look(
         self, state: str, count: int | None, skip: int = 0
     ) -> tuple[None, list[tuple[Record, int]]]:
-        """Messages in a state, in order, and how often each was delivered; all stays as it is."""
+        """Return messages in a state, in order, with their delivery counts; change nothing."""
         self._catch_up(self._now())
         return None, _in_state(self.queue, state, count, skip)
 
     @locked
     def leases_by_key(self) -> tuple[None, None]:
-        """Have an index of what is in flight from now on: for those who ask by handle."""
+        """Build and keep an index of the leases, for lookups by receipt handle."""
         self.queue.leases.find(0)
         return None, None
 
     @locked
     def pick(self, keys: Iterable[int]) -> tuple[None, list[tuple[Record, int]]]:
-        """Those of these messages that are ready, and how often each was delivered."""
+        """Return those of these messages that are ready, with their delivery counts."""
         found = (lines.find(self.queue, key) for key in keys)
         return None, [(record, record.deliveries) for record in found if record is not None]
 
     @locked
     def find(self, key: int) -> tuple[None, tuple[Record, int, State] | None]:
-        """A message by its key, how often it was delivered, and its state."""
+        """Return the message with this key, its delivery count and its state."""
         return None, _find(self.queue, key, self._now())
 
     @locked
     def counts(self) -> tuple[None, tuple[int, int, int, int, int | None]]:
-        """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
+        """Return the counts of ready, scheduled, in-flight and dead, and the age of the oldest."""
         now = self._now()
         self._catch_up(now)
         return None, _counts(self.queue, now)
 
     @locked
     def _settle_leases(
-        self, leases: Sequence[Lease], what: Callable[[Iterable[Lease], int], Iterable[Event]]
+        self, leases: Sequence[Lease], decision: Callable[[Iterable[Lease], int], Iterable[Event]]
     ) -> tuple[Written | None, list[bool]]:
         now = self._now()
         if now >= self.queue.wake_at:
             self.settle(now)
         answers = decide.live(leases, now)
-        events = list(what(compress(leases, answers), now))
+        events = list(decision(compress(leases, answers), now))
         written = self._record_and_apply(events)
         self.serve(now)
-        self._announce(events, now)
+        self._serve_dead_letters(events, now)
         return written, answers
 
 
 def _in_state(queue: Queue, state: str, count: int | None, skip: int) -> list[tuple[Record, int]]:
-    """Messages in a state, in order, and how often each was delivered."""
+    """Return messages in a state, in order, with their delivery counts."""
     end = None if count is None else skip + count
     if state == "in_flight":
         leases = islice(queue.leases.soonest(), skip, end)
@@ -323,9 +324,9 @@ def _in_state(queue: Queue, state: str, count: int | None, skip: int) -> list[tu
 
 
 def _find(queue: Queue, key: int, now: int) -> tuple[Record, int, State] | None:
-    """A message by its key, how often it was delivered, and its state."""
+    """Return the message with this key, its delivery count and its state."""
     if (lease := queue.leases.find(key)) is not None:
-        held = lease.deadline > now  # else it is back, once somebody has a look
+        held = lease.deadline > now  # otherwise expired, but not settled yet
         return lease.record, lease.number, "in_flight" if held else "ready"
     if (timed := queue.schedule.find(key)) is not None:
         return timed, timed.deliveries, "scheduled"
@@ -334,7 +335,7 @@ def _find(queue: Queue, key: int, now: int) -> tuple[Record, int, State] | None:
 
 
 def _counts(queue: Queue, now: int) -> tuple[int, int, int, int, int | None]:
-    """Ready, scheduled, in flight, dead, and the age of the oldest in line."""
+    """Return the counts of ready, scheduled, in-flight and dead, and the age of the oldest."""
     oldest = oldest_key(queue)
     age = None if oldest is None else max(0, now - (oldest << 1))
     dead = queue.dead_letters.size if queue.dead_letters is not None else 0
@@ -342,9 +343,9 @@ def _counts(queue: Queue, now: int) -> tuple[int, int, int, int, int | None]:
 
 
 def _free_in_background(lanes: Iterable[Lane[Any]]) -> None:
-    """Keep what is in long lanes, which are about to be cleared, and let go of it bit by bit.
+    """Free the contents of long lanes in a thread, bit by bit, after they are cleared.
 
-    All at once would hold others up.
+    Freeing millions of records at once would block other threads.
     """
     kept = [part for lane in lanes if len(lane) > _FREED_AT_ONCE_MAX for part in lane.parts]
     if kept:

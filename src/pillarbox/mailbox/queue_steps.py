@@ -1,7 +1,6 @@
-"""What happens to a queue under the lock of its store: every step that its verbs are made of.
+"""The steps that a queue's verbs consist of. Everything here requires the store's lock.
 
-Settle what is due, decide, put it on record, apply it, serve those who wait. `_lock` is held
-by the caller of everything here.
+Settle what is due, decide, write the events, apply them, serve waiting receivers.
 """
 
 from __future__ import annotations
@@ -27,41 +26,42 @@ if TYPE_CHECKING:
 
 
 class Written(Protocol):
-    """What was put on record, and is confirmed sooner or later."""
+    """A write that can be waited for until it is confirmed."""
 
     def wait(self, timeout: float | None = None) -> int: ...
     def __await__(self) -> Generator[Any, None, int]: ...
 
 
-SLICE = 20  # messages that one step may touch, so that nobody waits for long
+SLICE = 20  # messages per step, to keep the lock only briefly
 _DEATHS = (Died, DiedInLine)
 
 
 class QueueSteps:
-    """One queue of a store, for whoever has the store's lock."""
+    """One queue of a store, for callers that hold the store's lock."""
 
     def __init__(self, store: Store, queue: Queue) -> None:
         self.store = store
         self.queue = queue
         self.dead: QueueSession | None = None
         self.totals = Totals(queue)
-        self.notes: dict[str, Any] = {}  # what others keep about the queue; changed by `note`
-        # Nothing but the clock needs to be asked, and what comes back goes to the end of the line.
+        self.notes: dict[str, Any] = {}  # metadata for callers; changed by `note`
+        # Settings that the hot path can handle: no capacity, and redelivery at the tail.
         self.plain = queue.settings.capacity is None and queue.settings.redelivery == "tail"
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
-        self.alarm_at = NEVER  # when the store's pulse looks after it
-        # Told what came due, and when that was noticed; under the lock, so it must be brief.
+        self.alarm_at = NEVER  # when the store's timer next handles this queue
+        # Called with the events that came due and the current time; holds the lock, so must be
+        # brief.
         self.on_due: Callable[[Sequence[Event], int], None] | None = None
         self._lock = store.lock
         self._now = store.clock.now
 
     @property
     def watched(self) -> bool:
-        """Whether someone waits for what a timer of this queue would bring."""
+        """Whether a receiver waits for messages that a timer of this queue may release."""
         return bool(self.waiters) or (self.dead is not None and bool(self.dead.waiters))
 
     def note(self, notes: dict[str, Any]) -> None:
-        """Keep these notes about the queue instead of those it has. Needs the lock."""
+        """Replace the queue's metadata. Requires the lock."""
         self.notes = notes
 
     def configure(self, **changes: Any) -> None:
@@ -71,17 +71,17 @@ class QueueSteps:
     def bodies(
         self, records: Sequence[Record], *, wait: bool = True, most_bytes: int | None = None
     ) -> list[bytes | None]:
-        """The bodies of these messages, None for one that was lost; in memory all are at hand.
+        """Return the bodies of these messages; None for a body that was lost.
 
-        Unless it may `wait` for the disk: BlockingIOError if it had to. With `most_bytes`, reading
-        stops after so many; the first body is read however large it is.
+        With `wait=False`, raise BlockingIOError instead of reading from the disk. With
+        `most_bytes`, stop after that many bytes, but always read the first body.
         """
         return list(map(body_of, records))
 
     def settle(self, now: int) -> None:
-        """Let the first that is due happen, and serve those who waited for it. Needs the lock.
+        """Apply the first expiries that are due and serve waiting receivers. Requires the lock.
 
-        If more is due, `wake_at` stays in the past, and the next operation goes on.
+        If more is due, `wake_at` stays in the past, and the next operation continues.
         """
         events = decide.tick(self.queue, now, SLICE)
         self._record_and_apply(events, lazy=True)
@@ -89,20 +89,20 @@ class QueueSteps:
         if self.on_due is not None:
             self.on_due(events, now)
         self.serve(now)
-        self._announce(events, now)
+        self._serve_dead_letters(events, now)
 
     def _catch_up(self, now: int) -> None:
-        """Let what is due happen for someone who only looks, and writes nothing by that."""
-        self.store.only_looking = True
+        """Settle what is due on behalf of a read-only call, which must not write to the log."""
+        self.store.read_only_step = True
         try:
             self._settle_all(now, self.queue.size)
         finally:
-            self.store.only_looking = False
+            self.store.read_only_step = False
 
     def _settle_all(self, now: int, wanted: int = 0) -> None:
-        """Settle this queue and those it has dead letters from, until so many are ready.
+        """Settle this queue and its source queues, until `wanted` messages are ready.
 
-        A broker's queues are settled a little at a time, so that none holds up the others.
+        A broker settles a few messages per call, so that no queue blocks the others.
         """
         queue = self.queue
         wanted = wanted if self.store.settles_all else 0
@@ -117,11 +117,11 @@ class QueueSteps:
                 break
 
     def _next(self, now: int, count: int, timeout: int) -> list[Lease]:
-        """Lease from the head of the line; as SQS does it, what has no deliveries left dies."""
+        """Lease the next messages; dead-letter those with no deliveries left, as SQS does."""
         events = decide.deliver(self.queue, count, timeout, now)
         self._record_and_apply(events, lazy=True)
         if self.dead is not None:
-            self._announce(events, now)
+            self._serve_dead_letters(events, now)
             if self.dead.waiters:
                 self.store.wake(self, self.queue.wake_at)
         if len(events) == 1 and type(events[0]) is Leased:
@@ -129,12 +129,12 @@ class QueueSteps:
         return [lease for event in events if type(event) is Leased for lease in event.leases]
 
     def serve(self, now: int) -> None:
-        """Give what is ready to those who wait, first come, first served. Needs the lock."""
+        """Give ready messages to waiting receivers, in order of arrival. Requires the lock."""
         queue = self.queue
         while self.waiters and queue.mask and not queue.settings.paused:
             waiter = next(iter(self.waiters))
             leases = self._next(now, waiter.count, waiter.timeout)
-            if not leases:  # whatever was in line has died
+            if not leases:  # all candidates were dead-lettered
                 continue
             waiter.leases = leases
             del self.waiters[waiter]
@@ -146,7 +146,7 @@ class QueueSteps:
     def _wake(self, waiter: Waiter) -> bool:
         try:
             return waiter.wake()
-        except BaseException:  # interrupted, perhaps before it did
+        except BaseException:  # interrupted, perhaps before waking
             waiter.wake()
             raise
 
@@ -167,20 +167,20 @@ class QueueSteps:
         self._record_and_apply(events, lazy=True)
         self.serve(now)
 
-    def _announce(self, events: Iterable[Event], now: int) -> None:
-        """Dead letters may be what somebody waits for."""
+    def _serve_dead_letters(self, events: Iterable[Event], now: int) -> None:
+        """Serve receivers that wait on the dead-letter queue."""
         if self.dead is not None and any(type(event) in _DEATHS for event in events):
             self.dead.serve(now)
 
     def _record_and_apply(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        """Put events on record and apply them, all of them whatever comes. Needs the lock."""
+        """Write events, then apply them all, even if interrupted. Requires the lock."""
         written = self._write(events, lazy=lazy)
         done = 0
         try:
             for event in events:
                 apply.HOW[type(event)](self.queue, event)
                 done += 1
-        except BaseException:  # a signal handler raised: what is on record has to happen
+        except BaseException:  # a signal handler raised: written events must still be applied
             uninterrupted(self._finish, events[done:])
             raise
         return written
@@ -190,6 +190,6 @@ class QueueSteps:
             finish(self.queue, event)
 
     def _write(self, events: Sequence[Event], *, lazy: bool = False) -> Written | None:
-        """Put events on record before they are applied; in memory there is none. Needs the lock."""
+        """Write events before they are applied; memory has no log. Requires the lock."""
         self.totals.count(events)
         return None

@@ -1,7 +1,7 @@
-"""The queues of a store, rebuilt from its snapshot and the entries of its log.
+"""Rebuilds the queues of a store from its snapshot and the entries of its log.
 
-`recover` opens a `DurableStore` with it; the command line reads a store with it beside the writer.
-Where a repair left a gap, entries about what was lost do not fit; they are skipped and collected.
+`recover` opens a `DurableStore` with it; the command line uses it to read a store that another
+process has open. Where a repair left a gap, entries about lost messages are skipped and collected.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _NEW = (journal.SENT, journal.SCHEDULED)
 
 
 class Replay:
-    """Queues by number, as of the last entry replayed.
+    """The queues by number, as of the last entry replayed.
 
-    With the path of a `store`, an entry that does not fit is an error unless records are missing.
+    With the path of a `store`, an inconsistent entry is an error unless records are missing.
     """
 
     def __init__(self, state: snapshot.StoreState | None, store: str | None = None) -> None:
@@ -44,16 +44,17 @@ class Replay:
         self.secret = state.secret if state is not None else b""
         self.last_key = state.last_key if state is not None else 0
         self.last_number = state.last_number if state is not None else -1
-        self.latest = state.time if state is not None else 0  # the latest time that is known
+        self.latest = state.time if state is not None else 0  # the latest time seen
         self.start = self._next = state.index if state is not None else 0
         self.queues: dict[int, Queue] = {}
         self.notes: dict[int, dict[str, Any]] = {}
         self.misfits: list[journal.Entry] = []
-        self.now = 0  # the time of `settle`
+        self.now = 0  # the time passed to `settle`
         self._store = store
         self._has_gaps = False
         self._by_name: dict[str, Queue] = {}
-        self._by_key: dict[int, Record] | None = None  # made when a message was restated
+        # Built when the first rewritten message is found.
+        self._by_key: dict[int, Record] | None = None
         for each in state.queues if state is not None else ():
             snapshot.restore(each, self._declare(each.number, each.name, each.settings))
             self.notes[each.number] = each.notes
@@ -64,7 +65,7 @@ class Replay:
     def frames(
         self, frames: Iterable[Frame], advance: Callable[[int], object] = lambda index: None
     ) -> None:
-        """Replay the entries that are newer than the snapshot; `advance` is told how far."""
+        """Replay the entries newer than the snapshot; call `advance` with each index reached."""
         for frame in frames:
             if frame.end_index > self.start:
                 entries = frame.records[max(0, self.start - frame.first_index) :]
@@ -72,13 +73,13 @@ class Replay:
             advance(frame.end_index)
 
     def settle(self, now: int) -> None:
-        """Expire leases and release delayed messages that are due, as the store would."""
+        """Expire leases and release delayed messages that are due, as a store does."""
         self.now = now
         for queue in self.queues.values():
             apply.settle(queue, now)
 
     def _frame(self, first: int, entries: list[bytes]) -> None:
-        """One group of entries; most often all are plain messages of one queue."""
+        """Replay one frame; usually all its entries are plain messages of one queue."""
         self._has_gaps = self._has_gaps or first != self._next
         self._next = first + len(entries)
         kinds, priorities, _, queues, keys, _, _, details = zip(*map(_head, entries), strict=True)
@@ -95,19 +96,19 @@ class Replay:
                 self._one(index, data)
 
     def _one(self, index: int, data: bytes) -> None:
-        """One entry. After a gap, what no longer fits is skipped."""
+        """Replay one entry. After a gap, skip entries that are inconsistent."""
         entry = journal.decode(data)
         try:
             self._entry(index, data, entry)
         except (journal.ReplayError, AssertionError, LookupError) as error:
             if self._store is not None and not self._has_gaps:
                 raise MailboxStorageError(
-                    f"entry {index} of the store {self._store} does not fit what came before it "
+                    f"entry {index} of the store {self._store} contradicts the entries before it "
                     f"({error}); please report this"
                 ) from error
             self.misfits.append(entry)
             if entry.kind == journal.ACKNOWLEDGED and entry.queue in self.queues:
-                # It must not come back, even if its delivery was lost.
+                # It must not be delivered again, even if its delivery was not logged.
                 apply.removed(self.queues[entry.queue], {entry.key})
 
     def _entry(self, index: int, data: bytes, entry: journal.Entry) -> None:
@@ -168,7 +169,7 @@ class Replay:
 
 
 def all_records(queues: Iterable[Queue]) -> Iterator[Record]:
-    """Every message of these queues, whatever its state."""
+    """Yield every message of these queues, in any state."""
     for queue in queues:
         yield from waiting(queue)
         yield from (record for _, _, record in queue.schedule)
@@ -176,7 +177,7 @@ def all_records(queues: Iterable[Queue]) -> Iterator[Record]:
 
 
 def recover(store: DurableStore) -> int:
-    """Build the state anew; the answer is the index of the snapshot it was built from."""
+    """Rebuild the state of the store; return the index of the snapshot it started from."""
     state = read_snapshot(store.disk, store.path)
     if state is not None:
         _refuse_foreign_snapshot(store, state)
@@ -192,7 +193,7 @@ def recover(store: DurableStore) -> int:
         _refuse_missing_bodies(store, replay)
     if replay.misfits:
         logger.error(
-            "entries were skipped because a repair could not save what came before them",
+            "skipped entries about messages that a repair could not save",
             store=store.path,
             skipped=len(replay.misfits),
         )
@@ -236,7 +237,7 @@ def _refuse_missing_bodies(store: DurableStore, replay: Replay) -> None:
 
 
 def _take_over(store: DurableStore, replay: Replay) -> None:
-    """Give the store the queues, in the order of their creation."""
+    """Move the queues into the store, in the order of their creation."""
     if replay.names.prefix is not None:
         store.prefix, store._secret = replay.names.prefix, replay.secret
     store.last_key, store.last_number = replay.last_key, replay.last_number

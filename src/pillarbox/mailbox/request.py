@@ -1,8 +1,8 @@
-"""Ask and wait for the answer: request and response over two mailboxes, matched by id.
+"""Request and reply over two mailboxes, matched by message id.
 
-Any number of threads may ask through one `RequestClient`. One of them at a time receives for all
-and hands the others their answers; when it has its own it passes that duty on. So nobody polls,
-and the client has no thread of its own. With `AsyncRequestClient` one task receives for all.
+Any number of threads may call `ask` on one `RequestClient`. One of them at a time receives for all
+and gives the others their replies; once it has its own, it passes that role on. So no thread
+polls, and the client needs no thread of its own. `AsyncRequestClient` has one receiving task.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from pillarbox.mutex import Mutex, now_or_soon, reentrant_call
 Req = TypeVar("Req")
 Rep = TypeVar("Rep")
 
-_BATCH = 10  # what every backend can receive at a time
-_POLL_SECONDS_MAX = 20  # what every backend can wait at a time
+_BATCH = 10  # every backend supports this batch size
+_POLL_SECONDS_MAX = 20  # every backend supports this wait time
 
 
 def _reply_mailbox(url: str, requests: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The URL of a client's own mailbox for answers, and the options to open it with."""
+    """Return the URL of a client's own reply mailbox, and the options to open it with."""
     before, _, after = url.rpartition(requests)
     own_url = f"{before}{new_reply_queue(requests)}{after}"
     return own_url, options | {"dead_letters": None, "create": True}
 
 
 class _Ask(Struct, eq=False):
-    """One caller that waits. `answer` and `leads` are set before its gate is opened."""
+    """One waiting caller. `answer` and `leads` are set before its gate is opened."""
 
     answer: Message[Any] | None = None
     acknowledged: bool = False
-    leads: bool = False  # it receives for all
+    leads: bool = False  # it receives for all callers
     thread: int = field(default_factory=get_ident)
     gate: threading.Lock = field(default_factory=closed_gate)
 
@@ -88,13 +88,13 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
     ) -> None:
         super().__init__(requests, replies, reply_to, shared, Mutex())
         self._clock: Clock = clock or SystemClock()
-        self._leader = 0  # the thread that receives for all, or the one that was told to
+        self._leader = 0  # the thread that receives for all, or is about to
 
     @classmethod
     def open(
         cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
     ) -> RequestClient[Any, Any]:
-        """A client of the mailbox at `url`, with a reply mailbox of its own next to it.
+        """Open a client of the mailbox at `url`, with its own reply mailbox next to it.
 
         Both are opened with these options, but the reply mailbox has no dead-letter queue. `close`
         deletes it.
@@ -108,7 +108,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             raise
         client = RequestClient(requests, replies)
         client._opened = (replies, requests)
-        run_blocking(client._keep(client._clock.now()))
+        run_blocking(client._renew(client._clock.now()))
         return client
 
     def close(self) -> None:
@@ -121,10 +121,10 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
         Raises `TimeoutError` if there is no reply in time; the request is not withdrawn. Raises
         `RequestRejectedError` if a worker dead-lettered the request.
         """
-        if self._leader == get_ident():  # a signal handler, in whose thread all answers come
+        if self._leader == get_ident():  # a signal handler in the receiving thread would deadlock
             raise reentrant_call()
         until = self._clock.now() + limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
-        run_blocking(self._keep(self._clock.now()))
+        run_blocking(self._renew(self._clock.now()))
         ask = _Ask()
         request_id = run_blocking(self._send(ask, body, options))
         try:
@@ -152,7 +152,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             self._clock.wait(ask.gate, until)
 
     def _leave(self, request_id: str, ask: _Ask) -> None:
-        """This one waits no more; if it received for all, another must."""
+        """Remove a caller that stopped waiting; if it was the receiver, appoint another."""
         with self._lock:
             del self._matching.asks[request_id]
             if not ask.leads:
@@ -165,8 +165,8 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             self._leader = 0
 
     def _lead(self, ask: _Ask, until: int) -> None:
-        """Receive for all, until this one has its answer or its time is up."""
-        kept: list[Message[Rep]] = []  # others' answers; given back a little later
+        """Receive for all callers until this one has its reply or times out."""
+        kept: list[Message[Rep]] = []  # other clients' replies, returned after a pause
         give_back_at = NEVER
         try:
             while True:
@@ -175,7 +175,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
                     max_messages=_BATCH,
                     wait_time_seconds=min(left_ns / limits.SECOND_NS, _POLL_SECONDS_MAX),
                 )
-                again = self._hand_out(messages)
+                again = self._distribute(messages)
                 now = self._clock.now()
                 if ask.answer is not None or now >= until:
                     kept += again
@@ -190,16 +190,16 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
             if kept:
                 self._replies.release_many(kept)
 
-    def _hand_out(self, messages: Sequence[Message[Rep]]) -> list[Message[Rep]]:
-        """Each answer to its asker. Those of other clients that keep coming are left over."""
+    def _distribute(self, messages: Sequence[Message[Rep]]) -> list[Message[Rep]]:
+        """Give each reply to its caller; return replies of other clients that keep coming back."""
         with self._lock:
-            answered, strays = self._matching.take(messages)
+            answered, unmatched = self._matching.take(messages)
             for ask in answered:
                 ask.acknowledged = True
         run_blocking(self._acknowledge(answered))
         for ask in answered:
             open_gate(ask.gate)
-        return run_blocking(self._put_away(strays))
+        return run_blocking(self._settle_unmatched(unmatched))
 
     def _pause(self, message: Message[Rep]) -> int:
         with self._lock:
@@ -207,7 +207,7 @@ class RequestClient(RequestSteps, Closing, Generic[Req, Rep]):
 
 
 class _AsyncAsk(Struct, eq=False):
-    """One task that waits."""
+    """One waiting task."""
 
     answer: AsyncMessage[Any] | None = None
     done: asyncio.Future[None] = field(default_factory=new_future)
@@ -232,13 +232,13 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
     ) -> None:
         super().__init__(requests, replies, reply_to, shared, nullcontext())
         self._receiver: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()  # that settle what came
+        self._tasks: set[asyncio.Task[Any]] = set()  # that acknowledge or return messages
 
     @classmethod
     def open(
         cls, url: str, request_type: Any = Any, reply_type: Any = Any, **options: Any
     ) -> AsyncRequestClient[Any, Any]:
-        """A client of the mailbox at `url`, with a reply mailbox of its own next to it.
+        """Open a client of the mailbox at `url`, with its own reply mailbox next to it.
 
         Both are opened on first use, with these options, but the reply mailbox has no dead-letter
         queue. `close` deletes it.
@@ -258,7 +258,7 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         """
         limits.seconds("timeout", timeout, limits.WAIT_SECONDS_MAX)
         now = asyncio.get_running_loop().time()
-        await run_awaiting(self._keep(int(now * limits.SECOND_NS)))
+        await run_awaiting(self._renew(int(now * limits.SECOND_NS)))
         ask = _AsyncAsk()
         until = asyncio.get_running_loop().time() + timeout
         request_id = await run_awaiting(self._send(ask, body, options))
@@ -282,26 +282,26 @@ class AsyncRequestClient(RequestSteps, Generic[Req, Rep]):
         return answer
 
     async def _receive(self) -> None:
-        """Receive for all, until nobody waits any more."""
+        """Receive for all callers until none is waiting."""
         try:
             while True:
                 messages: Sequence[AsyncMessage[Rep]] = await self._replies.receive(
                     max_messages=_BATCH, wait_time_seconds=_POLL_SECONDS_MAX
                 )
-                answered, strays = self._matching.take(messages)
+                answered, unmatched = self._matching.take(messages)
                 for ask in answered:
                     if not ask.done.done():
                         ask.done.set_result(None)
-                await asyncio.shield(self._spawn(self._settle(answered, strays)))
+                await asyncio.shield(self._spawn(self._settle(answered, unmatched)))
         except MailboxError as error:
             self._receiver = None
             for ask in self._matching.asks.values():
                 if not ask.done.done():
                     ask.done.set_exception(error)
 
-    async def _settle(self, answered: list[_AsyncAsk], strays: list[Any]) -> None:
+    async def _settle(self, answered: list[_AsyncAsk], unmatched: list[Any]) -> None:
         await run_awaiting(self._acknowledge(answered))
-        for message in await run_awaiting(self._put_away(strays)):
+        for message in await run_awaiting(self._settle_unmatched(unmatched)):
             self._spawn(self._give_back_later(message))
 
     async def _give_back_later(self, message: AsyncMessage[Rep]) -> None:

@@ -1,7 +1,7 @@
-"""A call to a server that is tried again while the server can't be reached.
+"""Retries a call while the server can't be reached.
 
-Each backend knows what its server's errors mean: `after` says how long to wait before the next
-try, or raises. How long to go on, and what the caller is told in the end, is the same for all.
+Each backend classifies its server's errors: `after` returns how long to wait before the next
+attempt, or raises. The time limit and the final error are the same for all backends.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 
 from pillarbox.core.errors import MailboxConnectionError, UnknownOutcomeError
 
-_PAUSE_SECONDS = 0.01  # before the second try; then doubled, and less by chance
+_PAUSE_SECONDS = 0.01  # before the second attempt; doubled each time, with jitter
 _PAUSE_SECONDS_MAX = 0.5
 
 
 class Attempts:
-    """The tries of one call, which has a `queue`, and is `doubtful` once an answer was lost."""
+    """The attempts of one call; the call is `doubtful` once a response was lost."""
 
-    server: str  # its name, for people
+    server: str  # display name
 
     def __init__(self, call: Any, seconds: float) -> None:
         self._call = call
@@ -28,7 +28,7 @@ class Attempts:
         self._pause = _PAUSE_SECONDS
 
     def pause(self, error: Exception) -> float:
-        """How long to wait before the next try; raises if the time is up."""
+        """Return the seconds before the next attempt; raise if the time is up."""
         if time.monotonic() >= self._until:
             self.give_up(error)
         pause, self._pause = self._pause, min(self._pause * 2, _PAUSE_SECONDS_MAX)

@@ -1,8 +1,8 @@
 """Verbs as generators, and the two loops that run them: `run_sync` and `run_async`.
 
-A verb yields what it needs from its server, is sent the answer, and returns its result. It does
-no I/O itself, so each verb is written once. A connection's `do` makes one request; an error of
-ours or of the system that it raises is thrown into the verb.
+A verb yields each request to its server, is sent the response, and returns its result. It does no
+I/O itself, so each verb is written once. A connection's `do` makes one request; a `MailboxError`
+or `OSError` that it raises is thrown into the verb.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pillarbox.core.errors import InvalidParameterError, MailboxError
 R = TypeVar("R")
 
 Verb = Generator[Any, Any, R]
-Step = Callable[[], R]  # a verb of a queue in this process: there is no I/O to ask for
+Step = Callable[[], R]  # a verb of a queue in this process, which needs no server
 Runnable = Verb[R] | Step[R]
 
 
 class Interrupted(Exception):
-    """A request that was waiting ended because its mailbox was closed."""
+    """A waiting request ended because its mailbox was closed."""
 
 
 def run_sync(do: Callable[[Any], Any], verb: Runnable[R]) -> R:
-    """Run a verb to its end; its result."""
+    """Run a verb to completion and return its result."""
     if callable(verb):
         return verb()
     try:
@@ -44,9 +44,9 @@ def run_sync(do: Callable[[Any], Any], verb: Runnable[R]) -> R:
 
 
 async def run_async(do: Callable[[Any], Awaitable[Any]], verb: Runnable[R]) -> R:
-    """`run_sync` for asyncio. A verb that is cancelled may still clean up."""
+    """Run a verb on the event loop. A cancelled verb may still clean up."""
     result: R
-    if callable(verb):  # it may wait for the disk, or for a message
+    if callable(verb):  # it may wait for the disk or for a message
         result = await do(verb)
         return result
     try:
@@ -63,12 +63,12 @@ async def run_async(do: Callable[[Any], Awaitable[Any]], verb: Runnable[R]) -> R
         return result
 
 
-# The same code over a blocking client and over one for asyncio with the same methods: it yields
-# what each call gives back, which is the answer itself or something to await.
+# For code shared by a blocking client and an asyncio client with the same methods: it yields
+# the result of each call, which is a value or an awaitable.
 
 
 def run_blocking(calls: Verb[R]) -> R:
-    """Run a generator that yields answers: each is sent back to it."""
+    """Run a generator that yields values; send each one back."""
     try:
         answer = next(calls)
         while True:
@@ -79,10 +79,10 @@ def run_blocking(calls: Verb[R]) -> R:
 
 
 async def run_awaiting(calls: Verb[R]) -> R:
-    """Run a generator that yields awaitables: it is sent their answers, and thrown their errors."""
+    """Run a generator that yields awaitables; send it their results and throw their errors."""
     task: Any = asyncio.current_task()
-    # `wait_for` of Python 3.11 may swallow a cancellation, or tell of another error instead. One
-    # that was asked for, as by Ctrl-C, and is not delivered yet counts as new.
+    # Python 3.11's `wait_for` may swallow a cancellation or raise another error instead. A
+    # cancellation that was requested, for example by Ctrl-C, but not yet delivered counts as new.
     cancels = task.cancelling() - task._must_cancel
     try:
         call = next(calls)
@@ -98,48 +98,48 @@ async def run_awaiting(calls: Verb[R]) -> R:
 
 
 async def _outcome(call: Any) -> tuple[Any, BaseException | None]:
-    """What an awaitable answers, or its error."""
+    """Return the result of an awaitable, or its error."""
     try:
         return await call, None
-    except BaseException as error:  # noqa: BLE001 - the generator's to judge
+    except BaseException as error:  # noqa: BLE001 - the generator handles it
         return None, error
 
 
 class Connection(ABC):
-    """A mailbox's way to its server, for threads. Other mailboxes may share it."""
+    """A thread-safe connection to a server, which several mailboxes may share."""
 
     @abstractmethod
     def do(self, request: Any) -> Any:
-        """Make a request and wait for its answer."""
+        """Make a request and return the response."""
 
     @abstractmethod
     def wake(self, verbs: Any) -> None:
-        """End the requests of these verbs that wait for a message; their mailbox was closed."""
+        """End the long polls of these verbs, because their mailbox was closed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Keep no connection open. A later request opens one for itself."""
+        """Close idle connections. A later request opens a new one."""
 
 
 class AsyncConnection(ABC):
-    """A mailbox's way to its server, for one event loop."""
+    """A connection to a server for one event loop."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
     @abstractmethod
     async def do(self, request: Any) -> Any:
-        """Make a request and wait for its answer."""
+        """Make a request and return the response."""
 
     @abstractmethod
     async def wake(self, verbs: Any) -> None:
-        """End the requests of these verbs that wait for a message; their mailbox was closed."""
+        """End the long polls of these verbs, because their mailbox was closed."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Keep no connection open. A later request opens one for itself."""
+        """Close idle connections. A later request opens a new one."""
 
     def _moved(self) -> bool:
-        """Whether this is its first use on the running loop; raises if another loop uses it."""
+        """Return whether this is the first use on this event loop; raise if another one uses it."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return False
@@ -147,20 +147,20 @@ class AsyncConnection(ABC):
             raise InvalidParameterError(
                 "event loop",
                 loop,
-                "the one that the mailbox is used on; open it once in each thread with a loop",
+                "the event loop that first used the mailbox; open one mailbox for each event loop",
             )
         self._loop = loop
         return True
 
 
 class ShieldedCalls:
-    """Calls that a cancelled task does not tear off, for connections of an event loop.
+    """Calls on an event loop that complete even if their task is cancelled.
 
-    Such a call goes on by itself to its end, and what it was given then is handed to its `undo`.
+    The call runs to its end in the background; its result is then passed to its `undo`.
     """
 
-    _call: Any  # makes one call, and
-    _close: Any  # closes the connections; both as generators for `run_awaiting`
+    _call: Any  # makes one call
+    _close: Any  # closes the connections; both are generators for `run_awaiting`
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -171,14 +171,14 @@ class ShieldedCalls:
         return await run_awaiting(self._call(call))
 
     async def close(self) -> None:
-        """Keep no connection open. A later request opens one for itself."""
+        """Close idle connections. A later request opens a new one."""
         self._closed = True
         if self._orphans:
             await asyncio.gather(*self._orphans, return_exceptions=True)
         await run_awaiting(self._close())
 
     async def _shielded(self, call: Any, *, cancel: bool = False) -> Any:
-        """Run a call that has an `undo`; with `cancel` it ends at once if its task is cancelled."""
+        """Run a call that has an `undo`; with `cancel`, end it at once if its task is cancelled."""
         task = asyncio.ensure_future(self._run(call))
         try:
             return await asyncio.shield(task)
@@ -195,5 +195,5 @@ class ShieldedCalls:
         try:
             undo = call.undo(None if isinstance(reply, BaseException) else reply)
             await run_async(self._run, undo)
-        except MailboxError:  # its lease will run out
+        except MailboxError:  # the lease will expire
             return

@@ -1,8 +1,8 @@
-"""What brokers that share a store ask of it: queues with attributes, and messages by delivery.
+"""The interface of a store that several brokers share: queues with attributes, and deliveries.
 
-Each backend answers with verbs (see `runner`). A queue has a version, which changes with its
-attributes. A verb that comes with another version does nothing and raises `StaleQueueError`: so
-what a broker knows of a queue may be old, and never takes effect.
+Each backend implements it with verbs (see `runner`). A queue has a version, which changes with its
+attributes. A verb with an outdated version does nothing and raises `StaleQueueError`, so a broker
+can cache a queue's attributes: outdated ones never take effect.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pillarbox.mailbox.runner import Verb
 
 
 class StaleQueueError(Exception):
-    """The queue was changed or deleted since it was looked up. Nothing was done."""
+    """The queue was changed or deleted since it was looked up. Nothing was changed."""
 
 
 class CrowdedQueueError(Exception):
-    """As many messages are in flight as may be. Nothing was done."""
+    """The limit of messages in flight is reached. Nothing was changed."""
 
 
 class SharedDraft(Struct, gc=False):
@@ -33,16 +33,16 @@ class SharedDraft(Struct, gc=False):
     priority: int
     attributes: dict[str, str] | None
     group: str | None = None
-    deduplication: str | None = None  # what is compared, with the group if that counts
+    deduplication: str | None = None  # the deduplication id, with the group if it is per group
 
 
 def in_rows(
     drafts: Iterable[SharedDraft], alike: Callable[[SharedDraft], object]
 ) -> Iterator[list[SharedDraft]]:
-    """Messages in the order given, those together that one call can send.
+    """Split messages, in order, into batches that one call can send.
 
-    They have the same value of `alike`; those with deduplication ids only the same delay and
-    priority.
+    A batch has the same value of `alike`; messages with deduplication ids need only the same delay
+    and priority.
     """
 
     def key(draft: SharedDraft) -> object:
@@ -54,7 +54,7 @@ def in_rows(
 
 
 class SharedId(NamedTuple):
-    """A message in its store, and its place in the order of sending."""
+    """The id of a message in its store, and its sequence number."""
 
     id: str
     sequence: int
@@ -72,12 +72,12 @@ class SharedDelivery(Struct, gc=False):
     priority: int
     attributes: dict[str, str]
     group: str | None
-    source: str | None  # of a dead letter: the queue it came from
+    source: str | None  # source queue of a dead letter
     body: bytes
 
 
 class LiveBroker(NamedTuple):
-    """A broker of the store that was seen lately (nanoseconds since the epoch)."""
+    """A broker of the store with a recent heartbeat (nanoseconds since the epoch)."""
 
     id: str
     seen_at: int
@@ -85,9 +85,9 @@ class LiveBroker(NamedTuple):
 
 
 class QueueDescription(NamedTuple):
-    """What a store knows of a queue."""
+    """A queue as the store describes it."""
 
-    version: str  # empty for a queue that no broker made
+    version: str  # empty for a queue that was not created by a broker
     notes: dict[str, Any]
     dead: str | None
     max_deliveries: int
@@ -97,59 +97,59 @@ class QueueDescription(NamedTuple):
 
 
 class QueueSettings(NamedTuple):
-    """How a queue that brokers serve behaves, beside what its notes say."""
+    """The settings of a broker's queue that the store enforces."""
 
-    retention: int | None  # nanoseconds; None: for ever
+    retention: int | None  # nanoseconds; None: unlimited
     dead: str | None = None
     max_deliveries: int = 0
-    fair: bool = False  # of a new queue
+    fair: bool = False  # applies to a new queue only
 
 
 class SharedQueueVerbs(Protocol):
-    """One queue, at a version of it."""
+    """The verbs of one queue, at one version."""
 
     name: str
     closed: bool
 
     @property
     def alike(self) -> Callable[[SharedDraft], object]:
-        """What messages of one call have in common."""
+        """Return the key function for `in_rows`: equal keys can be sent in one call."""
 
     def send_shared(self, row: Sequence[SharedDraft]) -> Verb[list[SharedId]]:
-        """Send one of `in_rows`: all or none. For a duplicate, the id of the first."""
+        """Send one batch of `in_rows`, all or none; a duplicate gets the id of the original."""
 
     def receive_shared(
         self, count: int, timeout: int, wait: int, attempt: str | None
     ) -> Verb[list[SharedDelivery]]:
-        """Lease messages. The same `attempt` gets the same ones again while it holds them."""
+        """Lease messages. Repeating an `attempt` returns the same messages while it holds them."""
 
     def give_back(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[None]:
-        """To the front of the line, uncounted: nobody saw them."""
+        """Return undelivered messages to the front of the queue, uncounted."""
 
     def delete_held(self, deliveries: Sequence[tuple[str, bytes]]) -> Verb[list[bool]]:
-        """Delete what these deliveries hold; for each, whether it held its message."""
+        """Delete the messages of these deliveries; return for each whether its lease was valid."""
 
     def delete_any(self, ids: Sequence[str]) -> Verb[int]:
-        """Delete messages whoever holds them; how many there were."""
+        """Delete messages in any state; return how many were deleted."""
 
     def exist(self, ids: Sequence[str]) -> Verb[list[bool]]: ...
 
     def change_shared(
         self, delivery: tuple[str, bytes], timeout: int, held_max: int, *, holder_only: bool
     ) -> Verb[bool | None]:
-        """Let a message be visible in `timeout`; False if it is not there; None if too late."""
+        """Change a visibility timeout; return False if the message is gone, None if too late."""
 
     def times(self, state: State, count: int) -> Verb[dict[str, int]]:
-        """When scheduled messages are due, or leases end, by id; the soonest first."""
+        """Return when scheduled messages are due or leases end, by id, soonest first."""
 
     def waiting(self, count: int) -> Verb[list[tuple[str, str | None]]]:
-        """Messages that wait, the first ones; of dead letters the queue they came from."""
+        """Return the first ready messages, each with its source queue if it is a dead letter."""
 
     def redrive_shared(self, ids: Sequence[str], to: str | None) -> Verb[int]:
-        """Move messages that wait to another queue, or where they came from; how many."""
+        """Move ready messages to another queue or their source queue; return how many."""
 
     def sweep(self, count: int) -> Verb[int]:
-        """Delete messages that are too old, so many at most; how many there were."""
+        """Delete up to `count` messages past their retention; return how many were deleted."""
 
     def purge_shared(self) -> Verb[None]: ...
 
@@ -157,18 +157,18 @@ class SharedQueueVerbs(Protocol):
 
 
 class SharedStore(Protocol):
-    """The queues of one place."""
+    """A store of queues that several brokers use."""
 
     async def do(self, request: Any) -> Any:
-        """Make one request of a verb."""
+        """Make one request for a verb and return the response."""
 
     async def wake(self, verbs: SharedQueueVerbs) -> None:
-        """End the receives of these verbs that wait."""
+        """End the long polls of these verbs."""
 
     async def close(self) -> None: ...
 
     def open(self) -> Verb[bytes]:
-        """Prepare the store; the secret that its brokers share."""
+        """Prepare the store; return the secret that its brokers share."""
 
     def queue(self, name: str, version: str, in_flight_max: int) -> SharedQueueVerbs: ...
 
@@ -177,27 +177,27 @@ class SharedStore(Protocol):
     def names(self) -> Verb[Iterable[str]]: ...
 
     def create(self, name: str, notes: dict[str, Any], settings: QueueSettings) -> Verb[bool]:
-        """False if there is a queue of this name."""
+        """Create a queue; return False if the name is taken."""
 
     def configure(
         self, name: str, version: str, notes: dict[str, Any], settings: QueueSettings
     ) -> Verb[None]:
-        """Change a queue, if this is still its version."""
+        """Change a queue if it still has this version."""
 
     def drop(self, name: str, recent_seconds: int) -> Verb[None]: ...
 
     def dropped_recently(self, name: str) -> Verb[bool]: ...
 
     def pause(self, name: str, *, paused: bool) -> Verb[None]:
-        """Deliver nothing from this queue, or deliver again."""
+        """Pause or resume delivery from this queue."""
 
     def beat(self, broker_id: str, seconds: int, said: str) -> Verb[list[LiveBroker]]:
-        """This broker is alive for so many seconds (0: it stops); all that are."""
+        """Record a heartbeat valid for `seconds` (0: stopping); return all live brokers."""
 
     def keep_if(self, name: str, before: str | None, after: str) -> Verb[bool]:
-        """Keep a text for all brokers, if what was kept so far is `before`; whether it was."""
+        """Store a value shared by all brokers if it is still `before`; return whether it was."""
 
     def kept(self, name: str) -> Verb[str | None]: ...
 
     def begin_purge(self, name: str, seconds: int) -> Verb[bool]:
-        """False if that was done less than so many seconds ago."""
+        """Start a purge; return False if one was started less than `seconds` ago."""

@@ -1,6 +1,6 @@
-"""The state of a whole store as bytes, so that recovery need not replay its log from the start.
+"""The encoding of a store's state, so that recovery need not replay the log from the start.
 
-What a message is goes into columns: a million of them are read back without a step for each field.
+Messages are stored as columns, so a million of them are read back without a step for each field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pillarbox.core.queue import (
 
 
 class Rows(Struct, array_like=True):
-    """Records as columns; what few have is kept by position."""
+    """Records as columns; rare fields are stored by position."""
 
     keys: bytes
     bodies: bytes
@@ -38,7 +38,7 @@ class Rows(Struct, array_like=True):
 
 
 class QueueState(Struct, array_like=True):
-    """One queue. A lane is its records, and the groups that stand between them."""
+    """One queue. A lane is its records, and the positions of groups between them."""
 
     number: int
     name: str
@@ -47,14 +47,14 @@ class QueueState(Struct, array_like=True):
     lanes: dict[int, tuple[Any, list[tuple[int, str]]]]
     returned: dict[int, Any]
     groups: dict[str, tuple[Any, int]]
-    schedule: Any  # records, and when each is due
-    leases: Any  # records, and the lease on each
-    duplicates: list[Any]  # scope, id, key, and when to forget it
+    schedule: Any  # records, with their due times
+    leases: Any  # records, with their leases
+    duplicates: list[Any]  # scope, id, key, expiry
     notes: dict[str, Any] = {}
 
 
 class StoreState(Struct, array_like=True):
-    """A store as of the log index `index`: every earlier entry is in it."""
+    """A store as of the log index `index`; includes every earlier entry."""
 
     index: int
     prefix: str
@@ -62,13 +62,13 @@ class StoreState(Struct, array_like=True):
     last_key: int
     time: int
     queues: list[QueueState]
-    last_number: int = -1  # of any queue, dropped ones too
-    log_id: str = ""  # of the log that the bodies are in
-    oldest: int = 0  # the first index at which a body is
+    last_number: int = -1  # highest queue number, including deleted queues
+    log_id: str = ""  # the log that holds the bodies
+    oldest: int = 0  # the log index of the oldest body
 
 
 def encoded_queue(state: QueueState) -> QueueState:
-    """A queue as it is in a snapshot: what has many is encoded one at a time."""
+    """Encode one queue for a snapshot, so that a large store is encoded queue by queue."""
     return cast("QueueState", msgspec.Raw(_encoder.encode(state)))
 
 
@@ -85,7 +85,7 @@ def decode(data: bytes) -> StoreState:
 
 
 def restore(state: QueueState, queue: Queue) -> None:
-    """Fill an empty queue. Its dead-letter queue is set by whoever knows all of them."""
+    """Fill an empty queue from its state. The caller sets its dead-letter queue."""
     for name, (rows, _) in state.groups.items():
         group = queue.groups[name] = Group()
         group.waiting.extend(_records(rows))
@@ -112,7 +112,7 @@ def restore(state: QueueState, queue: Queue) -> None:
         lines.hide(queue, queue.groups[name], record)
     for scope, name, key, until in state.duplicates:
         queue.duplicates[scope, name] = (key, until)
-    queue.wake_at = 0  # whatever is due is found by the first operation
+    queue.wake_at = 0  # the first operation settles what is due
 
 
 def _lane(
@@ -137,7 +137,7 @@ def _records(packed: Any) -> list[Record]:
     bodies.frombytes(rows.bodies)
     numbers = rows.priorities + rows.deliveries
     if not (rows.attributes or rows.extras or numbers.strip(b"\0")):
-        return list(map(Record, keys, bodies))  # a line of new messages, most often
+        return list(map(Record, keys, bodies))  # the usual case: new messages only
     deliveries.frombytes(rows.deliveries)
     attributes: Any = [None] * len(keys) if rows.attributes else repeat(None)
     extras: Any = [None] * len(keys) if rows.extras else repeat(None)

@@ -1,8 +1,8 @@
-"""How a message of ours looks where SQS's words are spoken: by `SQSMailbox`, and by the broker.
+"""Encodes Pillarbox messages as SQS messages, for `SQSMailbox` and the broker.
 
-A body that SQS can carry as text travels as it is, so that other consumers can read it; any other
-is base64 and says so in an attribute. So are attributes that SQS has no room or no characters
-for: they share one attribute, as JSON. What a message says of itself has names of its own.
+A body that SQS can carry as text is sent unchanged, so that other consumers can read it; any
+other body is sent as base64, marked by an attribute. Attributes that SQS can't carry (too many,
+or unsupported characters) are combined into one, as JSON. Ours have reserved names.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pillarbox.core.sqs_limits import ATTRIBUTES_MAX
 PRIORITY: Final = "Pillarbox.Priority"
 REPLY_TO: Final = "Pillarbox.ReplyTo"
 IN_REPLY_TO: Final = "Pillarbox.InReplyTo"
-# Of the body: base64, empty, text (which is no JSON), or two of these.
+# The encoding of the body: base64, empty, text (not JSON), or two of these.
 FORM: Final = "Pillarbox.Encoding"
-REST: Final = "Pillarbox.Attributes"  # those that don't fit, as JSON
-ALONE: Final = "pillarbox-alone-"  # begins the group of a message that was sent without one
-EMPTY: Final = "(empty)"  # SQS takes no body without a character
+REST: Final = "Pillarbox.Attributes"  # attributes that SQS can't carry, as JSON
+ALONE: Final = "pillarbox-alone-"  # prefix of the group of a message sent without one
+EMPTY: Final = "(empty)"  # SQS does not accept an empty body
 
 UNFIT: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAME = re.compile(r"(?!aws\.|amazon\.)[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
 
 
 def body_text(data: bytes) -> tuple[str, str | None]:
-    """A body as text, and the name of its form if that is not the text itself."""
+    """Return a body as text, and the name of its encoding if it was encoded."""
     if not data:
         return EMPTY, "empty"
     try:
@@ -47,7 +47,7 @@ def body_text(data: bytes) -> tuple[str, str | None]:
 
 
 def body_data(text: str, form: str) -> bytes:
-    """The body that was written in this form."""
+    """Decode a body from this encoding."""
     forms = form.split("+")
     if "empty" in forms:
         return b""
@@ -62,9 +62,9 @@ def body_data(text: str, form: str) -> bytes:
 def beside(
     users: Mapping[str, str], own: Mapping[str, str], *, any_script: bool = False
 ) -> dict[str, str]:
-    """All attributes of a message, with those that don't fit in one.
+    """Return all attributes of a message, with those that SQS can't carry combined into one.
 
-    AWS takes the letters of any script in names (`any_script`), other servers only ASCII.
+    AWS accepts letters of any script in names (`any_script`), other servers only ASCII.
     """
     names = map(in_ascii, users) if any_script else users
     fit = [
@@ -82,7 +82,7 @@ def beside(
 
 
 def in_ascii(name: str) -> str:
-    """A name with `x` for each letter and digit that is not ASCII."""
+    """Return the name with `x` for each letter and digit that is not ASCII."""
     if name.isascii():
         return name
     return "".join(
@@ -92,7 +92,7 @@ def in_ascii(name: str) -> str:
 
 
 def rest_of(text: str) -> dict[str, str] | None:
-    """The attributes that share one; None if it was not written by us."""
+    """Return the combined attributes; None if Pillarbox did not write them."""
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:

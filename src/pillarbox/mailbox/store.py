@@ -39,7 +39,7 @@ class Store:
 
     settles_all = True  # whether an operation settles all that it needs, however much that is
     waits = False  # whether anything has to be waited for before it is confirmed
-    only_looking = False  # what happens now, happens because time has passed and someone looks
+    read_only_step = False  # what happens now, happens because time has passed and someone looks
     confirms_here = False  # whether this thread, which a handler interrupted, waits for that
 
     def __init__(self, clock: Clock | None = None) -> None:

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def _named_in(url: str) -> tuple[str, dict[str, Any]]:
+def _name_and_options(url: str) -> tuple[str, dict[str, Any]]:
     """The name of the queue, and the broker's URL."""
     _, name = address_of(url)
     if not name:
@@ -33,4 +33,4 @@ def _named_in(url: str) -> tuple[str, dict[str, Any]]:
     return name, {"url": url[: url.rindex("/") + 1]}
 
 
-open_url, open_async_url = openers(BrokerMailbox, AsyncBrokerMailbox, _named_in)
+open_url, open_async_url = openers(BrokerMailbox, AsyncBrokerMailbox, _name_and_options)
