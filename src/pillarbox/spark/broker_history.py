@@ -21,11 +21,12 @@ from pillarbox.mailbox.broker.channel import Channels, channels_to
 from pillarbox.mailbox.broker.wire import Outline as AskOutline
 from pillarbox.mailbox.broker.wire import Outlined, Recall, Recalled
 from pillarbox.mailbox.names import Names
-from pillarbox.spark.columns import Rows
+from pillarbox.spark.columns import Columns, Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows
-from pillarbox.spark.history import History, Wanted
+from pillarbox.spark.history import History, RowScan
 from pillarbox.spark.location import without_secret
+from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 
 Range = tuple[int, int]
@@ -55,40 +56,40 @@ class BrokerHistory(History):
         ranges = Outline(self._known.marks).ranges(start, end, bytes_max, count_min)
         return [[each] for each in ranges]
 
-    def source(self) -> BrokerSource:
-        return BrokerSource(self._url, _names(self._known))
+    def scan(self, options: ReadOptions, schema: Any) -> BrokerScan:
+        return BrokerScan(options, Columns(schema, mailbox=True), _names(self._known))
 
 
 @dataclass(frozen=True)
-class BrokerSource:
+class BrokerScan(RowScan):
     """Reads ranges of the history in tasks, on whatever machine."""
 
-    url: str
     names: Names
 
-    def rows(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Rows]:
-        batches = self._batches(pieces, wanted)
-        return event_rows(batches, self.names, self._names_now, wanted.kinds)
+    def rows(self, pieces: Sequence[Range]) -> Iterator[Rows]:
+        batches = self._batches(pieces)
+        return event_rows(batches, self.names, self._names_now, self.options.kinds)
 
-    def _batches(self, pieces: Sequence[Range], wanted: Wanted) -> Iterator[Any]:
+    def _batches(self, pieces: Sequence[Range]) -> Iterator[Any]:
+        url, wanted = self.options.url, self.options.kinds
         kinds = b""
-        if wanted.kinds is not None:
-            kinds = bytes(number for number, name in journal.KINDS.items() if name in wanted.kinds)
-        with _asking(self.url) as (channels, queue):
+        if wanted is not None:
+            kinds = bytes(number for number, name in journal.KINDS.items() if name in wanted)
+        with _asking(url) as (channels, queue):
             for start, stop in pieces:
                 at = start
                 while at < stop:
                     (found,) = channels.ask(queue, (Recall(at, stop, kinds),))
                     # Gone: dropped by retention, or the broker was put back to an older state.
                     gone = found.first > at or found.end <= at
-                    if gone and wanted.fail_on_loss:
-                        raise DataLossError(without_secret(self.url), at, max(found.first, at + 1))
+                    if gone and self.options.fail_on_loss:
+                        raise DataLossError(without_secret(url), at, max(found.first, at + 1))
                     if found.count:
                         yield _batch(found)
                     at = max(found.end, found.first, at + 1)
 
     def _names_now(self) -> Names:
-        return _names(_outline(self.url))
+        return _names(_outline(self.options.url))
 
 
 def _batch(found: Recalled) -> Any:

@@ -7,6 +7,7 @@ misread.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from pillarbox.log.layout import BLOCK_BYTES
 from pillarbox.log.segments import Segment, read_header
 from pillarbox.mailbox.data_directory import DataDirectory
 from pillarbox.mailbox.names import Names
-from pillarbox.spark.columns import Rows
+from pillarbox.spark.columns import Columns, Rows
 from pillarbox.spark.errors import DataLossError
 from pillarbox.spark.events import event_rows, read_names
-from pillarbox.spark.history import History, Wanted
+from pillarbox.spark.history import History, RowScan
 from pillarbox.spark.location import data_directory_of
+from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 
 _MARKS_OF_A_SEGMENT = 256
@@ -43,9 +45,7 @@ class FileHistory(History):
     """The history in one log's directory, beside its writer if there is one."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self.data = data_directory_of(url)
-        self.mailbox = self.data.store is not None
         self._log = LogReader(self.data.log, RealDisk())
         self._indexed_to = 0
         self.refresh()
@@ -57,10 +57,14 @@ class FileHistory(History):
     def close(self) -> None:
         self._log.close()
 
-    def source(self) -> FileSource:
+    def scan(self, options: ReadOptions, schema: Any) -> FileScan:
+        names = self.names()
+        return FileScan(options, Columns(schema, mailbox=names is not None), self.data, names)
+
+    def names(self) -> Names | None:
+        """The names that a store has used so far; None if this is a plain log."""
         store = self.data.store
-        names = read_names(self._log, store) if store is not None else None
-        return FileSource(self.url, self.data, names)
+        return None if store is None else read_names(self._log, store)
 
     def index_at_time(self, time_ns: int) -> int:
         return self._log.index_at_time(time_ns)
@@ -118,25 +122,23 @@ class FileHistory(History):
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileScan(RowScan):
     """Reads pieces of the history in tasks; executors see the same directory."""
 
-    url: str
     data: DataDirectory
     names: Names | None
 
-    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
-        batches = read_pieces(self.data.log, self.url, pieces, wanted)
+    def rows(self, pieces: Sequence[Piece]) -> Iterator[Rows]:
+        options = self.options
+        lossy = not options.fail_on_loss
+        batches = read_pieces(self.data.log, options.url, pieces, lossy=lossy)
         if self.names is None:
             return map(LogRows, batches)
-        return event_rows(batches, self.names, self._names_now, wanted.kinds, self.data.queue)
+        return event_rows(batches, self.names, self._names_now, options.kinds, self.data.queue)
 
     def _names_now(self) -> Names:
-        history = FileHistory(self.url)
-        try:
-            names = history.source().names
-        finally:
-            history.close()
+        with contextlib.closing(FileHistory(self.options.url)) as history:
+            names = history.names()
         assert names is not None
         return names
 
@@ -158,8 +160,13 @@ class LogRows:
 _OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "time"}
 
 
-def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Any]:
-    """Record batches (index, time, record) of the pieces, in order, in whatever process."""
+def read_pieces(
+    directory: str, url: str, pieces: Sequence[Piece], *, lossy: bool = False
+) -> Iterator[Any]:
+    """Record batches (index, time, record) of the pieces, in order, in whatever process.
+
+    If `lossy`, pieces that are gone are passed over.
+    """
     from pillarbox.log.arrow import read_segment  # noqa: PLC0415 - behind an extra
 
     log = LogDirectory(RealDisk(), directory)
@@ -168,7 +175,7 @@ def read_pieces(directory: str, url: str, pieces: Sequence[Piece], wanted: Wante
             segment = _reopen(log, piece)
             yield from read_segment(log, segment, piece.start, piece.stop)
         except FileNotFoundError as error:
-            if wanted.fail_on_loss:
+            if not lossy:
                 raise DataLossError(url, piece.start, piece.stop) from error
 
 

@@ -1,6 +1,6 @@
 """What the data source reads: a history, addressed by index.
 
-A `History` is open on the driver, and plans. Its `scan` goes to the tasks, and reads what was
+A `History` is open on the driver, and plans. Its `Scan` goes to the tasks, and reads what was
 planned. There is one for logs and stores on disk, one for typed logs, and one each for brokers,
 Redis and PostgreSQL; `open_history` chooses.
 """
@@ -13,38 +13,29 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pillarbox.spark.columns import Columns, Rows
+from pillarbox.spark.options import ReadOptions
 
 INDEX = "index"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which events a read is about, and whether it can go on without those that are gone."""
-
-    kinds: frozenset[str] | None = None  # None: all
-    fail_on_loss: bool = True
-
-
-class Source(Protocol):
-    """What a task needs to read; it can be pickled, and opens things only where it runs."""
-
-    def rows(self, pieces: Sequence[Any], wanted: Wanted) -> Iterator[Rows]: ...
-
-
 class Scan(Protocol):
-    """How tasks make record batches of what was planned. Can be pickled."""
+    """Reads what was planned, in tasks. Can be pickled, and opens files only where it runs."""
 
     def batches(self, pieces: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
-class SourceScan:
-    source: Source
+class RowScan(ABC):
+    """A scan of records or events, whose columns are made as the schema of the read asks."""
+
+    options: ReadOptions
     columns: Columns
-    wanted: Wanted
 
     def batches(self, pieces: Sequence[Any]) -> Iterator[Any]:
-        return map(self.columns.shaped, self.source.rows(pieces, self.wanted))
+        return map(self.columns.shaped, self.rows(pieces))
+
+    @abstractmethod
+    def rows(self, pieces: Sequence[Any]) -> Iterator[Rows]: ...
 
 
 class History(ABC):
@@ -53,8 +44,6 @@ class History(ABC):
     Indices count the records one by one, as in a log, unless a class says otherwise.
     """
 
-    #: Whether its records are the events of mailboxes.
-    mailbox = True
     first: int
     end: int
 
@@ -88,12 +77,9 @@ class History(ABC):
     ) -> list[list[Any]]:
         """Split a range of indices into partitions of about `bytes_max` bytes, in order."""
 
-    def scan(self, schema: Any, wanted: Wanted) -> Scan:
+    @abstractmethod
+    def scan(self, options: ReadOptions, schema: Any) -> Scan:
         """How tasks read the columns of a schema."""
-        return SourceScan(self.source(), Columns(schema, mailbox=self.mailbox), wanted)
-
-    def source(self) -> Source:
-        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - nothing is held open, unless a class says otherwise
         """Close files and connections."""

@@ -29,7 +29,7 @@ from pillarbox.mailbox.url import open_mailbox
 from pillarbox.spark.columns import Columns, EventRows, Values
 from pillarbox.spark.commits import open_to_commit
 from pillarbox.spark.file_history import FileHistory, read_pieces
-from pillarbox.spark.history import INDEX, Wanted
+from pillarbox.spark.history import INDEX
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.readers import Part
 
@@ -145,7 +145,7 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
-        for batch in read_pieces(self._staging, self._staging, partition.pieces, Wanted()):
+        for batch in read_pieces(self._staging, self._staging, partition.pieces):
             yield self._columns.shaped(_Received(batch, self._options.url))
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
 from pillarbox.mailbox.postgres.history import Bounds, EventTable, Row
 from pillarbox.mailbox.postgres.wire import public_id
-from pillarbox.spark.columns import EventRows, Rows, Values
+from pillarbox.spark.columns import Columns, EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.history import INDEX, History, Wanted
+from pillarbox.spark.history import INDEX, History, RowScan
 from pillarbox.spark.location import without_secret
+from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import TASK_BYTES_MIN
 
 Piece = tuple[int, int, int]  # first index, first index not to read, number of the queue
@@ -32,7 +33,6 @@ class PostgresHistory(History):
     """The events of one queue."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
         self._table = EventTable(url)
         try:
             self.refresh()
@@ -79,27 +79,25 @@ class PostgresHistory(History):
         cuts = table.every(queue, start, end, max(2, -(-count // parts))) if parts > 1 else []
         return [[(*each, queue)] for each in pairwise((start, *cuts, end))]
 
-    def source(self) -> PostgresSource:
-        return PostgresSource(self._url)
+    def scan(self, options: ReadOptions, schema: Any) -> PostgresScan:
+        return PostgresScan(options, Columns(schema, mailbox=True))
 
 
-@dataclass(frozen=True)
-class PostgresSource:
+class PostgresScan(RowScan):
     """Reads ranges of the table in tasks."""
 
-    url: str
-
-    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
-        with EventTable(self.url) as table:
+    def rows(self, pieces: Sequence[Piece]) -> Iterator[Rows]:
+        with EventTable(self.options.url) as table:
             for start, stop, queue in pieces:
                 at = start
-                while found := table.read(queue, at, stop, _PAGE, wanted.kinds):
+                while found := table.read(queue, at, stop, _PAGE, self.options.kinds):
                     yield EventRows(found, table.queue, _VALUES)
                     at = found[-1].index + 1
                 known = _bounds(table)
                 lost = known.lost if known.queue == queue else stop
-                if wanted.fail_on_loss and lost > start:  # perhaps before it was read
-                    raise DataLossError(without_secret(self.url), start, min(lost, stop))
+                if self.options.fail_on_loss and lost > start:  # perhaps before it was read
+                    url = without_secret(self.options.url)
+                    raise DataLossError(url, start, min(lost, stop))
 
 
 def _bounds(table: EventTable) -> Bounds:

@@ -19,14 +19,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pillarbox.spark.errors import DataLossError
-from pillarbox.spark.history import INDEX, History, Scan, Wanted
+from pillarbox.spark.history import INDEX, History
 from pillarbox.spark.location import without_secret
 from pillarbox.spark.open_history import open_history, position
 from pillarbox.spark.options import ReadOptions
-
-
-def _scan_of(history: History, options: ReadOptions, schema: Any) -> Scan:
-    return history.scan(schema, Wanted(options.kinds, options.fail_on_loss))
 
 
 class Part(InputPartition):
@@ -44,7 +40,7 @@ class BatchReader(DataSourceReader):
         # Open until the partitions are planned, which is soon, and in this process.
         self._history: History | None = open_history(options.url, options.storage)
         history = self._history
-        self._scan = _scan_of(history, options, schema)
+        self._scan = history.scan(options, schema)
         self._start = position(history, "start", options.start)
         self._end = min(position(history, "end", options.end), history.end)
         if history.has_lost(history.offset(self._start)):
@@ -76,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._history: History | None = None
         self._last: int | None = None
         history = open_history(options.url, options.storage)
-        self._scan = _scan_of(history, options, schema)
+        self._scan = history.scan(options, schema)
         history.close()
 
     def __getstate__(self) -> dict[str, Any]:

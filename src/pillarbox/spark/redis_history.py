@@ -8,7 +8,6 @@ were ever added, so an offset also says how many came before it (`seen`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -16,10 +15,11 @@ import msgspec
 
 from pillarbox.core.errors import MailboxError
 from pillarbox.mailbox.redis.connection import RedisClient
-from pillarbox.spark.columns import EventRows, Rows, Values
+from pillarbox.spark.columns import Columns, EventRows, Rows, Values
 from pillarbox.spark.errors import DataLossError, OptionError
-from pillarbox.spark.history import INDEX, History, Wanted
+from pillarbox.spark.history import INDEX, History, RowScan
 from pillarbox.spark.location import without_secret
+from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 
 Piece = tuple[int, int, int | None]  # as a range, and how many entries came before its batch
@@ -69,7 +69,6 @@ class RedisHistory(History):
     """The entries of one stream."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
         self._stream = Stream(url)
         self._counts: dict[int, int] = {}  # how many entries were added before an index
         if not self._stream.is_kept():
@@ -134,35 +133,33 @@ class RedisHistory(History):
         seen = self._counts.get(start)
         return [[(*each, seen)] for each in outline.ranges(start, end, bytes_max, count_min)]
 
-    def source(self) -> RedisSource:
-        return RedisSource(self._url)
+    def scan(self, options: ReadOptions, schema: Any) -> RedisScan:
+        return RedisScan(options, Columns(schema, mailbox=True))
 
     def _entry_bytes(self) -> int:
         size = self._stream.ask("MEMORY", "USAGE", self._stream.key) or 0
         return max(1, int(size) // max(1, self._length))
 
 
-@dataclass(frozen=True)
-class RedisSource:
+class RedisScan(RowScan):
     """Reads ranges of the stream in tasks."""
 
-    url: str
-
-    def rows(self, pieces: Sequence[Piece], wanted: Wanted) -> Iterator[Rows]:
-        with Stream(self.url) as stream:
+    def rows(self, pieces: Sequence[Piece]) -> Iterator[Rows]:
+        url, kinds = self.options.url, self.options.kinds
+        with Stream(url) as stream:
             for start, stop, seen in pieces:
                 at = start
                 while at < stop and (found := stream.entries(at, stop)):
                     entries = [
                         entry
                         for entry in map(_entry, found)
-                        if wanted.kinds is None or entry[b"kind"].decode() in wanted.kinds
+                        if kinds is None or entry[b"kind"].decode() in kinds
                     ]
                     if entries:
                         yield EventRows(entries, stream.queue, _VALUES)
                     at = index_of(found[-1][0]) + 1
-                if wanted.fail_on_loss and seen is not None and stream.lost() > seen:
-                    raise DataLossError(without_secret(self.url), start, stop)
+                if self.options.fail_on_loss and seen is not None and stream.lost() > seen:
+                    raise DataLossError(without_secret(url), start, stop)
 
 
 def _id(index: int) -> str:

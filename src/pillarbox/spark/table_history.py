@@ -15,7 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pillarbox.spark.errors import DataLossError, OptionError
 from pillarbox.spark.files import Files
-from pillarbox.spark.history import History, Wanted
+from pillarbox.spark.history import History
+from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
@@ -33,8 +34,6 @@ class Piece(NamedTuple):
 
 class TableHistory(History):
     """The rows of a typed log."""
-
-    mailbox = False
 
     def __init__(self, url: str, table: TableLog) -> None:
         self.url, self._table = url, table
@@ -71,7 +70,7 @@ class TableHistory(History):
             marks.append((file.end, before))
         return Outline(marks)
 
-    def scan(self, schema: Any, _: Wanted) -> TableScan:
+    def scan(self, options: ReadOptions, schema: Any) -> TableScan:
         wanted = to_arrow_schema(schema, timezone="UTC")
         known = {*self._table.schema.names, INDEX, TIME}
         if odd := [name for name in wanted.names if name not in known]:
