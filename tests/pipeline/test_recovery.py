@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pillarbox.log import Log
+from pillarbox.log import Log, LogCorruptError
 from pillarbox.pipeline import PipelineError
 from pillarbox.pipeline import backing as backing_log
 from pillarbox.pipeline.backing import FileBackingLog, read_maps, read_states
@@ -146,5 +146,17 @@ def test_R82_a_reset_begins_a_new_generation() -> None:
 
 
 def test_R82_a_pipeline_that_never_ran_says_so(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="run it first"):
+    with pytest.raises(PipelineError, match=f"no pipeline in {tmp_path}; run it first$"):
+        read_maps(f"{tmp_path}/backing")
+
+
+def test_R82_a_backing_log_that_is_damaged_is_not_called_missing(tmp_path: Path) -> None:
+    with FileBackingLog(f"{tmp_path}/backing") as backing:
+        for number in range(3):
+            backing.write(recover(number))
+    (segment,) = (each for each in (tmp_path / "backing").iterdir() if each.stat().st_size > 4096)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b'"step":1')] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(LogCorruptError):
         read_maps(f"{tmp_path}/backing")

@@ -300,8 +300,8 @@ def peek(
     table = table_of(directory)
     if table is None:
         raise PipelineError(
-            f"{directory} is not a table of the pipeline; if it is a log or a mailbox, read it"
-            f" with 'pillarbox log cat {directory}'"
+            f"the pipeline has no table in {directory} yet; run it first. A mailbox or a log of"
+            f" records is read with 'pillarbox log cat {directory}'"
         )
     for row in rows_of(table, max(0, table.end_index - limit), None):
         output.print_json(row)

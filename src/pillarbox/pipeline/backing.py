@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pillarbox.log import Log, LogError, LogLockedError
+from pillarbox.log import Log, LogLockedError
 from pillarbox.log.readable_log import ReadableLog
+from pillarbox.mailbox.data_directory import is_log
 from pillarbox.pipeline.errors import PipelineError, PipelineRunningError
 from pillarbox.pipeline.maps import LastMaps, Map, ProcessorState
 from pillarbox.pipeline.remote_backing import RemoteBackingLog, read_entries
@@ -100,11 +101,10 @@ def read_maps(path: str) -> list[Map]:
     """Return all maps of a backing log, oldest first. Safe while a run is writing."""
     if is_remote_store(path):
         return read_entries(path)
-    try:
-        with Log.open(path, readonly=True) as log:
-            return list(_maps(log))
-    except LogError as error:
-        raise PipelineError(f"there is no pipeline in {path}; run it first ({error})") from error
+    if not is_log(path):
+        raise PipelineError(f"there is no pipeline in {os.path.dirname(path)}; run it first")
+    with Log.open(path, readonly=True) as log:
+        return list(_maps(log))
 
 
 def read_states(path: str) -> dict[str, ProcessorState]:
