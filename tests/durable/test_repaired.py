@@ -46,7 +46,7 @@ def test_R72_a_lost_body_is_buried_and_the_rest_is_delivered(tmp_path: Path) -> 
         assert bodies == [f"body-{n:03}!" for n in range(20) if n != 10]
         (dead,) = box.dead_letters.peek()  # type: ignore[union-attr]
         assert dead.dead_letter is not None
-        assert "lost to damage" in dead.dead_letter.reason
+        assert "lost to disk corruption" in dead.dead_letter.reason
 
 
 def test_R72_without_a_snapshot_a_lost_message_is_gone_and_what_was_acknowledged_stays_gone(

@@ -1,7 +1,7 @@
 """apply(queue, event): the only code that changes a queue. It can't fail.
 
-Replaying a log calls nothing else, so what is here follows from events alone. `settle`
-decides and applies whatever is due; everything that is asked of a queue comes after it.
+Replaying a log calls nothing else, so the state follows from the events alone. `settle` decides and
+applies everything that is due, and must run before any other operation on a queue.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pillarbox.core.queue import (
     priority_of,
 )
 
-_KEYS_AHEAD_NS_MAX = 1_000_000_000  # the keys of a large batch run ahead of the clock
+_KEYS_AHEAD_NS_MAX = 1_000_000_000  # keys of a large batch may be ahead of the clock
 
 
 def settle(queue: Queue, now: int) -> list[e.Event]:
-    """Let everything happen that is due by now; what that was."""
+    """Apply everything that is due by now; return the events."""
     events = decide.tick(queue, now)
     settled(queue, events)
     return events
 
 
 def settled(queue: Queue, events: Iterable[e.Event]) -> None:
-    """What was due has happened."""
+    """Apply the events of a tick, and set the next wake-up time."""
     for event in events:
         apply(queue, event)
     queue.wake_at = next_deadline(queue) or NEVER
@@ -58,7 +58,7 @@ def sent(queue: Queue, event: e.Sent) -> None:
 
 
 def append_plain(queue: Queue, records: Sequence[Record], priority: int) -> None:
-    """What `sent` does for messages of one priority that have no extra."""
+    """Do what `sent` does, for messages of one priority without extra."""
     if records:
         queue.lanes[priority].extend(records)
         queue.mask |= 1 << priority
@@ -79,7 +79,7 @@ def rescheduled(queue: Queue, record: Record, due: int) -> None:
 
 
 def leased(queue: Queue, event: e.Leased) -> None:
-    """Leases that were given together: they share their timeout and their deadline."""
+    """Apply leases that were granted together: they share timeout and deadline."""
     leases = event.leases
     if queue.mask & (queue.mask - 1) == 0 and not queue.groups and not queue.returned:
         lines.take_from_lane(queue, queue.mask.bit_length() - 1, leases)
@@ -93,7 +93,7 @@ def leased(queue: Queue, event: e.Leased) -> None:
 
 def hidden(queue: Queue, leases: Sequence[Lease]) -> None:
     for lease in leases:
-        leased_out_of_turn(queue, lease)  # first, so that its group lives on
+        leased_out_of_turn(queue, lease)  # first, so that its group is kept
         lines.remove(queue, (lease.record,))
 
 
@@ -133,7 +133,7 @@ def released(queue: Queue, event: e.Released) -> None:
 def came_due(queue: Queue, event: e.CameDue) -> None:
     record = event.record
     queue.schedule.remove(record.key)
-    if record.deliveries:  # it was given back with a delay
+    if record.deliveries:  # it was returned with a delay
         lines.give_back(queue, record)
         return
     place_anew(queue, event)
@@ -160,7 +160,7 @@ def redriven(queue: Queue, event: e.Redriven) -> None:
 
 
 def removed(queue: Queue, keys: Iterable[int]) -> None:
-    """Out of wherever they are."""
+    """Delete these messages, whatever their state."""
     wanted = sorted(keys)
     leases = queue.leases.among(wanted)
     waiting: list[Record] = []
@@ -178,7 +178,7 @@ def removed(queue: Queue, keys: Iterable[int]) -> None:
 
 
 def taken_out(queue: Queue, key: int) -> Record | None:
-    """A message out of wherever it is; None if it is not there."""
+    """Take a message out of the queue, whatever its state; None if it does not exist."""
     lease = queue.leases.find(key)
     record = lease.record if lease is not None else queue.schedule.find(key)
     if record is None:
@@ -189,7 +189,7 @@ def taken_out(queue: Queue, key: int) -> Record | None:
 
 
 def leased_out_of_turn(queue: Queue, lease: Lease) -> None:
-    """What was taken out is in flight."""
+    """Put a message that was taken out in flight."""
     lines.hold(queue, lease.record)
     queue.leases.add(lease)
     queue.wake_at = min(queue.wake_at, lease.deadline)
@@ -200,17 +200,17 @@ def purged(queue: Queue) -> None:
 
 
 def _are_plain(records: Sequence[Record]) -> bool:
-    """Of one priority, and with nothing that only some messages have."""
+    """Return whether these have one priority and no extra."""
     return not any(map(extra_of, records)) and len(set(map(priority_of, records))) == 1
 
 
 def bury(queue: Queue, record: Record, reason: str, at: int) -> None:
-    """What was taken out is a dead letter."""
+    """Move a message that was taken out to the dead-letter queue."""
     lines.join(mark_dead(queue, record, reason, at), record)
 
 
 def remember(queue: Queue, record: Record) -> None:
-    """Keep its deduplication id for a while, and forget those whose time is over."""
+    """Store its deduplication id, and remove expired ones."""
     if record.extra is None or record.extra.deduplication is None:
         return
     known = queue.duplicates

@@ -1,4 +1,4 @@
-"""How events change a message itself: its place in line, its count, its history."""
+"""How events change a message itself: its position, its delivery count, its history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ATTEMPTS_KEPT_MAX = 100
 
 
 def note(lease: Lease, at: int, outcome: Outcome) -> None:
-    """Keep the history of a message that may die of it."""
+    """Record a failed delivery, if the message may be dead-lettered."""
     record = lease.record
     attempt = Attempt(lease.leased_at, at, outcome)
     before = record.extra.attempts if record.extra is not None else ()
@@ -21,19 +21,19 @@ def note(lease: Lease, at: int, outcome: Outcome) -> None:
 
 
 def change(record: Record, **changes: Any) -> None:
-    """A new extra for a record: whoever looks at the old one sees no change."""
+    """Replace the record's extra with a changed copy; leases keep the old one."""
     record.extra = replace(record.extra, **changes) if record.extra else Extra(**changes)
 
 
 def like_new(record: Record, at: int) -> None:
-    """Its count starts anew, so what was counted before must make its handles differ."""
+    """Reset the delivery count, and count the earlier ones as releases to keep handles unique."""
     before = record.deliveries + (record.extra.releases if record.extra is not None else 0)
     change(record, death=None, place=at >> 1, releases=before)
     record.deliveries = 0
 
 
 def mark_dead(queue: Queue, record: Record, reason: str, at: int) -> Queue:
-    """Note where, why and when a message died; the queue that it goes to."""
+    """Record where, why and when a message was dead-lettered; return its dead-letter queue."""
     target = queue.dead_letters
     assert target is not None, "decide lets nothing die without a dead-letter queue"
     change(record, death=Death(queue.name, reason, at, record.deliveries), place=at >> 1)
@@ -41,7 +41,7 @@ def mark_dead(queue: Queue, record: Record, reason: str, at: int) -> Queue:
 
 
 def place_anew(queue: Queue, event: e.CameDue) -> None:
-    """What was delayed stands in line by the time at which it came due."""
+    """Order a delayed message by the time at which it came due."""
     record = event.record
     special = queue.settings.redelivery == "original" or record.extra is not None
     if special and not record.deliveries:

@@ -1,6 +1,6 @@
-"""Every rule of a queue: what happens if something is asked of it now, and no change to it.
+"""The rules of a queue: each function returns the events of an operation and changes nothing.
 
-Whatever is due by `now` must have been applied first (`settle` does both).
+Everything due by `now` must have been applied first, as `settle` does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pillarbox.core.queue import (
 
 
 def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
-    """The records that are new: those that repeat a recent deduplication id are left out."""
+    """Return the new records, without those that repeat a recent deduplication id."""
     capacity = queue.settings.capacity
     fresh = records
     if any(map(extra_of, records)):
@@ -51,20 +51,20 @@ def send(queue: Queue, records: list[Record], now: int) -> list[Record]:
 
 
 def original(queue: Queue, record: Record, now: int) -> int:
-    """The key under which this message was accepted: that of the first, for a duplicate."""
+    """Return the key of the accepted message; for a duplicate, that of the original."""
     known = queue.duplicates.get(duplicate_id(queue, record)) if record.extra else None
     return record.key if known is None or known[1] <= now else known[0]
 
 
 def duplicate_id(queue: Queue, record: Record) -> tuple[str | None, str]:
-    """What makes this record a repetition of another."""
+    """Return the scope and id that identify duplicates of this record."""
     assert record.extra is not None
     scope = record.extra.group if queue.settings.deduplicate_by_group else None
     return scope, record.extra.deduplication or ""
 
 
 def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
-    """New leases on the messages at the head of the line; none while the queue is paused."""
+    """Return new leases on the next messages; none while the queue is paused."""
     if queue.settings.paused:
         return []
     deadline = now + timeout
@@ -78,11 +78,11 @@ def receive(queue: Queue, count: int, timeout: int, now: int) -> list[Lease]:
             for record in records
         ]
     terms = repeat(1), repeat(now), repeat(deadline), repeat(timeout)
-    return list(map(Lease, records, *terms))  # in C: a batch of new messages is no loop
+    return list(map(Lease, records, *terms))  # a loop in C
 
 
 def deliver(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
-    """What a receive comes to, with the deaths that a queue may have on receive."""
+    """Return the events of a receive, with dead letters if the queue dead-letters on receive."""
     settings = queue.settings
     buries = settings.dead_on_receive and settings.max_deliveries and not settings.paused
     if buries and queue.dead_letters is not None:
@@ -92,7 +92,7 @@ def deliver(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
 
 
 def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Event]:
-    """As SQS does it: a message with no deliveries left dies when it would be delivered."""
+    """Receive as SQS does: dead-letter a message on the receive after its last delivery."""
     events: list[Event] = []
     most = queue.settings.max_deliveries
     for record in in_order(queue):
@@ -109,7 +109,7 @@ def receive_or_bury(queue: Queue, count: int, timeout: int, now: int) -> list[Ev
 
 
 def live(leases: Sequence[Lease], now: int) -> list[bool]:
-    """Which of these leases hold their message now; a lease named twice counts once."""
+    """Return which of these leases are valid; a lease given twice counts once."""
     if len(leases) == 1:
         return [leases[0].deadline > now]
     answers = [lease.deadline > now for lease in leases]
@@ -127,14 +127,14 @@ def nack(queue: Queue, leases: Iterable[Lease], delay: int, now: int) -> list[Ev
 
 
 def reject(queue: Queue, leases: Iterable[Lease], reason: str, now: int) -> list[Event]:
-    """Without a dead-letter queue nothing can die: the message goes back into the line."""
+    """Dead-letter these messages; without a dead-letter queue, return them."""
     if queue.dead_letters is None:
         return [Returned(lease, now, "rejected") for lease in leases]
     return [Died(lease, now, "rejected", reason) for lease in leases]
 
 
 def tick(queue: Queue, now: int, most: int | None = None) -> list[Event]:
-    """What is due by now, in the order of the times at which it was: all of it, or the first."""
+    """Return the events due by now, ordered by due time: all, or the first `most`."""
     timed: list[tuple[int, int, Event]] = []
     for due, key, record in queue.schedule.due(now, most):
         timed.append((due, key, CameDue(record, due)))
@@ -146,13 +146,13 @@ def tick(queue: Queue, now: int, most: int | None = None) -> list[Event]:
 
 
 def reschedule(queue: Queue, key: int, due: int) -> list[Event]:
-    """Nothing happens to a message that is not scheduled, or not any more."""
+    """Change when a scheduled message is due; ignore a message that is not scheduled."""
     record = queue.schedule.find(key)
     return [] if record is None else [Rescheduled(record, due)]
 
 
 def change_visibility(queue: Queue, key: int, timeout: int, now: int) -> list[Event]:
-    """A message can be received in `timeout`, whoever holds it; nothing if it is not here."""
+    """Make a message visible in `timeout`, whoever holds it; ignore an unknown one."""
     lease = queue.leases.among((key,)).get(key)
     if lease is not None and timeout:
         return [Extended(lease, now + timeout, timeout)]
@@ -165,12 +165,12 @@ def change_visibility(queue: Queue, key: int, timeout: int, now: int) -> list[Ev
 
 
 def force(queue: Queue, now: int) -> list[Event]:
-    """Whatever is scheduled, in the order in which it would have come due."""
+    """Make all scheduled messages due now, in the order of their due times."""
     return [CameDue(record, now) for _, _, record in queue.schedule]
 
 
 def redrive(queue: Queue, keys: Collection[int], target: Queue, now: int) -> Redriven:
-    """Ready messages move to another queue, in the order of `lines.order`; each of them once."""
+    """Move ready messages to another queue, in the order of `lines.order`, each once."""
     if target is queue:
         raise InvalidParameterError("to", target.name, "another queue")
     found = [record for key in set(keys) if (record := lines.find(queue, key)) is not None]
@@ -178,7 +178,7 @@ def redrive(queue: Queue, keys: Collection[int], target: Queue, now: int) -> Red
 
 
 def remove(queue: Queue, keys: Collection[int]) -> Removed:
-    """Only those that exist, in whatever state; one that is named twice once."""
+    """Delete the messages that exist, in any state; a key given twice counts once."""
     leased = queue.leases.among(keys)
     return Removed(
         sorted(
@@ -190,7 +190,7 @@ def remove(queue: Queue, keys: Collection[int]) -> Removed:
 
 
 def _fail(queue: Queue, lease: Lease, at: int, outcome: Outcome, due: int) -> Event:
-    """What a failed delivery comes to: another try, or the dead-letter queue."""
+    """Return the event of a failed delivery: redelivery, or the dead-letter queue."""
     settings = queue.settings
     here = lease.number - _before(lease.record)
     spent = 0 < settings.max_deliveries <= here and not settings.dead_on_receive
@@ -200,7 +200,7 @@ def _fail(queue: Queue, lease: Lease, at: int, outcome: Outcome, due: int) -> Ev
 
 
 def _before(record: Record) -> int:
-    """Deliveries of a dead letter in the queues that it came from."""
+    """Return the deliveries of a dead letter in its earlier queues."""
     extra = record.extra
     return 0 if extra is None or extra.death is None else extra.death.deliveries
 

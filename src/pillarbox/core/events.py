@@ -1,7 +1,7 @@
-"""What can happen to a queue. Events say what happened, with all times resolved.
+"""The events of a queue: what happened, with all times resolved.
 
-On the hot path the event of a send is its records and that of a receive its leases, in
-lists: an object for each idea would cost more than the idea. `journal` writes them as bytes.
+For speed, the event of a send holds the list of records, and that of a receive the list of leases,
+instead of an object per message. `journal` encodes events as bytes.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from pillarbox.core.queue import Lease, Outcome, Queue, Record
 
 
 class Sent(Struct, frozen=True, gc=False):
-    """Messages joined the line."""
+    """Messages were added to the queue and are ready."""
 
     records: list[Record]
 
 
 class Scheduled(Struct, frozen=True, gc=False):
-    """Messages wait for their time."""
+    """Messages were added with a delay."""
 
     records: list[Record]
     due: int
 
 
 class CameDue(Struct, frozen=True, gc=False):
-    """A scheduled message's time came, and it joined the line."""
+    """A scheduled message became ready."""
 
     record: Record
     at: int
 
 
 class Rescheduled(Struct, frozen=True, gc=False):
-    """A scheduled message waits for another time."""
+    """A scheduled message has a new due time."""
 
     record: Record
     due: int
 
 
 class Leased(Struct, frozen=True, gc=False):
-    """Messages were taken from the head of the line, and each has one holder now."""
+    """Messages at the head of the queue were leased."""
 
     leases: list[Lease]
 
 
 class Hidden(Struct, frozen=True, gc=False):
-    """A waiting message is in flight once more, uncounted: whoever held it before says so."""
+    """A ready message was hidden again by its former holder, without counting a delivery."""
 
     leases: list[Lease]
 
 
 class Acknowledged(Struct, frozen=True, gc=False):
-    """Messages are done and gone."""
+    """Messages were acknowledged and deleted."""
 
     leases: list[Lease]
 
 
 class Returned(Struct, frozen=True, gc=False):
-    """A holder gave a message back, or its lease ran out: ready now, or at `due`."""
+    """A message was returned or its lease expired: ready now, or at `due`."""
 
     lease: Lease
     at: int
@@ -69,7 +69,7 @@ class Returned(Struct, frozen=True, gc=False):
 
 
 class Released(Struct, frozen=True, gc=False):
-    """A holder gave a message back as if it had never been delivered."""
+    """A message was returned without counting the delivery."""
 
     lease: Lease
     to_front: bool
@@ -84,7 +84,7 @@ class Extended(Struct, frozen=True, gc=False):
 
 
 class Died(Struct, frozen=True, gc=False):
-    """A message failed for the last time and moved to the dead-letter queue."""
+    """A message failed its last delivery and was dead-lettered."""
 
     lease: Lease
     at: int
@@ -93,7 +93,7 @@ class Died(Struct, frozen=True, gc=False):
 
 
 class DiedInLine(Struct, frozen=True, gc=False):
-    """A message at the head of the line had no deliveries left and moved likewise."""
+    """A ready message had no deliveries left and was dead-lettered on receive."""
 
     record: Record
     at: int
@@ -101,7 +101,7 @@ class DiedInLine(Struct, frozen=True, gc=False):
 
 
 class Redriven(Struct, frozen=True, gc=False):
-    """Dead letters moved to a queue, as if they were new there."""
+    """Dead letters were moved to a queue, as new messages."""
 
     records: list[Record]
     target: Queue
@@ -109,14 +109,14 @@ class Redriven(Struct, frozen=True, gc=False):
 
 
 class Removed(Struct, frozen=True, gc=False):
-    """Messages were deleted in whatever state they were, or because of their age."""
+    """Messages were deleted, in any state, by id or by age."""
 
     keys: list[int]
     expired: bool = False
 
 
 class Purged(Struct, frozen=True, gc=False):
-    """Everything was deleted, and the memory of duplicates with it."""
+    """All messages and deduplication ids were deleted."""
 
 
 Event = (
@@ -139,7 +139,7 @@ Event = (
 
 
 def records_of(event: Any) -> Iterator[Record]:
-    """The messages that an event touches, but for those that it names by their keys."""
+    """Yield the records in an event; not those that it refers to by key."""
     for name in ("records", "leases"):
         for each in getattr(event, name, ()):
             yield each if isinstance(each, Record) else each.record

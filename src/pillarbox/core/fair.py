@@ -1,9 +1,9 @@
-"""Fair queues: a tenant that holds much of what is in flight waits behind the others.
+"""Fair queues: a tenant with a large share of the messages in flight waits behind the others.
 
-With `Settings.fair` a group is a tenant, not an order: its messages stand in line by their place
-among all the others. One that holds at least 30 messages in flight, and more than a tenth of all,
-is noisy: its messages are delivered once nothing else is ready. It is served again as soon as it
-holds less, so nobody starves. At most nine tenants can be noisy at once, so few are passed over.
+With `Settings.fair` a group is a tenant and keeps no order: its messages are ordered among all
+others. A tenant with at least 30 messages in flight, and more than a tenth of all in flight, is
+noisy: its messages are delivered when nothing else is ready. It is served again as soon as its
+share falls, so no tenant starves. At most nine tenants can be noisy at once, so few are skipped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pillarbox.core.lane import Position
 if TYPE_CHECKING:
     from pillarbox.core.queue import Group, Record
 
-    Line = tuple[Position, Group | None, Iterator[Record]]  # a tenant's, or one message of nobody's
-    Next = tuple[Position, Record, Group, Iterator[Record]]  # of a tenant, and the rest of its line
+    Line = tuple[Position, Group | None, Iterator[Record]]  # a tenant's, or one message
+    Next = tuple[Position, Record, Group, Iterator[Record]]  # of a tenant, with the rest
 
 NOISY_HELD_MIN = 30
-NOISY_SHARE = 10  # more than one in so many of those in flight
+NOISY_SHARE = 10  # more than 1/10 of the messages in flight
 _LAST: Final = (1 << 80, 0)
 
 
@@ -31,10 +31,10 @@ def is_noisy(held: int, in_flight: int) -> bool:
     return held >= NOISY_HELD_MIN and held * NOISY_SHARE > in_flight
 
 
-def in_turn(
+def delivery_order(
     lines: Iterable[Line], in_flight: int, place: Callable[[Record], Position]
 ) -> Iterator[Record]:
-    """The messages of these lines, which come in order of place, in the order of delivery."""
+    """Yield the messages of these lines, given in order of place, in delivery order."""
     taken: Counter[Group] = Counter()
     quiet: list[Next] = []
     noisy: list[Next] = []
@@ -58,7 +58,7 @@ def in_turn(
 
 
 def _step(tenants: list[Next], first: Next, place: Callable[[Record], Position]) -> Record:
-    """The next message of a tenant, who stands by the following one from now on."""
+    """Return a tenant's next message, and queue the tenant by the one after it."""
     _, record, tenant, rest = first
     following = next(rest, None)
     if following is not None:

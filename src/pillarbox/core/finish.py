@@ -1,9 +1,9 @@
-"""finish(queue, event): what `apply` does, after an interrupt has stopped it half way.
+"""finish(queue, event): completes an `apply` that an interrupt has stopped half way.
 
-A signal handler may raise while an event is applied, Ctrl-C's among them. The event is decided,
-and on disk if there is one; so it must happen, whole. Its messages are taken out of wherever
-they are by now, put where the event puts them, and everything that counts messages is counted
-again. That visits every message of the queue, which is no matter: interrupts are rare.
+A signal handler, such as that of Ctrl-C, may raise while an event is applied. The event is already
+decided, and perhaps on disk, so it must take effect as a whole. Its messages are taken out of
+wherever they are now and put where the event puts them, and all counts are recomputed. That visits
+every message of the queue, which is acceptable because interrupts are rare.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pillarbox.core.queue import (
 
 
 def finish(queue: Queue, event: e.Event) -> None:
-    """Let the event happen that was being applied, however much of it has happened."""
+    """Complete an event that was partly applied."""
     if isinstance(event, e.Purged):
         apply.purged(queue)
         return
@@ -45,14 +45,14 @@ def finish(queue: Queue, event: e.Event) -> None:
     for each in touched:
         _take_out(each, keys)
     for record in e.records_of(event):
-        _forget_position(record)
+        _clear_position(record)
     _PUT[type(event)](queue, event)
     for each in touched:
-        _count_again(each)
+        _recount(each)
 
 
-def _forget_position(record: Record) -> None:
-    """It gets another; without it, it may have nothing that only some messages have."""
+def _clear_position(record: Record) -> None:
+    """Clear the position, which will be set again; drop the extra if it is now empty."""
     if record.extra is not None and record.extra.position is not None:
         change(record, position=None)
         if record.extra == Extra():
@@ -69,7 +69,7 @@ def _take_out(queue: Queue, keys: Container[int]) -> None:
 
 
 def _put(queue: Queue, record: Record, *, back: bool = False, to_front: bool = False) -> None:
-    """Into its line; what was delivered before comes `back`."""
+    """Add a record to its lane or group; `back` if it was delivered before."""
     name = lines.group_name(queue, record)
     if name is not None:
         group = queue.groups.setdefault(name, Group())
@@ -149,7 +149,7 @@ def _ended(lease: Lease) -> Record:
 
 
 def _note(lease: Lease, at: int, outcome: Outcome) -> None:
-    """Keep this failure in the message's history, unless that was done."""
+    """Add this failure to the message's history, unless it is already there."""
     extra = lease.record.extra
     attempt = Attempt(lease.leased_at, at, outcome)
     if extra is None or attempt not in extra.attempts:
@@ -174,8 +174,8 @@ _PUT: dict[type[e.Event], Callable[[Queue, Any], None]] = {
 }
 
 
-def _count_again(queue: Queue) -> None:
-    """Who is held, which groups stand in line, and everything else that follows from the rest."""
+def _recount(queue: Queue) -> None:
+    """Recompute what is held, which groups are in a lane, and all other derived state."""
     for group in queue.groups.values():
         group.held, group.hidden, group.lane = 0, None, NO_LANE
     for record, name in lines.held(queue):
@@ -198,7 +198,7 @@ def _count_again(queue: Queue) -> None:
 
 
 def _line_up(queue: Queue) -> None:
-    """Groups that have something to deliver stand in line once, where they stood if they did."""
+    """Put each group with something to deliver in its lane once, at its old position if any."""
     ready = {id(g): g for g in queue.groups.values() if lines.can_deliver(queue, g)}
     queue.groups_in_lanes = 0 if queue.settings.fair else len(ready)
     for priority, lane in list(queue.lanes.items()):
@@ -211,7 +211,7 @@ def _line_up(queue: Queue) -> None:
             items.append(item)
         lane.replace(items)
     for group in ready.values():
-        if queue.settings.fair:  # its first message may be another by now
+        if queue.settings.fair:  # its first message may have changed
             lines.enter_lane(queue, group)
             continue
         group.lane = group.waiting.head[0].priority

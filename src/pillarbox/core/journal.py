@@ -1,7 +1,7 @@
-"""Events as bytes and back: what a log keeps of a queue, and what rebuilds it.
+"""Encodes events as bytes for a log, and replays them.
 
-One entry for each message an event touches: a fixed head (so that a million of them can be
-read as columns), then details, then the body. The same events are the same bytes.
+One entry for each message of an event: a fixed header (so that a million of them can be read as
+columns), then details, then the body. The encoding is deterministic.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pillarbox.core import apply, lines
 from pillarbox.core import events as e
 from pillarbox.core.queue import Extra, Lease, Queue, Record
 
-# kind, priority, delivery number or flag, queue's number, key, time (low and high part, for
+# kind, priority, delivery number or flag, queue number, key, time (low and high part, because
 # the calendar ends later than 64 bits of nanoseconds), length of the details
 HEAD: Final = Layout("<BBHIQQII")
 
 SENT, SCHEDULED, CAME_DUE, LEASED, ACKNOWLEDGED, RETURNED, RELEASED = range(1, 8)
 EXTENDED, DIED, DIED_IN_LINE, REDRIVEN, REMOVED, PURGED = range(8, 14)
-IDENTITY, DECLARED, RESTATED = range(14, 17)  # of a store, not of a queue
+IDENTITY, DECLARED, RESTATED = range(14, 17)  # events of a store, not of a queue
 RESCHEDULED = 17
-NOTED, DROPPED = range(18, 20)  # of a store: what is noted about a queue, and its end
+NOTED, DROPPED = range(18, 20)  # of a store: a queue's metadata, and its deletion
 
 KINDS: Final = {
     SENT: "sent",
@@ -50,7 +50,7 @@ KINDS: Final = {
 
 _LOW_BITS = 64
 _LOW = (1 << _LOW_BITS) - 1
-_NUMBER_MAX = 0xFFFF  # what the head has room for; the details have the whole number
+_NUMBER_MAX = 0xFFFF  # largest number in the header; the details have larger ones
 
 _pack_head = HEAD.pack
 _pack = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -58,11 +58,11 @@ _unpack = msgspec.msgpack.Decoder().decode
 
 
 class ReplayError(Exception):
-    """An entry speaks of a message that is not where the entries before it left it."""
+    """An entry contradicts the state that the entries before it produced."""
 
 
 class Entry(NamedTuple):
-    """One entry, taken apart. What `number` and `at` mean depends on the kind."""
+    """One decoded entry. The meaning of `number` and `at` depends on the kind."""
 
     kind: int
     priority: int
@@ -75,14 +75,14 @@ class Entry(NamedTuple):
 
 
 def encode(event: e.Event, queue: int = 0) -> list[bytes]:
-    """The entries of an event that happened to the queue with this number."""
+    """Return the entries of an event of the queue with this number."""
     return list(_ENCODE[type(event)](event, queue))
 
 
 def sent_entry(
     queue: int, key: int, body: bytes, attributes: dict[str, str] | None = None
 ) -> bytes:
-    """The entry of a plain message: no priority, no delay, nothing extra."""
+    """Return the entry of a plain message: no priority, no delay, no extra."""
     if attributes is None:
         return _pack_head(SENT, 0, 0, queue, key, 0, 0, 0) + body
     details = _pack((attributes, None, None))
@@ -111,12 +111,12 @@ def decode(entry: bytes) -> Entry:
 
 
 def body_of(entry: bytes) -> bytes:
-    """The body alone, for those who know the rest."""
+    """Return the body of an entry."""
     return entry[HEAD.size + HEAD.unpack_from(entry)[-1] :]
 
 
 def replay(queue: Queue, entry: Entry, body: Any, find: Callable[[str], Queue]) -> None:
-    """Let it happen once more. `body` is what the record keeps; `find` knows other queues."""
+    """Apply an entry. `body` is stored in the record; `find` looks up other queues."""
     _REPLAY[entry.kind](queue, entry, body, find)
 
 
@@ -131,7 +131,7 @@ def entry_bytes(
     details: Any = None,
     body: bytes = b"",
 ) -> bytes:
-    """One entry. What `number` and `at` mean depends on the kind."""
+    """Encode one entry. The meaning of `number` and `at` depends on the kind."""
     packed = b"" if details is None else _pack(details)
     times = at & _LOW, at >> _LOW_BITS
     return HEAD.pack(kind, priority, number, queue, key, *times, len(packed)) + packed + body
@@ -192,7 +192,7 @@ def _new_record(entry: Entry, body: Any) -> Record:
 
 
 def _lease(queue: Queue, entry: Entry) -> Lease:
-    """The lease that an entry speaks of; made up if a full disk left no room to note it."""
+    """Return the lease of an entry; create it if it was not logged because the disk was full."""
     lease = queue.leases.find(entry.key)
     if lease is None:
         record = _taken_out(queue, entry.key)
@@ -207,7 +207,7 @@ def _at_head(queue: Queue, key: int) -> Record | None:
 
 
 def _taken_out(queue: Queue, key: int) -> Record:
-    """Out of where it is, if that is not where the entry has it: see `write_if_space`."""
+    """Take out a message whose delivery may not have been logged: see `write_if_space`."""
     record = apply.taken_out(queue, key)
     if record is None:
         raise ReplayError(f"message {key} is not in {queue.name!r}")

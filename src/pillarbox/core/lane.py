@@ -1,4 +1,4 @@
-"""A sorted line of messages, of any length.
+"""A sorted list of messages, of any length.
 
 A lane is a list of short deques. Finding, inserting or removing a message takes O(log n) steps,
 plus moving at most a few thousand pointers in C.
@@ -19,13 +19,13 @@ PART_MAX = 8_192
 
 
 class Lane(Generic[T]):
-    """Items in the order of their positions.
+    """Items sorted by position.
 
-    `head` and `tail` are the first and the last part, one and the same in a short lane. The hot
-    path adds to the tail, however long that gets, and takes from the head, calling `advance` when
-    it is empty; a part that is too long is split when something is looked for in it. No other
-    part is ever empty, except where an interrupt left one: that is allowed for. `parts` alone
-    says what is in the lane, and is changed in one step.
+    `head` and `tail` are the first and the last part, which are the same in a short lane. The hot
+    path appends to the tail, however long it gets, and takes from the head, calling `advance` when
+    it is empty; a part that is too long is split by the next search in it. No other part is empty,
+    except after an interrupt, which the code allows for. `parts` is authoritative, and changed in
+    one step.
     """
 
     __slots__ = ("head", "parts", "position", "tail")
@@ -39,7 +39,7 @@ class Lane(Generic[T]):
             self.parts = [self.head]
 
     def replace(self, items: Iterable[T]) -> None:
-        """Hold these instead, which are in order."""
+        """Replace the contents with these sorted items."""
         rest = iter(items)
         parts = [deque(islice(rest, PART_MAX))]
         while some := deque(islice(rest, PART_MAX)):
@@ -63,7 +63,7 @@ class Lane(Generic[T]):
         return chain.from_iterable(map(reversed, reversed(self.parts)))
 
     def page(self, start: int, end: int) -> list[T]:
-        """The items from one index to another; those before are not looked at."""
+        """Return the items from one index to another, without visiting those before."""
         found: list[T] = []
         for part in self.parts:
             if start < end and start < len(part):
@@ -74,7 +74,7 @@ class Lane(Generic[T]):
     # -- at the ends -----------------------------------------------------------------------------
 
     def append(self, item: T) -> None:
-        """Add one whose position is the last."""
+        """Add an item with the highest position."""
         tail = self.tail
         if len(tail) >= PART_MAX:
             tail = self.grow()
@@ -82,13 +82,13 @@ class Lane(Generic[T]):
 
     def grow(self) -> deque[T]:
         """Start a new tail when the old one is full."""
-        if self.parts[-1]:  # else an interrupt left an empty one
+        if self.parts[-1]:  # otherwise left empty by an interrupt
             self.parts.append(deque())
         self.tail = self.parts[-1]
         return self.tail
 
     def extend(self, items: Iterable[T]) -> None:
-        """Add these, in order, whose positions are the last."""
+        """Add sorted items with the highest positions."""
         rest = iter(items)
         self.tail.extend(islice(rest, max(0, PART_MAX - len(self.tail))))
         for item in rest:
@@ -97,7 +97,7 @@ class Lane(Generic[T]):
             tail.extend(islice(rest, PART_MAX - 1))
 
     def appendleft(self, item: T) -> None:
-        """Add one whose position is the first."""
+        """Add an item with the lowest position."""
         if len(self.head) >= PART_MAX:
             head: deque[T] = deque()
             self.parts.insert(0, head)
@@ -120,14 +120,14 @@ class Lane(Generic[T]):
     # -- anywhere --------------------------------------------------------------------------------
 
     def get(self, position: Position) -> T | None:
-        """The item at exactly this position."""
+        """Return the item at exactly this position."""
         part, at = self._find(position)
         if at < len(part) and self.position(part[at]) == position:
             return part[at]
         return None
 
     def insert(self, item: T) -> None:
-        """Add one where it belongs."""
+        """Add an item at its position."""
         position = self.position(item)
         if self.tail:
             last: T | None = self.tail[-1]
@@ -140,7 +140,7 @@ class Lane(Generic[T]):
         part.insert(at, item)
 
     def remove(self, item: T) -> None:
-        """Take out one that is there."""
+        """Remove an item, which must be in the lane."""
         if self.head and self.head[0] is item:
             self.popleft()
             return
@@ -151,7 +151,7 @@ class Lane(Generic[T]):
             self._drop(part)
 
     def _find(self, position: Position) -> tuple[deque[T], int]:
-        """The part in which a position is or would be, and where in it."""
+        """Return the part that contains or would contain a position, and the index in it."""
         if self.head and position <= self.position(self.head[0]):
             return self.head, 0
         part = self.parts[self._number(position)]
@@ -161,7 +161,7 @@ class Lane(Generic[T]):
         return part, bisect_left(part, position, key=self.position)
 
     def _number(self, position: Position) -> int:
-        """The number of that part; what sorts after everything belongs in the last."""
+        """Return the number of that part; a position after all others belongs to the last."""
         of, parts = self.position, self.parts
         return bisect_left(parts, position, 0, len(parts) - 1, key=lambda part: of(part[-1]))
 
@@ -171,6 +171,6 @@ class Lane(Generic[T]):
         self.head, self.tail = self.parts[0], self.parts[-1]
 
     def _drop(self, part: deque[T]) -> None:
-        """Forget a part that is empty, and not the only one: what is first leaves by `popleft`."""
+        """Remove an empty part that is not the only one."""
         del self.parts[next(i for i, each in enumerate(self.parts) if each is part)]
         self.head, self.tail = self.parts[0], self.parts[-1]

@@ -1,10 +1,10 @@
 """Messages in flight, by the deadline of their leases.
 
-Leases of the same timeout run out in the order in which they were given, so each common
-timeout has a line: adding one is an append. A lease that ends stays in its line until it is at
-the head or such are the majority, so ending is O(1) and a line is never more than twice what
-lives. Deadlines out of order (a lease that was extended, timeouts past the first few) share a
-heap. An index by key is made when it is first asked for: mailboxes in memory never ask.
+Leases of the same timeout expire in the order they were granted, so each common timeout has its own
+deque: adding a lease is an append. An ended lease stays there until it is at the head or ended ones
+are the majority, so ending is O(1), and a deque is at most twice the number of live leases.
+Deadlines out of order (extended leases, uncommon timeouts) share a heap. The index by key is built
+on first use: mailboxes in memory never need it.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ if TYPE_CHECKING:
     from pillarbox.core.queue import Lease
 
 _LINES_MAX = 8
-STALE_MAX = 64  # ended leases that are never worth a sweep
+STALE_MAX = 64  # do not sweep fewer ended leases than this
 _key_of = attrgetter("record.key")
-UNUSUAL = -1  # the timeout noted on a lease that stands in no line
+UNUSUAL = -1  # timeout of a lease that is in the heap
 
 
 class Leases:
     """Leases by deadline, and by the key of their message.
 
-    `lines` (by timeout) is open to the hot path, which may append to a line and take an ended
-    lease from its head or count it as `stale`, and to nobody else. It is empty while there is an
-    index to keep. What stands in no line is `unusual`, by key.
+    `lines` (deques by timeout) may be used by the hot path only, which appends to a line, and
+    removes an ended lease from its head or counts it as `stale`. It is empty while an index is
+    kept. Leases in the heap are `unusual`, by key.
     """
 
-    __slots__ = ("_by_key", "_found", "_lines", "_timers", "lines", "stale", "unusual")
+    __slots__ = ("_by_key", "_lines", "_timers", "_unlined", "lines", "stale", "unusual")
 
     def __init__(self) -> None:
         self.lines: dict[int, deque[Lease]] = {}
         self._lines = self.lines
-        self.stale = 0  # leases in the lines that have ended, or stand elsewhere by now
+        self.stale = 0  # leases in the lines that have ended or moved to the heap
         self.unusual: dict[int, Lease] = {}
-        self._timers = Timers()  # of the unusual ones
+        self._timers = Timers()  # of the unusual leases
         self._by_key: dict[int, Lease] | None = None
-        self._found: tuple[Lease, ...] = ()  # those in no line, while lines are made anew
+        self._unlined: tuple[Lease, ...] = ()  # leases in no line, during a rebuild
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) - self.stale + len(self.unusual)
 
     def __iter__(self) -> Iterator[Lease]:
         for line in self._lines.values():
-            yield from filter(_stands, line)
+            yield from filter(_is_in_line, line)
         yield from self.unusual.values()
 
     def entries(self) -> tuple[list[Lease], list[Lease]]:
-        """All that stands in a line, what is over too, and the unusual ones, copied in C."""
+        """Return all leases in lines, including ended ones, and the unusual ones, copied in C."""
         return list(chain.from_iterable(self._lines.values())), list(self.unusual.values())
 
     def soonest(self) -> Iterator[Lease]:
-        """Those that run out first come first."""
+        """Yield the leases by deadline, earliest first."""
         unusual = (self.unusual[key] for _, key, _ in self._timers.soonest())
-        lines = (filter(_stands, line) for line in self._lines.values())
+        lines = (filter(_is_in_line, line) for line in self._lines.values())
         return merge(*lines, unusual, key=attrgetter("deadline"))
 
     def add(self, lease: Lease) -> None:
         self.add_all((lease,))
 
     def add_all(self, leases: Sequence[Lease]) -> None:
-        """Leases of one timeout, which run out no sooner than those of this timeout before."""
+        """Add leases of one timeout, with deadlines no earlier than those before."""
         timeout = leases[0].timeout
         line = self._lines.get(timeout)
         if line is None and timeout != UNUSUAL:
@@ -83,7 +83,7 @@ class Leases:
             self._by_key.update((lease.record.key, lease) for lease in leases)
 
     def end(self, leases: Sequence[Lease]) -> None:
-        """These leases are over."""
+        """End these leases."""
         for lease in leases:
             lease.deadline = 0
         self.stale += len(leases)
@@ -99,7 +99,7 @@ class Leases:
         self.tidy()
 
     def extend(self, lease: Lease, deadline: int) -> None:
-        """It runs out at another time, and so it leaves its line."""
+        """Set a new deadline; the lease moves from its line to the heap."""
         if lease.timeout == UNUSUAL:
             self._timers.remove(lease.record.key)
         else:
@@ -109,14 +109,14 @@ class Leases:
         self.tidy()
 
     def tidy(self) -> None:
-        """Forget what has ended at the head of the lines, or anywhere if there is much of it.
+        """Remove ended leases at the head of the lines, or everywhere if they are many.
 
-        The hot path calls this, too: the count is right wherever a signal handler may raise.
+        The hot path calls this, too: the count is correct wherever a signal handler may raise.
         """
         lines = self._lines
         if self.stale > STALE_MAX and self.stale > STALE_MAX + len(self) - len(self.unusual):
             for timeout, line in list(lines.items()):
-                living = deque(filter(_stands, line))
+                living = deque(filter(_is_in_line, line))
                 ended = len(line) - len(living)
                 lines[timeout] = living
                 self.stale -= ended
@@ -127,13 +127,13 @@ class Leases:
                     line.popleft()
 
     def rebuild(self, gone: Container[int]) -> None:
-        """Make everything anew, without the leases on these: an interrupt left it unfinished."""
-        lines = (*self.lines.values(), *self._lines.values(), self.unusual.values(), self._found)
+        """Rebuild everything after an interrupt, without the leases on these messages."""
+        lines = (*self.lines.values(), *self._lines.values(), self.unusual.values(), self._unlined)
         found = {lease.record.key: lease for line in lines for lease in line if lease.deadline}
         indexed = self._by_key is not None
         for lease in (self._by_key or {}).values():
             found[lease.record.key] = lease
-        self._found = tuple(found.values())  # for the next try, should this one be interrupted
+        self._unlined = tuple(found.values())  # for another rebuild if this one is interrupted
         self.lines.clear()
         self._lines, self._by_key = self.lines, None
         self.stale, self.unusual, self._timers = 0, {}, Timers()
@@ -142,10 +142,10 @@ class Leases:
                 self.add(lease)
         if indexed:
             self.find(0)
-        self._found = ()
+        self._unlined = ()
 
     def clear(self) -> None:
-        """End all of them, and start anew."""
+        """End all leases and start empty."""
         for lease in self:
             lease.deadline = 0
         self.lines.clear()
@@ -156,7 +156,7 @@ class Leases:
         self._by_key = None
 
     def find(self, key: int) -> Lease | None:
-        """The lease on this message; from now on there is an index."""
+        """Return the lease on this message; builds the index on first use."""
         if self._by_key is None:
             index = {lease.record.key: lease for lease in self}
             lines = dict(self.lines)
@@ -165,7 +165,7 @@ class Leases:
         return self._by_key.get(key)
 
     def among(self, keys: Collection[int]) -> dict[int, Lease]:
-        """The leases on these messages; without an index all have to be looked at."""
+        """Return the leases on these messages; scans all leases if there is no index."""
         known = self._by_key
         if known is None:
             return {lease.record.key: lease for lease in self if lease.record.key in keys}
@@ -180,27 +180,27 @@ class Leases:
         return min(deadlines, default=None)
 
     def expired(self, now: int, most: int | None = None) -> list[Lease]:
-        """Those whose deadline has come, in no order; nothing is taken out.
+        """Return the expired leases, unordered, without removing them.
 
-        With `most`, all that may be among the first so many.
+        With `most`, return at least all that may be among the first `most`.
         """
         found = [self.unusual[key] for _, key, _ in self._timers.due(now, most)]
         for line in self._lines.values():
-            due = takewhile(lambda lease: lease.deadline <= now, filter(_stands, line))
+            due = takewhile(lambda lease: lease.deadline <= now, filter(_is_in_line, line))
             found += islice(due, most)
         return found
 
     def _join(self, line: deque[Lease], leases: Sequence[Lease]) -> None:
-        """To the end of a line; those that were given at the same time stand in order of keys."""
+        """Append to a line; leases granted at the same time are ordered by key."""
         first = leases[0]
         if line and line[-1].leased_at == first.leased_at and _key_of(line[-1]) > _key_of(first):
             alike = list(takewhile(partial(_given_at, first.leased_at), reversed(line)))
-            before = self._found
-            self._found = (*before, *alike)
+            before = self._unlined
+            self._unlined = (*before, *alike)
             for _ in alike:
                 line.pop()
             line.extend(sorted([*alike, *leases], key=_key_of))
-            self._found = before
+            self._unlined = before
         else:
             line.extend(leases)
 
@@ -210,7 +210,7 @@ class Leases:
         self._timers.add(lease.deadline, lease.record)
 
     def _open_line(self, timeout: int) -> deque[Lease] | None:
-        """A line for this timeout, in the place of an empty one if there are too many."""
+        """Return a line for this timeout; reuse an empty one if there are too many."""
         if len(self._lines) >= _LINES_MAX:
             self.tidy()
             idle = next((other for other, line in self._lines.items() if not line), None)
@@ -225,6 +225,6 @@ def _given_at(time: int, lease: Lease) -> bool:
     return lease.leased_at == time
 
 
-def _stands(lease: Lease) -> bool:
-    """Whether a lease is where its line has it."""
+def _is_in_line(lease: Lease) -> bool:
+    """Return whether a lease in a line is live and has not moved to the heap."""
     return lease.deadline != 0 and lease.timeout != UNUSUAL

@@ -1,7 +1,7 @@
-"""Every limit of a mailbox, by name, and the checks that hold callers to them.
+"""The limits of a mailbox, and the functions that check them.
 
-Seconds come in from people, nanoseconds go on to the state machine. A check either returns
-the value in the core's unit or raises an error that names the parameter and its range.
+Callers pass seconds; the state machine uses nanoseconds. A check returns the value in the core's
+unit or raises an error that names the parameter and its range.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"[!-~]{1,128}\Z")
 
 
 def seconds(parameter: str, value: Any, most: int) -> int:
-    """Seconds from a caller, as whole nanoseconds; never rounded down."""
+    """Convert seconds to whole nanoseconds, rounded up."""
     whole = type(value) is int
     if not whole and type(value) is not float:
         raise InvalidParameterError(parameter, value, f"a number from 0 to {most:,} (seconds)")
@@ -48,7 +48,7 @@ def seconds(parameter: str, value: Any, most: int) -> int:
 
 
 def whole(parameter: str, value: Any, least: int, most: int) -> int:
-    """A whole number within its range."""
+    """Return a whole number after checking its range."""
     if type(value) is not int or not least <= value <= most:
         raise InvalidParameterError(parameter, value, f"a whole number from {least:,} to {most:,}")
     return value
@@ -69,7 +69,7 @@ def body_bytes(body: bytes, most: int) -> None:
 
 
 def queue_name(value: Any, parameter: str = "name") -> str:
-    """A queue's name by SQS's grammar: it is never used as a file path, but others may."""
+    """Return a queue's name after checking it by the rules of SQS."""
     if not isinstance(value, str) or not _NAME.match(value) or len(value) > NAME_CHARS_MAX:
         raise InvalidParameterError(
             parameter,
@@ -80,7 +80,7 @@ def queue_name(value: Any, parameter: str = "name") -> str:
 
 
 def token(parameter: str, value: Any) -> str:
-    """A message group or deduplication id: printable ASCII without blanks."""
+    """Return a message group or deduplication id: printable ASCII without spaces."""
     if not isinstance(value, str) or not _TOKEN.match(value):
         raise InvalidParameterError(
             parameter, value, f"1 to {GROUP_CHARS_MAX} printable ASCII characters"
@@ -96,7 +96,7 @@ def text(parameter: str, value: Any, least: int = 1) -> str:
 
 
 def utf8_bytes(parameter: str, value: str) -> int:
-    """How long a text is when it travels; a lone surrogate can't."""
+    """Return the length of a text in UTF-8; raise if it has lone surrogates."""
     try:
         return len(value.encode())
     except UnicodeEncodeError:
@@ -106,7 +106,7 @@ def utf8_bytes(parameter: str, value: str) -> int:
 
 
 def attributes(value: Any) -> dict[str, str]:
-    """A private copy of a caller's attributes."""
+    """Return a copy of the attributes after checking them."""
     if not isinstance(value, Mapping):
         raise InvalidParameterError("attributes", value, "a mapping of str to str")
     if len(value) > ATTRIBUTES_MAX:
@@ -124,7 +124,7 @@ def attributes(value: Any) -> dict[str, str]:
 
 
 def user_attributes(value: Any) -> dict[str, str]:
-    """A private copy of the attributes that a user gave; our own names are not for them."""
+    """Return a copy of the user's attributes; reserved names are not allowed."""
     checked = attributes(value if value is not None else {})
     for name in checked:
         if name.lower().startswith(RESERVED_PREFIX):
@@ -135,7 +135,7 @@ def user_attributes(value: Any) -> dict[str, str]:
 
 
 def message_bytes(parameter: str, body_bytes: int, beside: Mapping[str, str], most: int) -> None:
-    """A body and what travels beside it share one limit."""
+    """Check the total size of a body and its attributes."""
     rest = sum(len(name.encode()) + len(content.encode()) for name, content in beside.items())
     if body_bytes + rest > most:
         raise InvalidParameterError(

@@ -1,9 +1,9 @@
-"""Who waits where: the lanes of a queue, its groups, and how a message is found in them.
+"""The lanes and groups of a queue, and how to find a message in them.
 
-Every lane is sorted by `lane_position`, so a message is found by bisection, and a removal moves
-pointers only. The position of a message is usually its key. `queue.out_of_order` finds the others
-by their keys: those that joined later (given back, delayed, redriven or dead-lettered), and those
-that wait in a group. Only `apply` calls what changes a queue.
+Every lane is sorted by `lane_position`, so a message is found by bisection, and removing it moves
+only pointers. The position of a message is usually its key. `queue.out_of_order` indexes the others
+by key: those that joined later (returned, delayed, redriven or dead-lettered), and those that wait
+in a group. Only `apply` may call the functions that change a queue.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pillarbox.core.queue import (
 
 
 def find(queue: Queue, key: int) -> Record | None:
-    """The ready message with this key, in O(log n)."""
+    """Return the ready message with this key, in O(log n)."""
     record = queue.out_of_order.get(key)
     if record is not None:
         return record
     at = (key, key if queue.settings.fair else 0)
     for lane in queue.lanes.values():
-        item = lane.get(at)  # where another stands that was put before it, perhaps
+        item = lane.get(at)  # possibly another message that was put before it
         if isinstance(item, Record) and item.key == key:
             return item
     for line in queue.returned.values():
@@ -43,7 +43,7 @@ def find(queue: Queue, key: int) -> Record | None:
 
 
 def order(queue: Queue, record: Record) -> tuple[int, Position]:
-    """Sorts ready messages: those that took their old place again, the lanes, then the groups."""
+    """Return the sort key of a ready message: returned ones first, then lanes, then groups."""
     if record.extra is not None and record.extra.group is not None:
         return 2, place(record)
     if _is_back(queue, record):
@@ -52,7 +52,7 @@ def order(queue: Queue, record: Record) -> tuple[int, Position]:
 
 
 def is_first(queue: Queue, record: Record) -> bool:
-    """Whether it is at the head of its line, or of its group."""
+    """Return whether a message is at the head of its lane or group."""
     name = group_name(queue, record)
     if name is not None:
         return queue.groups[name].waiting.head[0] is record
@@ -61,7 +61,7 @@ def is_first(queue: Queue, record: Record) -> bool:
 
 
 def group_name(queue: Queue, record: Record) -> str | None:
-    """The group that a message waits in; in a fair queue a tenant has one for each priority."""
+    """Return the group of a message; in a fair queue a tenant has one for each priority."""
     extra = record.extra
     if extra is None or extra.group is None:
         return None
@@ -69,7 +69,7 @@ def group_name(queue: Queue, record: Record) -> str | None:
 
 
 def can_deliver(queue: Queue, group: Group) -> bool:
-    """Whether a group has something to deliver, and so stands in line."""
+    """Return whether a group has something to deliver, and so belongs in a lane."""
     if not group.waiting.head and not group.waiting:
         return False
     if group.held == 0 or queue.settings.fair:
@@ -82,7 +82,7 @@ def can_deliver(queue: Queue, group: Group) -> bool:
 
 
 def join(queue: Queue, record: Record) -> None:
-    """In at the end of the line, or of its group's."""
+    """Append a message to its lane or group."""
     name = group_name(queue, record)
     if name is not None:
         group = queue.groups.get(name)
@@ -95,7 +95,7 @@ def join(queue: Queue, record: Record) -> None:
 
 
 def give_back(queue: Queue, record: Record, *, to_front: bool = False) -> None:
-    """Into the line once more: into its place in its group, at the end, or as asked."""
+    """Put a message back: at its position in the group, at the end, or at the front."""
     name = group_name(queue, record)
     if name is not None:
         _wait_in_group(queue, queue.groups[name], record)
@@ -118,7 +118,7 @@ def _wait_in_group(queue: Queue, group: Group, record: Record) -> None:
 
 
 def append_to_lane(queue: Queue, record: Record) -> None:
-    """At the end of its lane."""
+    """Add a message at the end of its lane."""
     lane = queue.lanes[record.priority]
     if queue.settings.fair:
         _reposition(queue, record, None)
@@ -130,7 +130,7 @@ def append_to_lane(queue: Queue, record: Record) -> None:
 
 
 def prepend_to_lane(queue: Queue, record: Record) -> None:
-    """At the head of its lane."""
+    """Add a message at the head of its lane."""
     lane = queue.lanes[record.priority]
     head = lane_position(lane.head[0]) if lane else None
     inverted = head is not None and default_position(record) >= head
@@ -140,7 +140,7 @@ def prepend_to_lane(queue: Queue, record: Record) -> None:
 
 
 def _behind(lane: Lane[Any], record: Record) -> Position | None:
-    """Where it has to stand at the end of a lane; None if that is where it stands by itself."""
+    """Return the position for the end of a lane; None if the default position is last."""
     tail = lane.tail
     last = lane_position(tail[-1]) if tail else (0, 0)
     return None if default_position(record) > last else (last[0], last[1] + 1)
@@ -156,7 +156,7 @@ def _reposition(queue: Queue, record: Record, position: Position | None) -> None
 
 
 def _update(queue: Queue, name: str, group: Group) -> None:
-    """Let a group stand in line if it has something to deliver, and end if it holds nothing."""
+    """Put a group in a lane if it has something to deliver; delete it if it is empty."""
     able, is_tenant = can_deliver(queue, group), queue.settings.fair
     if group.lane != NO_LANE and (
         not able or (is_tenant and group.position != place(group.waiting.head[0]))
@@ -170,7 +170,7 @@ def _update(queue: Queue, name: str, group: Group) -> None:
 
 
 def enter_lane(queue: Queue, group: Group) -> None:
-    """At the end of the line, so that each has its turn; a tenant stands by its first message."""
+    """Put a group at the end of its lane; a tenant at the position of its first message."""
     first = group.waiting.head[0]
     group.lane = first.priority
     lane = queue.lanes[group.lane]
@@ -185,7 +185,7 @@ def enter_lane(queue: Queue, group: Group) -> None:
 
 
 def rebuild_index(queue: Queue) -> None:
-    """Let everyone stand in order, and find the out_of_order, whatever was there before."""
+    """Sort all lanes and rebuild `out_of_order`."""
     queue.out_of_order = {}
     for lane in queue.lanes.values():
         last = (0, 0)
@@ -198,7 +198,7 @@ def rebuild_index(queue: Queue) -> None:
                 item.position = by_itself if by_itself > last else following
             elif (
                 not queue.settings.fair and lane_position(item) <= last
-            ):  # as older versions left it
+            ):  # written by older versions
                 _reposition(queue, item, following)
             elif item.extra is not None and (item.extra.place or item.extra.position):
                 queue.out_of_order[item.key] = item
@@ -213,7 +213,7 @@ def rebuild_index(queue: Queue) -> None:
 
 
 def take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None:
-    """Out of the only lane that has messages, and these are plain: the usual case."""
+    """Take plain messages from the only lane that has any: the usual case."""
     lane = queue.lanes[priority]
     assert lane.head[0] is leases[0].record, "only the head of a line is leased"
     for _ in leases:
@@ -226,7 +226,7 @@ def take_from_lane(queue: Queue, priority: int, leases: Sequence[Lease]) -> None
 
 
 def take(queue: Queue, record: Record, *, held: int) -> None:
-    """Out of the line, at whose head it is; its group stays in line unless it is held."""
+    """Take a message from the head of its lane; its group stays there unless it is held."""
     queue.out_of_order.pop(record.key, None)
     lane = record.priority
     returned = queue.returned.get(lane)
@@ -239,7 +239,7 @@ def take(queue: Queue, record: Record, *, held: int) -> None:
         head = returned.popleft()
         if not returned:
             del queue.returned[lane]
-    elif queue.settings.fair:  # a noisy tenant may stand before it
+    elif queue.settings.fair:  # a noisy tenant may be before it
         queue.lanes[lane].remove(record)
         head = record
     else:
@@ -259,7 +259,7 @@ def _take_from_group(queue: Queue, name: str, record: Record, held: int) -> None
 
 
 def hide(queue: Queue, group: Group, record: Record) -> None:
-    """A message of a group is held."""
+    """Record that a message of a group is held."""
     group.held += 1
     if queue.settings.redelivery == "original" and not queue.settings.fair:
         if group.hidden is None:
@@ -268,7 +268,7 @@ def hide(queue: Queue, group: Group, record: Record) -> None:
 
 
 def held(queue: Queue) -> Iterator[tuple[Record, str]]:
-    """The messages for which groups wait, each with its group: in flight, or given back later."""
+    """Yield the messages that groups wait for, with their groups: in flight or delayed."""
     timed = (record for _, _, record in queue.schedule if record.deliveries)
     for record in chain(timed, (lease.record for lease in queue.leases)):
         name = group_name(queue, record)
@@ -277,7 +277,7 @@ def held(queue: Queue) -> Iterator[tuple[Record, str]]:
 
 
 def hold(queue: Queue, record: Record) -> None:
-    """One message more for which its group must wait."""
+    """Count one more message that its group waits for."""
     name = group_name(queue, record)
     if name is not None:
         group = queue.groups.setdefault(name, Group())
@@ -286,7 +286,7 @@ def hold(queue: Queue, record: Record) -> None:
 
 
 def unhold(queue: Queue, record: Record) -> None:
-    """One message fewer for which its group must wait."""
+    """Count one message fewer that its group waits for."""
     name = group_name(queue, record)
     if name is not None:
         group = queue.groups[name]
@@ -310,7 +310,7 @@ def _clear_mask(queue: Queue, lane: int) -> None:
 
 
 def remove(queue: Queue, records: Iterable[Record]) -> None:
-    """Out of the line, wherever they stand in it."""
+    """Remove ready messages, wherever they are."""
     for record in records:
         name = group_name(queue, record)
         if name is not None:
@@ -332,7 +332,7 @@ def _remove_plain(queue: Queue, record: Record) -> None:
 
 
 def _is_back(queue: Queue, record: Record) -> bool:
-    """Whether it is among those that took their old place again."""
+    """Return whether a message was returned to its original position."""
     line = queue.returned.get(record.priority)
     return line is not None and line.get(place(record)) is record
 

@@ -1,8 +1,8 @@
-"""The state of one queue: what is ready, scheduled and in flight.
+"""The state of one queue: the messages that are ready, scheduled and in flight.
 
-A queue holds no clock, no lock and no thread. `decide` reads it and answers with events,
-`apply` changes it by an event and can't fail; nothing else writes here. Every transition is
-O(1) or O(log n). Times are nanoseconds since the epoch, and `now` never goes back.
+A queue has no clock, no lock and no thread. `decide` reads it and returns events, `apply` changes
+it by an event and can't fail; nothing else writes here. Every transition is O(1) or O(log n).
+Times are nanoseconds since the epoch, and `now` never goes back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pillarbox.core.leases import Leases
 from pillarbox.core.limits import DEDUPLICATION_SECONDS, SECOND_NS
 from pillarbox.core.timers import Timers
 
-NEVER = 1 << 70  # later than any time a caller can name
+NEVER = 1 << 70  # later than any time a caller can pass
 NO_LANE = -1
 
 Outcome = Literal["nacked", "expired", "rejected"]
@@ -31,7 +31,7 @@ Redelivery = Literal["tail", "original"]
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """One delivery that failed: when it was leased, when and how it ended."""
+    """A failed delivery: when it was leased, when and how it ended."""
 
     leased_at: int
     ended_at: int
@@ -44,81 +44,81 @@ class Death(Struct, frozen=True, gc=False):
     source: str
     reason: str
     died_at: int
-    deliveries: int = 0  # before it came here; a dead-letter queue with a policy counts its own
+    deliveries: int = 0  # in earlier queues; a dead-letter queue with a policy counts its own
 
 
 class Extra(Struct, frozen=True, gc=False):
-    """What only some messages have. Never changed, only replaced: leases keep what they saw."""
+    """Rare fields of a message. Immutable: a change replaces it, and leases keep the old one."""
 
     group: str | None = None
     deduplication: str | None = None
-    place: int = 0  # its place in line, where that is not its key (it was delayed)
-    position: tuple[int, int] | None = None  # in its lane, where that is not its place
-    releases: int = 0  # deliveries that the count leaves out: released, or before a redrive
+    place: int = 0  # order in the queue if not the key (a delayed message)
+    position: tuple[int, int] | None = None  # in its lane, if not its place
+    releases: int = 0  # deliveries not counted: released, or before a redrive
     attempts: tuple[Attempt, ...] = ()
     death: Death | None = None
 
 
 class Record(Struct, gc=False, eq=False):
-    """One message. Exempt from the collector: five million of these must not stall it.
+    """One message. Not tracked by the garbage collector: five million must not stall it.
 
-    `key` is the time of sending in units of 2 ns, made unique: it sorts by age, and it fits
-    the small form of a Python int. `body` is opaque: bytes, or where they lie on disk.
+    `key` is the send time in units of 2 ns, made unique: it sorts by age, and fits a compact Python
+    int. `body` is opaque: bytes, or their location on disk.
     """
 
     key: int
     body: Any
     priority: int = 0
-    deliveries: int = 0  # how many have failed; the one in flight is not among them
+    deliveries: int = 0  # failed deliveries, without the one in flight
     attributes: dict[str, str] | None = None
     extra: Extra | None = None
 
 
 class Lease(Struct, gc=False, eq=False):
-    """One delivery of one message. It is the receipt: a deadline of 0 means it has ended."""
+    """One delivery of one message. It serves as the receipt; a deadline of 0 means it has ended."""
 
     record: Record
     number: int
     leased_at: int
     deadline: int
     timeout: int
-    extra: Extra | None = None  # that of the record when it was leased
-    holder: Any = None  # the consumer it was leased for, where a broker knows it
+    extra: Extra | None = None  # the record's extra when it was leased
+    holder: Any = None  # the consumer, if a broker knows it
 
 
 class Group:
-    """Messages that must be delivered in order: one batch of them at a time.
+    """Messages that must be delivered in order, one batch at a time.
 
-    With `redelivery="original"` what was given back can be delivered again while later messages
-    of the batch are still held. In a fair queue a group is a tenant, and waits for nothing.
+    With `redelivery="original"` a returned message can be delivered again while later messages of
+    the batch are still held. In a fair queue a group is a tenant, and never waits.
     """
 
     __slots__ = ("held", "hidden", "lane", "position", "waiting")
 
     def __init__(self) -> None:
         self.waiting: Lane[Record] = Lane(place)
-        self.held = 0  # in flight, or given back with a delay; the group waits for these
+        self.held = 0  # in flight, or returned with a delay; the group waits for these
         self.hidden: Lane[Record] | None = None  # these messages, with redelivery="original"
-        self.lane = NO_LANE  # where it stands in line while nothing is held,
-        self.position = (0, 0)  # and where in that lane
+        self.lane = NO_LANE  # its lane while nothing is held,
+        self.position = (0, 0)  # and its position there
 
 
 class Settings(Struct, frozen=True):
-    """How a queue behaves. `max_deliveries` 0 means that nothing is ever dead-lettered."""
+    """The settings of a queue. `max_deliveries=0`: never dead-letter."""
 
     max_deliveries: int = 0
-    dead_on_receive: bool = False  # as SQS does: moved when it would be delivered once more
+    dead_on_receive: bool = False  # as SQS: dead-letter on the next receive
     redelivery: Redelivery = "tail"
     capacity: int | None = None
     deduplicate_by_group: bool = False
     deduplication_ns: int = DEDUPLICATION_SECONDS * SECOND_NS
-    paused: bool = False  # it takes messages and delivers none
+    paused: bool = False  # accepts messages but delivers none
     fair: bool = False  # groups are tenants, as in SQS's fair queues; needs redelivery="original"
 
 
 DEFAULT_SETTINGS = Settings()
 
-# What is read from many records at once is read in C.
+# Getters in C, for reading many records at once.
 body_of = attrgetter("body")
 deliveries_of = attrgetter("deliveries")
 extra_of = attrgetter("extra")
@@ -128,7 +128,7 @@ number_of = attrgetter("number")
 
 
 class Queue:
-    """All that is known of one queue."""
+    """The state of one queue."""
 
     __slots__ = (
         "dead_letters",
@@ -152,14 +152,14 @@ class Queue:
         self.name = name
         self.settings = settings
         self.dead_letters: Queue | None = None
-        self.sources: list[Queue] = []  # the queues whose dead letters come here
+        self.sources: list[Queue] = []  # queues whose dead-letter queue this is
         order = by_place if settings.fair else lane_position
         self.lanes: defaultdict[int, Lane[Record | Group]] = defaultdict(partial(Lane, order))
         self.leases = Leases()
         self.empty()
 
     def empty(self) -> None:
-        """The state of a queue that holds nothing and remembers nothing."""
+        """Reset to the state of an empty queue."""
         for lane in self.lanes.values():
             lane.clear()
         self.leases.clear()
@@ -170,7 +170,7 @@ class Queue:
         self.grouped = 0  # messages that wait in groups
         self.groups_in_lanes = 0  # groups that stand in a lane
         self.schedule = Timers()
-        # (group or None, deduplication id) -> (key of the first, when to forget it)
+        # (group or None, deduplication id) -> (key of the original, expiry)
         self.duplicates: OrderedDict[tuple[str | None, str], tuple[int, int]] = OrderedDict()
         self.wake_at = NEVER  # no timer is due before this
 
@@ -184,17 +184,17 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        """Waiting to be delivered, those behind a held group included (as SQS counts)."""
+        """The number of ready messages, including those that wait in a group (as SQS counts)."""
         plain = sum(map(len, self.lanes.values())) + sum(map(len, self.returned.values()))
         return plain - self.groups_in_lanes + self.grouped
 
     @property
     def size(self) -> int:
-        """Ready, scheduled and in flight."""
+        """The number of ready, scheduled and in-flight messages."""
         return self.ready + len(self.schedule) + len(self.leases)
 
     def send_dead_letters_to(self, target: Queue) -> None:
-        """Dead letters of this queue go to `target`, and must not come back from there."""
+        """Make `target` the dead-letter queue; there must be no cycle."""
         reached: Queue | None = target
         while reached is not None:
             if reached is self:
@@ -206,16 +206,16 @@ class Queue:
         target.sources.append(self)
 
     def keep_dead_letters(self) -> None:
-        """Dead letters go nowhere any more: whatever fails is tried again."""
+        """Remove the dead-letter queue: never dead-letter, retry indefinitely."""
         if self.dead_letters is not None:
             self.dead_letters.sources.remove(self)
             self.dead_letters = None
 
 
 def page(queue: Queue, skip: int, count: int) -> list[Record]:
-    """`count` ready messages in order, from the one after the first `skip`.
+    """Return `count` ready messages in order, after the first `skip`.
 
-    Where a lane holds nothing but plain messages, what is skipped is not looked at.
+    In a lane of plain messages, skipping does not visit the skipped ones.
     """
     if queue.groups or queue.returned:
         return list(islice(waiting(queue), skip, skip + count))
@@ -234,25 +234,25 @@ def new_records(
     attributes: dict[str, str] | None,
     extra: Callable[[], Extra] | None,
 ) -> list[Record]:
-    """New messages that differ in nothing but their bodies."""
+    """Return new records that differ only in their keys and bodies."""
     if len(keys) == 1:
         special = extra() if extra is not None else None
         return [Record(keys[0], bodies[0], priority, 0, attributes, special)]
     if extra is None and not priority and attributes is None:
-        return list(map(Record, keys, bodies))  # in C: a batch is no loop
+        return list(map(Record, keys, bodies))  # a loop in C
     extras = (extra() for _ in keys) if extra is not None else repeat(None)
     alike = repeat(priority), repeat(0), repeat(attributes), extras
     return list(map(Record, keys, bodies, *alike))
 
 
 def next_deadline(queue: Queue) -> int | None:
-    """When the earliest delay or lease runs out; None if nothing is timed."""
+    """Return when the earliest delay or lease ends; None if there is none."""
     deadlines = (queue.schedule.first(), queue.leases.first_deadline())
     return min((at for at in deadlines if at is not None), default=None)
 
 
 def in_order(queue: Queue) -> Iterator[Record]:
-    """The messages that can be delivered now, in the order of their delivery."""
+    """Yield the messages that can be delivered now, in delivery order."""
     mask = queue.mask
     while mask:
         priority = mask.bit_length() - 1
@@ -261,7 +261,7 @@ def in_order(queue: Queue) -> Iterator[Record]:
         returned = queue.returned.get(priority)
         items = _merge(returned, fresh) if returned else fresh
         if queue.settings.fair:
-            yield from fair.in_turn(map(_line, items), queue.in_flight, place)
+            yield from fair.delivery_order(map(_line, items), queue.in_flight, place)
             continue
         for item in items:
             if item.__class__ is Group:
@@ -277,7 +277,7 @@ def _line(item: Record | Group) -> tuple[Position, Group | None, Iterator[Record
 
 
 def deliverable(group: Group) -> Iterator[Record]:
-    """Of a group that stands in line: all, or only what precedes those that are held."""
+    """Yield the deliverable messages of a group: all, or those before the held ones."""
     if not group.held or not group.hidden:
         return iter(group.waiting)
     first = place(group.hidden.head[0])
@@ -285,7 +285,7 @@ def deliverable(group: Group) -> Iterator[Record]:
 
 
 def waiting(queue: Queue) -> Iterator[Record]:
-    """Every ready message, those behind a held group included."""
+    """Yield every ready message, including those that wait in a group."""
     yield from in_order(queue)
     for group in queue.groups.values():
         if group.held and not queue.settings.fair:
@@ -294,7 +294,7 @@ def waiting(queue: Queue) -> Iterator[Record]:
 
 
 def heads(queue: Queue) -> Iterator[Record]:
-    """The first message of every line, and of every group that is held."""
+    """Yield the first message of every lane and of every held group."""
     for lane in queue.lanes.values():
         for item in islice(lane, 1):
             yield item.waiting.head[0] if isinstance(item, Group) else item
@@ -305,18 +305,18 @@ def heads(queue: Queue) -> Iterator[Record]:
 
 
 def oldest_key(queue: Queue) -> int | None:
-    """The key of the oldest message that is first in its line."""
+    """Return the lowest key among the heads of all lanes and groups."""
     return min((record.key for record in heads(queue)), default=None)
 
 
 def place(record: Record) -> Position:
-    """Where a message stands in line among those of its priority."""
+    """Return the sort key of a message among those of its priority."""
     extra = record.extra
     return (record.key if extra is None else extra.place or record.key, record.key)
 
 
 def lane_position(item: Record | Group) -> Position:
-    """Where a message or a group stands in its lane."""
+    """Return the position of a message or a group in its lane."""
     if item.__class__ is Group:
         return item.position
     record: Record = item  # type: ignore[assignment]
@@ -325,18 +325,18 @@ def lane_position(item: Record | Group) -> Position:
 
 
 def by_place(item: Record | Group) -> Position:
-    """The same in a fair queue, where everything stands by its place."""
+    """Return the position in a fair queue, where messages are sorted by place."""
     return item.position if isinstance(item, Group) else place(item)
 
 
 def default_position(record: Record) -> Position:
-    """Where it stands if nothing is in the way: before what is sent at the time of its place."""
+    """Return the default position: before messages that were sent at the time of its place."""
     extra = record.extra
     return (extra.place - 1, 1) if extra is not None and extra.place else (record.key, 0)
 
 
 def first(queue: Queue, count: int) -> list[Record]:
-    """Up to `count` messages in the order of their delivery."""
+    """Return up to `count` messages in delivery order."""
     mask = queue.mask
     if mask and not queue.returned and not (queue.groups and queue.settings.fair):
         lane = queue.lanes[mask.bit_length() - 1]
@@ -349,7 +349,7 @@ def first(queue: Queue, count: int) -> list[Record]:
 
 
 def _merge(returned: Lane[Record], fresh: Iterator[Record | Group]) -> Iterator[Record | Group]:
-    """Two lines that are each sorted by place, as one."""
+    """Merge two sequences that are each sorted by place."""
     back = iter(returned)
     older = next(back, None)
     newer = next(fresh, None)

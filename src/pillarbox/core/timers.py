@@ -1,7 +1,7 @@
-"""Records by the time something happens to them: a heap by time, then by age.
+"""Records by due time: a heap ordered by time, then by key.
 
-A removed entry stays in the heap until its time comes or until such entries are the
-majority, so that removing is O(1) and the heap is never more than twice what lives.
+A removed entry stays in the heap until it is due or until removed entries are the majority, so
+removing is O(1), and the heap is at most twice the number of live entries.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pillarbox.core.queue import Record
 
-    Entry = tuple[int, int, Record]  # time, key, record: a key has one record, so these sort
+    Entry = tuple[int, int, Record]  # time, key, record: keys are unique, so entries sort
 
-_SLACK = 64  # stale entries that are never worth a sweep
+_SLACK = 64  # do not sweep fewer stale entries than this
 
 
 class Timers:
-    """At most one time for each record."""
+    """Timers with at most one time per record."""
 
     __slots__ = ("_heap", "_latest", "_live")
 
@@ -33,19 +33,19 @@ class Timers:
         return len(self._live)
 
     def __iter__(self) -> Iterator[Entry]:
-        """All entries in the order of their times."""
+        """Yield all entries by time."""
         return iter(sorted(self._live.values()))
 
     def entries(self) -> list[Entry]:
-        """All entries in no order, copied in C."""
+        """Return all entries, unordered, copied in C."""
         return list(self._live.values())
 
     def keys(self) -> Iterable[int]:
-        """The keys of all records, in no order."""
+        """Return the keys of all records, unordered."""
         return self._live.keys()
 
     def soonest(self) -> Iterator[Entry]:
-        """The same, found one by one: for whoever wants the first few of very many."""
+        """Yield all entries by time lazily, for callers that want the first few of many."""
         heap = self._heap
         found = [(heap[0], 0)] if heap else []
         while found:
@@ -62,11 +62,11 @@ class Timers:
         self._latest = max(self._latest, at)
 
     def add_all(self, at: int, records: Sequence[Record]) -> None:
-        """Give records, in the order of their keys, one time."""
+        """Add records, sorted by key, with one due time."""
         keys = [record.key for record in records]
         entries = list(zip(repeat(at), keys, records, strict=False))
         self._live.update(zip(keys, entries, strict=True))
-        if at > self._latest:  # what sorts last can be added to a heap as it is
+        if at > self._latest:  # entries that sort last can be appended to a heap
             self._latest = at
             self._heap += entries
         else:
@@ -81,7 +81,7 @@ class Timers:
             self._heap = heap
 
     def rebuild(self, gone: Container[int]) -> None:
-        """Make the heap anew, without these: an interrupt has left it unfinished."""
+        """Rebuild the heap after an interrupt, without these keys."""
         live = {key: entry for key, entry in self._live.items() if key not in gone}
         heap = list(live.values())
         heapify(heap)
@@ -92,12 +92,12 @@ class Timers:
         return entry and entry[2]
 
     def first(self) -> int | None:
-        """The earliest time."""
+        """Return the earliest time."""
         heap = self._heap
         while heap and self._live.get(heap[0][1]) is not heap[0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def due(self, now: int, most: int | None = None) -> list[Entry]:
-        """Entries whose time has come, in order: all of them, or the first `most`."""
+        """Return the due entries in order: all of them, or the first `most`."""
         return list(islice(takewhile(lambda entry: entry[0] <= now, self.soonest()), most))

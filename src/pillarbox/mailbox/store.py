@@ -1,7 +1,7 @@
-"""A store: the queues of one place, with their lock, their clock and their identity.
+"""A store: a set of queues with one lock, one clock and one identity, in memory.
 
-In memory it is this and nothing more. Message ids are made of the store's random prefix and the
-message's key; receipt handles carry a keyed hash, so they need no memory and can't be guessed.
+Message ids are computed from the store's random prefix and the message's key. Receipt handles
+contain a keyed hash, so they need not be stored and can't be guessed.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ R = TypeVar("R")
 class Store:
     """Queues in memory."""
 
-    settles_all = True  # whether an operation settles all that it needs, however much that is
-    waits = False  # whether anything has to be waited for before it is confirmed
-    read_only_step = False  # what happens now, happens because time has passed and someone looks
-    confirms_here = False  # whether this thread, which a handler interrupted, waits for that
+    settles_all = True  # whether one operation may settle any number of messages
+    waits = False  # whether writes have to be confirmed
+    read_only_step = False  # a read-only call is settling expired messages
+    confirms_here = False  # whether this thread, interrupted by a signal handler, is confirming
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.lock = AdaptiveLock()
         self.last_key = 0
-        self._promises: dict[int, deque[Written]] = {}  # of the threads that are `holding`
+        self._promises: dict[int, deque[Written]] = {}  # by thread that is `holding`
         self.sessions: dict[str, QueueSession] = {}
-        self._reply_queues: set[str] = set()  # of clients in this process
+        self._reply_queues: set[str] = set()  # reply queues of clients in this process
         self._start()
         _stores.add(self)
 
     def _start(self) -> None:
-        """What two processes can't share: made anew, also in a forked child."""
+        """Create what two processes can't share; called again in a forked child."""
         self.pulse = Pulse(self, self.clock)
-        self._alarms: list[tuple[int, int, QueueSteps]] = []  # a heap: when to look at whom
+        self._alarms: list[tuple[int, int, QueueSteps]] = []  # heap of (time, tie-breaker, queue)
         self._alarm_numbers = count()
         self.prefix = secrets.token_hex(8) + "-"
         self._secret = secrets.token_bytes(32)
 
     @property
     def prefix(self) -> str:
-        """The identity of this store, which its message ids carry."""
+        """The identity of this store, part of its message ids."""
         return self._prefix
 
     @prefix.setter
@@ -71,8 +71,8 @@ class Store:
         self.ids = MessageIds(prefix)
 
     def restart_after_fork(self) -> None:
-        """The child's store is a copy: it starts with its own ids, and nobody is parked."""
-        self.lock.restart_after_fork()  # another thread may have held it
+        """Give the child's copy of the store its own ids, and no waiting receivers."""
+        self.lock.restart_after_fork()  # another thread of the parent may have held it
         self._start()
         for session in self.sessions.values():
             session.waiters.clear()
@@ -81,9 +81,9 @@ class Store:
     def session(
         self, name: str, settings: Settings = DEFAULT_SETTINGS, *, namespace: str = ""
     ) -> QueueSession:
-        """The session of this queue; a new queue gets these settings, an old one keeps its own.
+        """Return the session of a queue. Only a new queue gets these settings.
 
-        A namespace comes before the name: the broker has one for each region and account.
+        A namespace prefixes the name: the broker has one for each region and account.
         """
         with self.lock:
             full_name = namespace + queue_name(name)
@@ -93,13 +93,13 @@ class Store:
             return session
 
     def session_for_answer(self, name: str) -> QueueSession | None:
-        """The same; None if it was a client's own and ended with it."""
+        """Return the session of a reply queue; None if its client has closed."""
         if is_reply_queue(name) and name not in self.sessions:
             return None
         return self.session(name)
 
     def keep_reply_queue(self, name: str) -> None:
-        """A client has this queue for its answers. Those of processes that ended are dropped."""
+        """Register a client's reply queue; delete reply queues that ended processes left."""
         with self.lock:
             self._reply_queues.add(name)
             left = [each for each in self.sessions if is_reply_queue(each)]
@@ -108,7 +108,7 @@ class Store:
                 self.drop(each)
 
     def drop_reply_queue(self, name: str) -> None:
-        """The client is closing."""
+        """Delete the reply queue of a closing client."""
         self._reply_queues.discard(name)
         if name in self.sessions:
             self.drop(name)
@@ -124,13 +124,13 @@ class Store:
         *,
         chain: bool = False,
     ) -> None:
-        """Let the dead letters of `source` go to `target`.
+        """Dead-letter messages of `source` to `target`.
 
-        Only in a `chain`, as SQS has them, may a dead-letter queue have one of its own.
+        Only with `chain`, as in SQS, may a dead-letter queue have a dead-letter queue of its own.
         """
         known = source.queue.settings.max_deliveries
         if source.dead is target and known == max_deliveries:
-            return  # nothing is to be written
+            return  # unchanged: write nothing
         with self.lock:
             if not chain:
                 _refuse_chain(source.queue, target.queue)
@@ -141,7 +141,7 @@ class Store:
             target.plain = False
 
     def keep_dead_letters(self, source: QueueSession) -> None:
-        """Let the dead letters of `source` go nowhere any more."""
+        """Remove the dead-letter queue of `source`."""
         with self.lock:
             self.before_changes((source,))
             source.queue.keep_dead_letters()
@@ -149,22 +149,22 @@ class Store:
             source.configure(max_deliveries=0)
 
     def pause(self, session: QueueSession, *, paused: bool) -> None:
-        """Deliver nothing from this queue until further notice; it still takes messages."""
+        """Pause or resume delivery; a paused queue still accepts messages."""
         with self.lock:
             if session.queue.settings.paused != paused:
                 session.configure(paused=paused)
                 session.serve(self.clock.now())
 
     def before_changes(self, sessions: Iterable[QueueSteps], events: Sequence[Event] = ()) -> None:
-        """These queues are about to change, by these events among others. Needs the lock."""
+        """Prepare for changes to these queues, by these events and others. Requires the lock."""
 
     def note(self, session: QueueSession, notes: dict[str, Any]) -> None:
-        """Keep these notes about a queue; they mean nothing here, and live as long as it does."""
+        """Replace the queue's metadata, which the store keeps but does not interpret."""
         with self.lock:
             session.note(notes)
 
     def drop(self, name: str) -> None:
-        """End a queue with all it holds. Its dead letters stay, and those it was sent stop."""
+        """Delete a queue and its messages. Its dead-letter queue stays."""
         with self.lock:
             self._drop(self.sessions[name])
 
@@ -180,7 +180,7 @@ class Store:
         session.end()
 
     def confirm(self, written: Written) -> None:
-        """Wait for a confirmation, unless this thread has asked to be given it instead."""
+        """Wait until a write is confirmed; if this thread is `holding`, collect it instead."""
         held = self._promises.get(get_ident())
         if held is None:
             written.wait()
@@ -189,9 +189,9 @@ class Store:
 
     @contextmanager
     def holding(self) -> Iterator[deque[Written]]:
-        """Within this, the thread waits for no confirmation: for asyncio. It is given the last.
+        """Collect confirmations instead of waiting for them, for asyncio; yield the last one.
 
-        They come in the order of writing, so the last one is enough.
+        Writes are confirmed in order, so the last one is enough.
         """
         me, held = get_ident(), deque[Written](maxlen=1)
         outer = self._promises.get(me)
@@ -202,15 +202,15 @@ class Store:
             if outer is None:
                 self._promises.pop(me, None)
             else:
-                self._promises[me] = outer  # whoever asked first, as a broker does, still holds
+                self._promises[me] = outer  # an outer caller, such as a broker, is still holding
 
     @property
     def is_holding(self) -> bool:
-        """Whether this thread may not be kept waiting for a confirmation."""
+        """Whether this thread must not block on confirmations."""
         return get_ident() in self._promises
 
     def confirmed_once(self, verb: Callable[[], R]) -> R:
-        """What a verb of many steps answers, once the last of them is confirmed."""
+        """Run a verb of many steps; return its result once the last step is confirmed."""
         with self.holding() as written:
             answer = verb()
         if written:
@@ -218,7 +218,7 @@ class Store:
         return answer
 
     async def confirmed(self, verb: Callable[[], R]) -> R:
-        """What a verb answers, once it can't be lost any more; the event loop goes on meanwhile."""
+        """Run a verb without blocking the loop; return its result once its writes are confirmed."""
         with self.holding() as written:
             answer = verb()
         for each in written:
@@ -226,23 +226,23 @@ class Store:
         return answer
 
     def wake(self, session: QueueSteps, at: int) -> None:
-        """Have the pulse settle this queue at `at`, or before. Needs the lock."""
+        """Settle this queue by timer at `at` or earlier. Requires the lock."""
         if at < session.alarm_at:
             session.alarm_at = at
             heappush(self._alarms, (at, next(self._alarm_numbers), session))
             self.pulse.arm(at)
 
     def beat(self) -> int:
-        """The pulse: settle the queues whose alarm is due, and say when to come again.
+        """Settle the queues whose alarm is due; return the time of the next alarm.
 
-        Of each queue only the first that is due: others are served between two beats.
+        Settles only a few messages per queue, so that other threads get the lock in between.
         """
         with self.lock:
             now = self.clock.now()
             due: list[QueueSteps] = []
             while self._alarms and self._alarms[0][0] <= now:
                 at, _, session = heappop(self._alarms)
-                if at == session.alarm_at:  # else it was set anew since, to an earlier time
+                if at == session.alarm_at:  # otherwise replaced by an earlier alarm
                     session.alarm_at = NEVER
                     due.append(session)
             for session in due:
@@ -255,9 +255,9 @@ class Store:
             return following
 
     def new_keys(self, now: int, count: int) -> range:
-        """Keys for so many new messages: the time of sending, made unique. Needs the lock.
+        """Return `count` new keys: the send time, made unique. Requires the lock.
 
-        `range` makes ints of the small form, which arithmetic does not.
+        `range` creates compact ints; arithmetic may not.
         """
         start = now >> 1
         if start <= self.last_key:
@@ -272,17 +272,17 @@ class Store:
         return self.ids.of_all(keys)
 
     def key_of(self, message_id: str) -> int | None:
-        """The key behind an id of this store."""
+        """Return the key of a message id, or None if it is not an id of this store."""
         return self.ids.key_of(message_id)
 
     def handle(self, queue: Queue, lease: Lease) -> str:
-        """The receipt handle of one delivery."""
+        """Return the receipt handle of one delivery."""
         key, number, leased_at, releases = _identity(lease)
         plain = f"{key:x}.{number:x}.{leased_at:x}.{releases:x}"
         return f"{plain}.{self._sign(queue, plain)}"
 
     def lease_of(self, queue: Queue, handle: str) -> Lease | None:
-        """The lease that a receipt handle names, if it is the message's present one."""
+        """Return the lease of a receipt handle, if it is the message's current lease."""
         delivery = self.delivery_of(queue, handle)
         if delivery is None:
             return None
@@ -291,7 +291,7 @@ class Store:
         return lease if lease is not None and _identity(lease) == delivery else None
 
     def delivery_of(self, queue: Queue, handle: str) -> tuple[int, ...] | None:
-        """Which delivery of which message (its key comes first) a handle of ours is for."""
+        """Return the delivery that a receipt handle identifies (message key first), if valid."""
         plain, _, signature = handle.rpartition(".")
         if not hmac.compare_digest(
             signature.encode(errors="surrogatepass"), self._sign(queue, plain).encode()
@@ -300,19 +300,19 @@ class Store:
         return tuple([int(part, 16) for part in plain.split(".")])
 
     def _sign(self, queue: Queue, plain: str) -> str:
-        # A name has no slash, so what is signed can't be read as another queue's.
+        # A name has no slash, so the signed text can't be that of another queue.
         text = f"{queue.name}/{plain}".encode(errors="surrogatepass")
         return hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
 
 
 def _identity(lease: Lease) -> tuple[int, int, int, int]:
-    """What no two deliveries have in common, not even one that was given back uncounted."""
+    """Return what is unique to a delivery, even if earlier ones were released uncounted."""
     releases = lease.extra.releases if lease.extra is not None else 0
     return lease.record.key, lease.number, lease.leased_at, releases
 
 
 def no_queue(name: str) -> InvalidParameterError:
-    """What opening a queue that is missing raises, where it is not to be made."""
+    """Return the error for a missing queue with create=False."""
     return InvalidParameterError("name", name, "an existing queue if create=False")
 
 

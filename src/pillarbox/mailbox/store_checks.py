@@ -1,7 +1,7 @@
-"""Whether the files of a store belong together: its log, its snapshot, its settings.
+"""Checks that the log, snapshot and settings of a store belong together.
 
-The snapshot and the settings name the log that they were written beside. What was written
-before they did so names none, and is taken as it is.
+The snapshot and the settings contain the id of their log. Files from before this was introduced
+contain none, and are accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _is_of_another(noted: str, log_id: str) -> bool:
 def snapshot_misfit(
     state: StoreState, log_id: str, first_index: int, end_index: int | None = None
 ) -> str | None:
-    """Why a snapshot does not belong to a log that holds these records, if that is so."""
+    """Return why a snapshot does not belong to a log with these records, or None."""
     if _is_of_another(state.log_id, log_id):
         return "belongs to another store"
     if state.index < first_index:
@@ -43,12 +43,12 @@ def snapshot_misfit(
 
 
 def settings_misfit(settings: StoreSettings, log_id: str) -> str | None:
-    """Why these settings are not those of the store with this log, if that is so."""
+    """Return why these settings do not belong to the store with this log, or None."""
     return "belongs to another store" if _is_of_another(settings.log_id, log_id) else None
 
 
 def refuse_foreign(state: StoreState | None, path: str, log: ReadableLog) -> None:
-    """For those who read a store beside its writer: its snapshot must be of this log."""
+    """Raise if the snapshot belongs to another log, for readers of a store that is in use."""
     if state is not None and _is_of_another(state.log_id, log.log_id.hex()):
         raise LogError(
             f"the snapshot of {path} belongs to another store; run 'pillarbox log verify {path}'"
@@ -56,7 +56,7 @@ def refuse_foreign(state: StoreState | None, path: str, log: ReadableLog) -> Non
 
 
 def identity_noted(disk: Disk, path: str) -> str:
-    """The id of the log that a store's snapshot names, or else its settings; "" if none does."""
+    """Return the log id in a store's snapshot, else in its settings, else an empty string."""
     state = read_snapshot(disk, path)
     if state is not None and state.log_id:
         return state.log_id
@@ -74,7 +74,7 @@ def faults(
     first_index: int,
     end_index: int,
 ) -> list[Fault]:
-    """What is wrong with the snapshot and the settings of a store whose log is this one."""
+    """Return the faults of a store's snapshot and settings, given its log."""
     found = []
     what = None
     if state is not None:

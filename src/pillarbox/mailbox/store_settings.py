@@ -1,7 +1,7 @@
-"""How a store keeps its log: how large its segments are, and how much history stays.
+"""The saved settings of a store: segment size and history retention.
 
-It is given when a mailbox is opened and noted in the store, so that whoever opens the store
-later (another program, `pillarbox log compact`) keeps it the same way without being told.
+They are set when a mailbox is opened and saved in the store, so that later openers (another
+program, `pillarbox log compact`) use the same ones.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SETTINGS_FILE = "keeping.json"
 
 
 class StoreSettings(Struct, frozen=True, omit_defaults=True):
-    """What is noted of a store that is kept in its own way."""
+    """The saved settings of a store."""
 
     segment_bytes: int = SEGMENT_BYTES
     history_bytes: int | None = 0
     history_seconds: float | None = None
-    #: Of the log that is kept so: these settings are no other store's.
+    #: The id of the store's log: these settings belong to no other store.
     log_id: str = ""
 
     @property
@@ -31,7 +31,7 @@ class StoreSettings(Struct, frozen=True, omit_defaults=True):
         return Retention(age_seconds=self.history_seconds, bytes=self.history_bytes)
 
     def but(self, segment_bytes: int | None, history: Retention | None) -> StoreSettings:
-        """The same, with what is given instead."""
+        """Return a copy with the given values replaced."""
         kept = self
         if segment_bytes is not None:
             kept = msgspec.structs.replace(kept, segment_bytes=segment_bytes)
@@ -43,7 +43,7 @@ class StoreSettings(Struct, frozen=True, omit_defaults=True):
 
 
 def read_store_settings(disk: Disk, path: str) -> StoreSettings:
-    """What is noted in the store at `path`, or the usual way."""
+    """Return the settings of the store at `path`, or the defaults."""
     try:
         return msgspec.json.decode(read_file(disk, f"{path}/{SETTINGS_FILE}"), type=StoreSettings)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def read_store_settings(disk: Disk, path: str) -> StoreSettings:
 
 
 def write_store_settings(disk: Disk, path: str, settings: StoreSettings) -> None:
-    """Note it, if it is news. Only the one process that has the store may do so."""
+    """Save the settings if they changed. Only the process that has the store open may call it."""
     noted = read_store_settings(disk, path)
     usual = StoreSettings(log_id=settings.log_id)
     if settings != noted and (settings != usual or noted != StoreSettings()):

@@ -1,7 +1,7 @@
-"""What happened to a queue since its process opened it.
+"""Counters of a queue since its process opened it.
 
-Events are counted where a session writes them, with the store's lock held, so whatever happens to
-a message is counted once, whoever asked for it and whichever thread does it.
+Events are counted where a session writes them, with the store's lock held, so each change to a
+message is counted exactly once, whatever caused it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pillarbox.core.queue import Queue
 
 
 class Totals:
-    """Counts of messages; they only grow."""
+    """Monotonic message counters."""
 
     __slots__ = (
         "_queue",
@@ -47,10 +47,10 @@ class Totals:
         self.expired = 0  # deleted because of their age
         self.dead = 0  # moved to the dead-letter queue
         self.redriven = 0  # moved from here to another queue
-        self.unread = 0  # given back because nobody could have read them
+        self.unread = 0  # returned because the receiver was gone
 
     def count(self, events: Sequence[Event]) -> None:
-        """These are about to be applied to the queue."""
+        """Count these events before they are applied."""
         for event in events:
             kind = type(event)
             if kind is Sent:

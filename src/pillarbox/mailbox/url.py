@@ -1,8 +1,8 @@
 """`open_mailbox(url, body_type)` opens a mailbox of any backend.
 
 A URL's scheme names a module, which is imported when first needed and has two functions,
-`open_url(url, body_type, **options)` and `open_async_url`. A package from elsewhere adds a scheme
-by an entry point of the group `pillarbox.backends`: its name is the scheme, its value the module.
+`open_url(url, body_type, **options)` and `open_async_url`. A third-party package adds a scheme with
+an entry point in the group `pillarbox.backends`: its name is the scheme, its value the module.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MailboxOptions(QueueOptions, total=False):
 
 
 class _Backend(NamedTuple):
-    """Where a scheme is opened, and how its URLs look."""
+    """The module that opens a scheme, and the form of its URLs."""
 
     opener: Any  # a module, or its name
     form: str
@@ -104,15 +104,15 @@ def open_mailbox(
 def open_async_mailbox(
     url: str, body_type: BodyType[B] = ANY, **options: Unpack[MailboxOptions]
 ) -> AsyncMailbox[B]:
-    """`open_mailbox` for asyncio. It does no I/O: see `AsyncMailbox` for what opens the mailbox."""
+    """Create the async mailbox at `url`. Does no I/O: see `AsyncMailbox` on how it is opened."""
     mailbox: AsyncMailbox[B] = opener_of(url).open_async_url(url, body_type, **options)
     return mailbox
 
 
 def opener_of(url: str) -> Any:
-    """The module that opens a URL's mailboxes; some tell of their queues as well."""
+    """Return the module that opens mailboxes of this URL; some modules also list queues."""
     scheme, colon, _ = limits.text("url", url).partition(":")
-    backend = _SCHEMES.get(scheme) or _from_elsewhere(scheme)
+    backend = _SCHEMES.get(scheme) or _from_entry_point(scheme)
     if backend is None or not colon:
         raise InvalidParameterError("url", url, f"of the form {', '.join(_forms())}")
     if not isinstance(backend.opener, str):
@@ -121,17 +121,17 @@ def opener_of(url: str) -> Any:
 
 
 def _forms() -> list[str]:
-    """The forms of all URLs that can be opened, with those of installed packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes long to import
+    """Return the URL forms of all backends, including those of installed packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
 
     others = {found.name for found in entry_points(group=ENTRY_POINTS)} - _SCHEMES.keys()
     known = dict.fromkeys(each.form for each in _SCHEMES.values())
     return [*known, *(f"{scheme}:..." for scheme in sorted(others))]
 
 
-def _from_elsewhere(scheme: str) -> _Backend | None:
-    """A backend that an installed package registers for this scheme."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes long to import
+def _from_entry_point(scheme: str) -> _Backend | None:
+    """Return the backend that an installed package registers for this scheme."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
 
     for found in entry_points(group=ENTRY_POINTS, name=scheme):
         _SCHEMES[scheme] = backend = _Backend(found.load(), f"{scheme}:...")
@@ -140,9 +140,9 @@ def _from_elsewhere(scheme: str) -> _Backend | None:
 
 
 def without_password(url: str) -> str:
-    """A URL that can be shown."""
+    """Return the URL without its password, for display."""
     parts = urlsplit(url)
-    if not parts.netloc:  # a file
+    if not parts.netloc:  # a file path
         return url
     user, at, hosts = parts.netloc.rpartition("@")
     shown = user.partition(":")[0] + at + hosts

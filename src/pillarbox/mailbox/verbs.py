@@ -1,8 +1,8 @@
-"""What every mailbox behind a server can do: its arguments checked once, its I/O left to do.
+"""The verbs of a mailbox: arguments are validated here, I/O is left to the backend.
 
-A backend derives from `Verbs` and writes the underscored verbs as generators (see `runner`).
-Those without an underscore check what the caller gave and return the generator: a wrong call
-raises before anything is asked of the server.
+A backend derives from `Verbs` and implements the underscored verbs as generators (see `runner`).
+Those without an underscore validate the arguments and return the generator, so a wrong call
+raises before anything is sent to the server.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from pillarbox.mailbox.protocol import STATES, ReceiveOptions, State, Stats
 from pillarbox.mailbox.runner import Runnable, Verb
 
 T = TypeVar("T")
-D = TypeVar("D")  # a delivery, as the backend knows it
+D = TypeVar("D")  # the backend's representation of a delivery
 X = TypeVar("X")
 
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 Where = Callable[[Any], bool]
-Body = bytes | SerializationError | None  # as it was received
+Body = bytes | SerializationError | None  # an error if unreadable, None if lost
 
 
 class Outgoing(Struct, gc=False):
-    """Messages that are sent together: they differ in nothing but their bodies."""
+    """Messages that are sent together; only their bodies differ."""
 
     bodies: list[bytes]
     delay: int = 0
@@ -55,12 +55,12 @@ class Outgoing(Struct, gc=False):
 
 
 class Verbs(ABC, Generic[T, D]):
-    """The verbs of one mailbox object. Times reach a backend as nanoseconds."""
+    """The verbs of one mailbox object. Times are passed to the backend in nanoseconds."""
 
     delay_seconds_max: ClassVar[int] = limits.DELAY_SECONDS_MAX
     wait_seconds_max: ClassVar[int] = limits.WAIT_SECONDS_MAX
-    counts_attributes: ClassVar[bool] = True  # they and the body share `max_body_bytes`
-    where: str = ""  # the server, for people
+    counts_attributes: ClassVar[bool] = True  # they count towards `max_body_bytes`
+    where: str = ""  # the server, for display
 
     def __init__(
         self, name: str, codec: Codec[T], max_body_bytes: int = limits.BODY_BYTES_MAX
@@ -74,7 +74,7 @@ class Verbs(ABC, Generic[T, D]):
         self.codec = codec
         self.reads_json = reads_json(codec)
 
-    # -- what a caller asks for ----------------------------------------------------------------
+    # -- validated verbs -----------------------------------------------------------------------
 
     def send(
         self,
@@ -91,9 +91,9 @@ class Verbs(ABC, Generic[T, D]):
         data = self.encoded(bodies)
         if tracing.API in modules:  # the program uses OpenTelemetry
             attributes = tracing.with_context(attributes)
-        noted = None
+        checked = None
         if attributes is not None or reply_to is not None:
-            noted = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
+            checked = self._checked_attributes(attributes, reply_to, max(map(len, data), default=0))
         delay = limits.seconds("delay_seconds", delay_seconds, self.delay_seconds_max)
         if priority.__class__ is not int or priority != 0:
             limits.priority(priority)
@@ -101,7 +101,7 @@ class Verbs(ABC, Generic[T, D]):
             limits.token("group", group)
         if deduplication_id is not None:
             limits.token("deduplication_id", deduplication_id)
-        return self._send(Outgoing(data, delay, priority, noted, group, deduplication_id))
+        return self._send(Outgoing(data, delay, priority, checked, group, deduplication_id))
 
     def receive(self, mailbox: Any, **options: Unpack[ReceiveOptions]) -> Runnable[list[Any]]:
         return self._receive(mailbox, *self.receive_options(**options))
@@ -112,7 +112,7 @@ class Verbs(ABC, Generic[T, D]):
         visibility_timeout: float = limits.VISIBILITY_SECONDS_DEFAULT,
         wait_time_seconds: float = 0,
     ) -> tuple[int, int, int]:
-        """How many, for how long, and how long to wait, in nanoseconds."""
+        """Return the count, and the visibility timeout and wait time in nanoseconds."""
         if self.closed:
             self._refuse()
         longest = limits.VISIBILITY_SECONDS_MAX
@@ -163,20 +163,20 @@ class Verbs(ABC, Generic[T, D]):
             )
         return self._reply(to, in_reply_to, body)
 
-    # -- what a backend does -------------------------------------------------------------------
+    # -- implemented by the backend ------------------------------------------------------------
 
     @property
     def identity(self) -> object:
-        """Equal for two mailboxes of the same queue."""
+        """A value that is equal for two mailboxes of the same queue."""
         return self.name
 
     @abstractmethod
     def open(self) -> Runnable[None]:
-        """Find or create the queue, and learn what holds for it."""
+        """Find or create the queue, and read its settings."""
 
     @abstractmethod
     def dead_letters(self) -> Verbs[T, D] | None:
-        """The verbs of the dead-letter queue, if there is one."""
+        """Return the verbs of the dead-letter queue, if there is one."""
 
     @abstractmethod
     def _send(self, sent: Outgoing) -> Runnable[list[str]]: ...
@@ -210,11 +210,11 @@ class Verbs(ABC, Generic[T, D]):
     def _reply(self, to: str, in_reply_to: str, body: Any) -> Runnable[str]: ...
     @abstractmethod
     def keep_for_answers(self) -> Runnable[None]:
-        """A client is alive and waits for answers in this queue."""
+        """Record that the client of this reply queue is still alive."""
 
     @abstractmethod
     def delete_queue(self) -> Runnable[None]:
-        """Delete the queue: its client has closed."""
+        """Delete the reply queue of a closed client."""
 
     @abstractmethod
     def message_id(self, delivery: D) -> str: ...
@@ -223,10 +223,10 @@ class Verbs(ABC, Generic[T, D]):
     @abstractmethod
     def details(self, delivery: D) -> Details: ...
 
-    # -- what they share -----------------------------------------------------------------------
+    # -- shared by all backends ----------------------------------------------------------------
 
     def queue_named(self, to: str, parameter: str) -> str:
-        """The name of the queue that a user wrote."""
+        """Return the queue name in a user's argument."""
         return limits.queue_name(to, parameter)
 
     def encoded(self, bodies: Sequence[T]) -> list[bytes]:
@@ -234,14 +234,14 @@ class Verbs(ABC, Generic[T, D]):
             data = list(map(self.codec.quick_encode, bodies))
         except QUICK_ERRORS:
             data = list(map(self.codec.encode, bodies))
-        if sum(map(len, data)) > self.max_body_bytes:  # then one of them may be too long
+        if sum(map(len, data)) > self.max_body_bytes:  # one of them may be too long
             limits.body_bytes(max(data, key=len), self.max_body_bytes)
         return data
 
     def _checked_attributes(
         self, attributes: Mapping[str, str] | None, reply_to: str | None, body_bytes: int
     ) -> dict[str, str]:
-        """What travels with a body of this size: the attributes, and where to answer."""
+        """Return all attributes, including `reply_to`, after checking them and the total size."""
         checked = limits.user_attributes(attributes)
         if reply_to is not None:
             checked[REPLY_TO] = limits.text("reply_to", reply_to)
@@ -256,10 +256,10 @@ class Verbs(ABC, Generic[T, D]):
     def log_undecodable(
         self, message_id: str, error: Exception, dead_lettered: bool | None = None
     ) -> None:
-        """A body that does not decode is never lost, and never blocks the others."""
+        """Log a message whose body does not decode."""
         more = {} if dead_lettered is None else {"dead_lettered": dead_lettered}
         logger.error(
-            "message body does not decode",
+            "could not decode a message body",
             mailbox=self.name,
             message_id=message_id,
             error=str(error),
@@ -269,12 +269,12 @@ class Verbs(ABC, Generic[T, D]):
     def decoded(
         self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: Sequence[Body]
     ) -> tuple[list[Any], list[tuple[D, SerializationError]]]:
-        """The messages of these deliveries; and those that don't decode, each with its error."""
+        """Return the decoded messages, and the deliveries that don't decode with their errors."""
         kind = mailbox._kind
         try:
             decoded = map(self.codec.quick_decode, bodies)  # type: ignore[arg-type]
             return list(map(kind, decoded, numbers, deliveries, repeat(mailbox))), []
-        except QUICK_ERRORS:  # some body does not decode: one by one, then
+        except QUICK_ERRORS:  # a body does not decode: decode one by one
             messages, failed = [], []
         for delivery, number, data in zip(deliveries, numbers, bodies, strict=True):
             try:
@@ -286,26 +286,26 @@ class Verbs(ABC, Generic[T, D]):
     def received(
         self, mailbox: Any, deliveries: Sequence[D], numbers: list[int], bodies: Sequence[Body]
     ) -> Verb[list[Any]]:
-        """The messages of these deliveries; what does not decode is logged and dead-lettered."""
+        """Return the decoded messages; log and dead-letter those that don't decode."""
         messages, failed = self.decoded(mailbox, deliveries, numbers, bodies)
         for delivery, error in failed:
             dead_lettered = yield from self.has_dead_letters()
             self.log_undecodable(self.message_id(delivery), error, dead_lettered)
             if dead_lettered:
                 rejected: Any = self._reject((delivery,), f"undecodable: {error}")
-                with suppress(UnknownOutcomeError):  # then it comes again, or is there already
+                with suppress(UnknownOutcomeError):  # redelivered, or already dead-lettered
                     yield from rejected
         return messages
 
     def has_dead_letters(self) -> Verb[bool]:
-        """Whether there is a dead-letter queue by now: another mailbox may have set one."""
+        """Return whether there is a dead-letter queue now: another mailbox may have set one."""
         yield from ()
         return self.dead_letters() is not None
 
     def body_of(self, data: Body) -> T:
-        """A body; None is one that was lost, an error one that can't be read."""
+        """Decode a body; raise if it was lost (None) or unreadable (an error)."""
         if data is None:
-            raise SerializationError("the body was lost to damage of the disk")
+            raise SerializationError("the body was lost to disk corruption")
         if isinstance(data, SerializationError):
             raise data
         return self.codec.decode(data)
@@ -313,7 +313,7 @@ class Verbs(ABC, Generic[T, D]):
     def peeked(
         self, mailbox: Any, delivery: D, number: int, data: Body, raw: bytes | None = None
     ) -> Any:
-        """A message that is looked at, not held; `raw` is its body if that can't be read."""
+        """Return a peeked message; `raw` is the body to show if `data` is unreadable."""
         body: T | Undecodable
         try:
             body = self.body_of(data)
@@ -333,30 +333,32 @@ class Verbs(ABC, Generic[T, D]):
 
 
 def no_target(to: str) -> InvalidParameterError:
-    """What a redrive to a queue that is missing raises: it creates none."""
+    """Return the error for a redrive to a queue that does not exist."""
     return InvalidParameterError("to", to, "the name of a queue that exists; create it first")
 
 
-def user_attributes(noted: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The attributes that a user wrote, without those of our own."""
-    if not noted:
+def user_attributes(attributes: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the user's attributes, without those of Pillarbox."""
+    if not attributes:
         return _NO_ATTRIBUTES
     ours = limits.RESERVED_PREFIX
-    return MappingProxyType({name: v for name, v in noted.items() if not name.startswith(ours)})
+    return MappingProxyType(
+        {name: v for name, v in attributes.items() if not name.startswith(ours)}
+    )
 
 
 def details_of(
     enqueued_ns: int,
-    noted: Mapping[str, str] | None,
+    attributes: Mapping[str, str] | None,
     priority: int,
     group: str | None,
     dead_letter: DeadLetter | None,
 ) -> Details:
-    """What a message tells beside its body; `noted` are all its attributes, ours as well."""
-    ours = noted or _NO_ATTRIBUTES
+    """Return the details of a message; `attributes` includes those of Pillarbox."""
+    ours = attributes or _NO_ATTRIBUTES
     return Details(
         as_datetime(enqueued_ns),
-        user_attributes(noted),
+        user_attributes(attributes),
         priority,
         group,
         ours.get(REPLY_TO),
@@ -366,14 +368,14 @@ def details_of(
 
 
 def handle_of(message_id: bytes, token: bytes) -> str:
-    """Names a delivery to people; its token can't be told from it. Empty for one without."""
+    """Return a displayable receipt handle that does not reveal the token; empty without one."""
     if not token:
         return ""
     return hashlib.blake2b(message_id, key=token, digest_size=16).hexdigest()
 
 
 def settled(name: str, answers: list[bool], doubtful: bool) -> list[bool]:
-    """What a store answered for each delivery; raises if that may be its second answer."""
+    """Return the store's results; raise if a retry makes a False ambiguous."""
     if doubtful and not all(answers):
         raise UnknownOutcomeError(
             f"mailbox {name!r}: the connection was lost while {len(answers):,} deliveries were "
@@ -384,13 +386,13 @@ def settled(name: str, answers: list[bool], doubtful: bool) -> list[bool]:
 
 
 def in_pages(items: Sequence[X], size: int) -> Iterator[Sequence[X]]:
-    """All of these in order, so many at a time at most."""
+    """Yield the items in order, in pages of at most `size`."""
     for first in range(0, len(items), size):
         yield items[first : first + size]
 
 
 def checked_ids(ids: Iterable[str]) -> list[str]:
-    """Message ids as a user gave them, each once."""
+    """Return the user's message ids without duplicates."""
     if isinstance(ids, str):
         raise InvalidParameterError("ids", ids, "several message ids, not one str")
     return list(dict.fromkeys(limits.text("ids", each, 0) for each in ids))

@@ -1,7 +1,7 @@
-"""Receivers that wait for a message: a thread behind a lock, or a task behind a future.
+"""Waiting receivers: a thread that blocks on a lock, or a task that awaits a future.
 
-A waiter is served by whoever makes a message ready: that caller leases the message for it
-and wakes it, so one message wakes one waiter and nobody polls.
+The caller that makes a message ready leases it for a waiter and wakes it, so one message wakes one
+waiter, and no receiver polls.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pillarbox.core.queue import Lease
 
 
 class Owner(Protocol):
-    """The mailbox through which somebody waits."""
+    """The mailbox of a waiting receiver."""
 
     @property
     def closed(self) -> bool: ...
 
 
 def closed_gate() -> threading.Lock:
-    """A lock that `open_gate` releases, for a thread that waits until then."""
+    """Return a locked lock for a thread to wait on until `open_gate` releases it."""
     gate = threading.Lock()
     gate.acquire()
     return gate
 
 
 def open_gate(gate: threading.Lock) -> None:
-    """Release a lock that someone waits for, if nobody else has done so."""
+    """Release the lock of a waiting thread, unless it is already released."""
     try:
         gate.release()
     except RuntimeError:
@@ -38,12 +38,12 @@ def open_gate(gate: threading.Lock) -> None:
 
 
 def new_future() -> asyncio.Future[None]:
-    """A future of the running loop."""
+    """Return a future of the running event loop."""
     return asyncio.get_running_loop().create_future()
 
 
 class Waiter(Struct, eq=False):
-    """A parked receive: how much it wants, and where its leases are put."""
+    """A parked receive: its arguments, and the leases it is given."""
 
     owner: Owner
     count: int
@@ -51,7 +51,7 @@ class Waiter(Struct, eq=False):
     leases: list[Lease] | None = None
 
     def wake(self) -> bool:
-        """Let it go on; False if there is nobody left to wake."""
+        """Wake the receiver; return False if it is gone."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class TaskWaiter(Waiter, eq=False):
     def wake(self) -> bool:
         try:
             self.done.get_loop().call_soon_threadsafe(self.finish)
-        except RuntimeError:  # its event loop is closed
+        except RuntimeError:  # the event loop is closed
             return False
         return True
 

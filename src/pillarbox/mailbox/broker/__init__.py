@@ -26,7 +26,7 @@ __all__ = [
 
 
 def _name_and_options(url: str) -> tuple[str, dict[str, Any]]:
-    """The name of the queue, and the broker's URL."""
+    """Return the queue name and the broker's URL."""
     _, name = address_of(url)
     if not name:
         raise InvalidParameterError("url", url, "with the name of a queue after the host")

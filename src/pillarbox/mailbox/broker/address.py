@@ -1,4 +1,4 @@
-"""Where a broker is: the URL of a mailbox, read."""
+"""The address of a broker, parsed from the URL of a mailbox."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import unquote, urlsplit
 from pillarbox.core.errors import InvalidParameterError
 
 _FORM = "of the form http://[key:secret@]host[:port]/name"
-_ACCOUNT = re.compile(r"/\d{12}\Z")  # as in the queue URLs that SQS clients know
+_ACCOUNT = re.compile(r"/\d{12}\Z")  # the account id in SQS queue URLs
 PATIENCE_SECONDS = 15.0
 _PORTS = {"http": 80, "https": 443}
 
 
 class Address(NamedTuple):
-    """One broker, and who asks. `tls` is None for plain HTTP."""
+    """A broker and the client's credentials. `tls` is None for plain HTTP."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class Address(NamedTuple):
     access_key: str = ""
     secret_key: str = ""
     tls: ssl.SSLContext | None = None
-    patience_seconds: float = PATIENCE_SECONDS  # how long a broken connection is tried again
+    patience_seconds: float = PATIENCE_SECONDS  # how long to retry a lost connection
 
     @property
     def authority(self) -> str:
@@ -33,14 +33,14 @@ class Address(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """The broker as people write it, without the secret."""
+        """The broker's URL without credentials."""
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.base}"
 
 
 def address_of(
     url: str, tls: ssl.SSLContext | None = None, patience_seconds: float = PATIENCE_SECONDS
 ) -> tuple[Address, str]:
-    """The broker that a URL names, and the queue (empty if it names none)."""
+    """Return the broker and the queue (possibly empty) that a URL names."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -65,7 +65,7 @@ _contexts: list[ssl.SSLContext] = []
 
 
 def _default_context() -> ssl.SSLContext:
-    """One for all: mailboxes with the same context share their connections."""
+    """Return the shared default context; mailboxes with the same context share connections."""
     if not _contexts:
         _contexts.append(ssl.create_default_context())
     return _contexts[0]

@@ -1,6 +1,6 @@
-"""The client's side of HTTP/1.1, without I/O: the head of a request, and answers from bytes.
+"""The client side of HTTP/1.1, without I/O: request headers, and a response parser.
 
-The broker always says how long an answer is, so nothing else is understood here.
+Supports only responses with a Content-Length, which the broker always sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEAD_BYTES_MAX = 65_536
 
 
 def head_of(address: Address, queue: str, authorization: str = "") -> bytes:
-    """All of a request but its length and its body. The media type keeps web pages out."""
+    """Return the request head up to the length. The media type keeps out web pages (CSRF)."""
     proof = f"Authorization: {authorization}\r\n" if authorization else ""
     return (
         f"POST {address.base}{PATH}/{queue} HTTP/1.1\r\nHost: {address.authority}\r\n"
@@ -30,7 +30,7 @@ def head_of(address: Address, queue: str, authorization: str = "") -> bytes:
 
 
 def _user_agent() -> str:
-    """Who asks, for the broker's dashboard: host, process and program."""
+    """Return host, pid and program, which the broker's dashboard shows."""
     program = os.path.basename(sys.argv[0]) if sys.argv[0] not in ("", "-c", "-m") else "python"
     return re.sub(r"[^!-~ ]", "?", f"pillarbox {socket.gethostname()}:{os.getpid()} {program}")
 
@@ -38,42 +38,42 @@ def _user_agent() -> str:
 class Answer(NamedTuple):
     status: int
     body: bytes
-    last: bool  # nothing more comes on this connection
+    last: bool  # Connection: close
 
 
 class BadAnswerError(ConnectionError):
-    """Whoever answers does not speak HTTP as the broker does."""
+    """The response is not valid HTTP as the broker sends it."""
 
 
 class AnswerReader:
-    """Collects one answer at a time."""
+    """Parses one response at a time."""
 
     __slots__ = ("_body_at", "_data", "_end", "_head", "_known", "_meaning")
 
     def __init__(self) -> None:
-        self._known = b""  # the head of the last answer that came in one piece, and what it meant
+        self._known = b""  # cached head of the last response that came in one piece
         self._meaning = 0, 0, False
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was left of an answer."""
+        """Discard an incomplete response."""
         self._data = bytearray()
         self._head = b""
         self._body_at = self._end = 0
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer, once it is whole."""
+        """Add data; return the response once it is complete."""
         if not self._data:
             end = data.find(b"\r\n\r\n") + 4
             if end >= 4:
                 known = data[:end]
-                if known != self._known:  # within a second most heads are the same
+                if known != self._known:  # most heads within a second are equal
                     head = known.lower()
                     status, _, last = _answer(head, b"")
                     self._meaning = status, _length_in(head), last
                     self._known = known
                 status, length, last = self._meaning
-                if len(data) == end + length:  # it came in one piece, as usual
+                if len(data) == end + length:  # complete in one piece, the usual case
                     return Answer(status, data[end:], last)
         self._data += data
         if not self._head and not self._find_head():

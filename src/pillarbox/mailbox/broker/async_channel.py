@@ -1,7 +1,7 @@
-"""Channels to a broker for asyncio: the twin of `channel`, on one event loop.
+"""Channels to a broker for asyncio: the counterpart of `channel`, on one event loop.
 
-A receive that is cancelled hangs up on its own connection; if its answer was on the way, the
-messages are given back to the front of the line, uncounted.
+A cancelled receive half-closes its connection; if the response was already under way, its messages
+are returned to the front of the queue, uncounted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pillarbox.mailbox.broker.retry import ANSWER_SECONDS_MAX, CONNECT_SECONDS_M
 from pillarbox.mailbox.broker.wire import Command, Delivered, Release, decode_results
 from pillarbox.mailbox.runner import run_async
 
-_LEFTOVER_SECONDS_MAX = 5.0  # for an answer that nobody waits for any more
+_LEFTOVER_SECONDS_MAX = 5.0  # how long to wait for the response to a cancelled receive
 
 
 class _Protocol(asyncio.Protocol):
-    """One connection, with a request at a time on it."""
+    """One connection, with one request at a time."""
 
     def __init__(self) -> None:
         self._reader = AnswerReader()
@@ -60,17 +60,17 @@ class _Protocol(asyncio.Protocol):
     def ask(self, request: bytes, seconds: float) -> asyncio.Future[Answer]:
         loop = asyncio.get_running_loop()
         self._waiting = waiting = loop.create_future()
-        timer = loop.call_later(seconds, self._fail, TimeoutError("no answer came in time"))
+        timer = loop.call_later(seconds, self._fail, TimeoutError("no response in time"))
         waiting.add_done_callback(lambda _: timer.cancel())
         assert self._transport is not None
         self._transport.write(request)
         return waiting
 
     def hang_up(self, leftover: Callable[[Answer], object]) -> None:
-        """Nobody waits any more: tell the broker, and take what may be on its way."""
+        """Half-close the connection, and pass a response that still arrives to `leftover`."""
         if self._transport is None or self._transport.is_closing():
             return
-        if not self._transport.can_write_eof():  # TLS can't: then nothing more is read
+        if not self._transport.can_write_eof():  # TLS can't half-close: read nothing more
             self.close()
             return
         loop = asyncio.get_running_loop()
@@ -88,11 +88,11 @@ class _Protocol(asyncio.Protocol):
     def close(self) -> None:
         self.open = False
         if self._transport is not None:
-            self._transport.abort()  # nothing is left to say, and TLS would wait for a farewell
+            self._transport.abort()  # TLS would wait for close_notify
 
 
 class _Channel(BaseChannel):
-    """One connection at a time, and an identity that outlives it."""
+    """A channel: one connection at a time, and an identity that survives reconnects."""
 
     __slots__ = ("_protocol",)
 
@@ -138,7 +138,7 @@ class AsyncChannels(ChannelPool[_Channel]):
     async def ask(
         self, queue: str, commands: Sequence[Command], seconds: float = ANSWER_SECONDS_MAX
     ) -> list[Any]:
-        """What the broker answers to these commands; raises for a single one that failed."""
+        """Send these commands and return the results; raise if a single command failed."""
         channel = self.take()
 
         async def do(step: float | tuple[bytes, bytes]) -> Answer | None:
@@ -150,7 +150,7 @@ class AsyncChannels(ChannelPool[_Channel]):
         try:
             answer = await run_async(do, self.exchange(channel, queue, commands))
         except asyncio.CancelledError:
-            channel.hang_up(lambda answer: self._give_back(queue, answer))
+            channel.hang_up(lambda answer: self._return_messages(queue, answer))
             raise
         except BaseException:
             channel.close()
@@ -158,8 +158,8 @@ class AsyncChannels(ChannelPool[_Channel]):
         self.put_back(channel)
         return results_of(answer, self.address)
 
-    def _give_back(self, queue: str, answer: Answer) -> None:
-        """Messages came for someone who had gone."""
+    def _return_messages(self, queue: str, answer: Answer) -> None:
+        """Return undelivered messages to their queue."""
         if answer.status != 200:
             return
         for result in decode_results(answer.body):
@@ -168,7 +168,7 @@ class AsyncChannels(ChannelPool[_Channel]):
                 self.spawn(self.ask(queue, [Release(handles, to_front=True)]))
 
     def spawn(self, work: Any) -> None:
-        """Let this go on by itself; the loop alone would forget it."""
+        """Run in the background; keep a reference, because the event loop does not."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -180,7 +180,7 @@ _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Address, Async
 
 
 def async_channels_to(address: Address) -> AsyncChannels:
-    """The channels of the running loop to this broker."""
+    """Return the channels of the running event loop to this broker."""
     known = _loops.setdefault(asyncio.get_running_loop(), {})
     channels = known.get(address)
     if channels is None:

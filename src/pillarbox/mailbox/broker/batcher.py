@@ -1,7 +1,7 @@
-"""Commands that are asked at the same time go together: one request, one confirmation.
+"""Combines concurrent commands into one request with one confirmation.
 
-While a request is under way, what comes meanwhile waits and goes with the next one. So a lone
-command leaves at once, and thousands of gathered ones cost a few round trips.
+While a request is under way, new commands wait and go with the next one. So a single command is
+sent immediately, and thousands of concurrent ones take a few round trips.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from pillarbox.mailbox.broker.errors import error_of
 from pillarbox.mailbox.broker.wire import COMMANDS_MAX, Command, Failed, Send
 
-_BYTES_MAX = 1 << 20  # of bodies that are put together; one command may have more
+_BYTES_MAX = 1 << 20  # of bodies combined; a single command may have more
 
 Ask = Callable[[list[Command]], Awaitable[list[Any]]]
 
 
 class Batcher:
-    """The commands for one queue on one event loop. `idle` is called when all are answered."""
+    """The commands for one queue on one event loop. Calls `idle` when all are answered."""
 
     def __init__(self, ask: Ask, idle: Callable[[], object]) -> None:
         self._ask = ask
@@ -29,7 +29,7 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
 
     def put(self, command: Command) -> asyncio.Future[Any]:
-        """The outcome's value, sooner or later."""
+        """Add a command and return a future for its result."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((command, outcome))
@@ -44,7 +44,7 @@ class Batcher:
         finally:
             self._task = None
             self._idle()
-            while self._waiting:  # only if this was cancelled: the loop ends
+            while self._waiting:  # only if cancelled: the event loop is closing
                 self._waiting.popleft()[1].cancel()
 
     def _next(self) -> list[tuple[Command, asyncio.Future[Any]]]:

@@ -1,4 +1,4 @@
-"""Channels to a broker for threads: sockets that are kept, and a request at a time on each."""
+"""Channels to a broker for threads: persistent sockets with one request at a time on each."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from pillarbox.mailbox.runner import Interrupted, run_sync
 from pillarbox.mailbox.waiters import closed_gate, open_gate
 
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as C's timeval
-_RECEIVE_BYTES = 65_536  # a larger buffer would be mapped and unmapped for each answer
+_RECEIVE_BYTES = 65_536  # a larger buffer would be mmapped for each response
 
 
 class Parked:
-    """A receive that may be waiting; `wake` ends it from another thread, without a loss."""
+    """A receive that may be waiting; `wake` ends it from another thread without losing messages."""
 
     __slots__ = ("_channel", "_lock", "gate", "over", "owner")
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
         self.over = False
-        self.gate = closed_gate()  # opened to cut a pause short
+        self.gate = closed_gate()  # opened to end a retry pause early
         self._channel: Channel | None = None
         self._lock = threading.RLock()  # a signal handler may close the mailbox
 
     def use(self, channel: Channel | None) -> None:
-        """From now on it waits on this channel; on none once it has its answer."""
+        """Set the channel that it waits on; None once the response has arrived."""
         with self._lock:
             self._channel = channel
 
@@ -50,7 +50,7 @@ class Parked:
 
 
 class Channel(BaseChannel):
-    """One connection and its identity, which outlives it."""
+    """A channel: one connection at a time, and an identity that survives reconnects."""
 
     __slots__ = ("_poll", "_reader", "_seconds", "_socket")
 
@@ -61,7 +61,7 @@ class Channel(BaseChannel):
         self._seconds = 0.0
 
     def exchange(self, head: bytes, body: bytes, seconds: float) -> Answer:
-        """Send a request and wait for its answer; OSError if that fails."""
+        """Send a request and return the response; raise OSError if that fails."""
         sock = self._living() or self._connect()
         if seconds != self._seconds:
             self._wait_at_most(seconds, sock)
@@ -74,7 +74,7 @@ class Channel(BaseChannel):
             try:
                 data = receive(_RECEIVE_BYTES)
             except BlockingIOError:
-                raise TimeoutError(f"no answer in {seconds:g} seconds") from None
+                raise TimeoutError(f"no response in {seconds:g} seconds") from None
             if not data:
                 raise ConnectionResetError("the broker closed the connection")
             answer = feed(data)
@@ -88,7 +88,7 @@ class Channel(BaseChannel):
         if self.address.tls is not None:
             sock.settimeout(seconds)
             return
-        # Left to the kernel: Python itself would ask whether to wait before each call.
+        # The kernel enforces the timeout: Python would poll before each call.
         sock.settimeout(None)
         whole = int(seconds)
         limit = _TIME.pack(whole, max(1_000, int((seconds - whole) * 1e6)))
@@ -96,7 +96,7 @@ class Channel(BaseChannel):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _living(self) -> socket.socket | None:
-        """The connection, unless the broker has closed it: better known before than after."""
+        """Return the connection unless the broker has closed it, to avoid a failed request."""
         if self._socket is not None and self._poll(0):
             self.close()
         return self._socket
@@ -118,14 +118,15 @@ class Channel(BaseChannel):
         return sock
 
     def hang_up(self) -> None:
-        """Tell the broker that nobody waits any more; an answer under way still arrives."""
-        self.hung_up = True  # first: a connection that is being made looks here afterwards
+        """Half-close: end the long poll at the broker; a response under way still arrives."""
+        self.hung_up = True  # set first: `_connect` checks it after connecting
         sock = self._socket
         if sock is not None:
             try:
-                socket.socket.shutdown(sock, socket.SHUT_WR)  # below TLS: no farewell is due
+                # On the TCP level, without close_notify.
+                socket.socket.shutdown(sock, socket.SHUT_WR)
             except OSError:
-                return  # it is closed already
+                return  # already closed
 
     def close(self) -> None:
         sock, self._socket = self._socket, None
@@ -167,7 +168,8 @@ class Channels(ChannelPool[Channel]):
             parked.use(channel)
         try:
             answer = run_sync(do, self.exchange(channel, queue, commands))
-        except BaseException:  # also if interrupted: what may still come is for nobody
+        # Even if interrupted: a late response must not reach the next request.
+        except BaseException:
             channel.close()
             raise
         if parked is not None:
@@ -176,7 +178,7 @@ class Channels(ChannelPool[Channel]):
         return results_of(answer, self.address)
 
     def enter(self) -> None:
-        """One more mailbox is open."""
+        """Count a mailbox that uses these channels."""
         with _lock:
             self.users += 1
 
@@ -190,7 +192,7 @@ _known: weakref.WeakValueDictionary[Address, Channels] = weakref.WeakValueDictio
 
 
 def channels_to(address: Address) -> Channels:
-    """The channels to this broker; the same for all who use the same address and key."""
+    """Return the channels to this broker, shared by all with the same address and key."""
     with _lock:
         channels = _known.get(address)
         if channels is None:
@@ -199,10 +201,10 @@ def channels_to(address: Address) -> Channels:
 
 
 def _after_fork() -> None:
-    """The parent's connections are the parent's."""
+    """Drop the parent's connections in a forked child."""
     for channels in list(_known.values()):
         close_all(channels.idle)
-        channels.login.heads.clear()  # they name the parent's process
+        channels.login.heads.clear()  # they contain the parent's pid
 
 
 os.register_at_fork(after_in_child=_after_fork)

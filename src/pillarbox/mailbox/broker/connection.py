@@ -1,4 +1,4 @@
-"""A mailbox's way to its broker, for threads and for asyncio: what is asked, on which channel."""
+"""The connection of a mailbox to its broker, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECOND_US = limits.SECOND_NS // 1_000
 
 
 class Call(Struct, frozen=True, gc=False):
-    """One command for one queue. A receive ends when its owner's mailbox is closed."""
+    """One command for one queue. A receive ends when its owner is closed."""
 
     queue: str
     command: Command
@@ -29,7 +29,7 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class BrokerConnection(Connection):
-    """The channels to a broker that mailboxes of this process share."""
+    """A connection over the channels that all mailboxes of this process share."""
 
     def __init__(self, address: Address) -> None:
         self._channels = channels_to(address)
@@ -51,7 +51,7 @@ class BrokerConnection(Connection):
         with self._lock:
             self._parked.add(parked)
         try:
-            if call.owner.closed:  # asked only now: a signal handler may have closed it just before
+            if call.owner.closed:  # checked last: a signal handler may have closed it just before
                 raise Interrupted
             seconds, ask = _answer_seconds(command), self._channels.ask
             return ask(call.queue, (command,), seconds=seconds, parked=parked)[0].value
@@ -72,13 +72,13 @@ class BrokerConnection(Connection):
 
 
 class AsyncBrokerConnection(AsyncConnection):
-    """The channels to a broker that mailboxes of one event loop share."""
+    """A connection over the channels that all mailboxes of one event loop share."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channels: AsyncChannels | None = None
-        self._batchers: dict[str, Batcher] = {}  # by queue, while something is under way
-        self._polls: dict[asyncio.Task[Any], Any] = {}  # and the verbs that wait
+        self._batchers: dict[str, Batcher] = {}  # by queue, while requests are under way
+        self._polls: dict[asyncio.Task[Any], Any] = {}  # long polls, and their verbs
         self._closed = False
 
     async def do(self, request: Call) -> Any:
@@ -102,7 +102,7 @@ class AsyncBrokerConnection(AsyncConnection):
         return batcher
 
     async def _receive(self, call: Call, command: Receive) -> Any:
-        """One long poll, in a task of its own, so that `close` can end it."""
+        """Run one long poll in its own task, so that `close` can end it."""
         asking = self._here().ask(call.queue, [command], _answer_seconds(command))
         poll = asyncio.get_running_loop().create_task(asking)
         self._polls[poll] = call.owner
@@ -124,11 +124,11 @@ class AsyncBrokerConnection(AsyncConnection):
     async def close(self) -> None:
         if self._channels is not None and not self._closed:
             self._channels.leave()
-            await asyncio.sleep(0)  # in which the connections end
+            await asyncio.sleep(0)  # let the connections close
         self._closed = True
 
     def _here(self) -> AsyncChannels:
-        """The channels of the running loop, if it is the mailbox's."""
+        """Return the channels of the running event loop; raise if it is not the mailbox's."""
         if self._moved() or self._channels is None:
             self._batchers = {}
             self._channels = async_channels_to(self._address)

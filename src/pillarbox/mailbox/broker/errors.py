@@ -1,4 +1,4 @@
-"""What only a mailbox behind a broker can raise, and how any error travels from there."""
+"""Errors specific to broker mailboxes, and the encoding of errors on the wire."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pillarbox.mailbox.broker.wire import Failed
 
 
 class QueueNotFoundError(MailboxError):
-    """The broker has no queue of this name: it was deleted. Open the mailbox again to create it."""
+    """The queue does not exist on the broker. Open the mailbox again to create it."""
 
-    instance = ""  # of the broker that said so
+    instance = ""  # of the broker that raised it
 
 
 class AccessDeniedError(MailboxError):
@@ -34,7 +34,7 @@ _TYPES: dict[str, type[MailboxError]] = {
 
 
 def failed(error: MailboxError) -> Failed:
-    """An error, on its way to the client."""
+    """Encode an error for the client."""
     if isinstance(error, InvalidParameterError):
         return Failed(
             "InvalidParameterError", str(error), error.parameter, str(error.value), error.allowed
@@ -45,7 +45,7 @@ def failed(error: MailboxError) -> Failed:
 
 
 def error_of(outcome: Failed) -> MailboxError:
-    """The error that the broker met, as the client raises it."""
+    """Decode the broker's error for the client to raise."""
     if outcome.code == "InvalidParameterError":
         return InvalidParameterError(outcome.parameter, outcome.value, outcome.allowed)
     error = _TYPES.get(outcome.code, MailboxError)(outcome.message)

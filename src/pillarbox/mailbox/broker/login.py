@@ -1,8 +1,8 @@
-"""How a client with a key shows who it is: one request is signed, the rest carry its token.
+"""Client authentication: one request is signed, the others carry the token it returns.
 
-The signature is AWS's version 4, so the secret never travels. The token is good for this
-broker process, and for those that share its store; whoever can read the traffic can use it, so
-give strangers TLS.
+The signature is AWS Signature Version 4, so the secret is never sent. The token is valid for this
+broker process and those that share its store. Anyone who can read the traffic can use it: use TLS
+on untrusted networks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNED = "host;x-amz-date"
 
 
 class _Heads(dict[str, bytes]):
-    """The heads of requests with this proof, by the queue that they are about."""
+    """Request heads with this token, by queue."""
 
     def __init__(self, address: Address, proof: str) -> None:
         self._address = address
@@ -40,30 +40,30 @@ class _Heads(dict[str, bytes]):
 
 
 class Login:
-    """Whether a client needs a token, and which one it has."""
+    """The token of a client, and whether it needs one."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self.heads = _Heads(address, "")
-        self.due = bool(address.access_key)  # a token must be got first
+        self.due = bool(address.access_key)  # a token must be requested first
 
     def request(self) -> tuple[bytes, bytes]:
-        """The head and the body of the request for a token."""
+        """Return the head and body of the request for a token."""
         body = encode(Request(secrets.token_bytes(16), 1, "", [Hello()]))
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         proof = _authorization(self._address, body, at)
         return head_of(self._address, "", f"{proof}\r\nX-Amz-Date: {at}"), body
 
     def take(self, answer: Answer) -> None:
-        """The broker's answer to that; raises if it refuses."""
+        """Store the token from the response; raise if the broker refused."""
         (welcome,) = results_of(good(answer, self._address), self._address)
         self.heads = _Heads(self._address, f"Pillarbox {welcome.value}")
         self.due = False
 
     def refused(self, answer: Answer, fresh: bool) -> bool:
-        """The broker knows the token no more: it was restarted, or that was long ago.
+        """Return whether to log in again, because the token expired or the broker was restarted.
 
-        `fresh`: it was got for this very request, so another one would fare no better.
+        `fresh`: the token was requested for this very request, so a new one would not help.
         """
         if answer.status != 401 or not self._address.access_key or fresh:
             return False

@@ -1,4 +1,4 @@
-"""`BrokerMailbox` and `AsyncBrokerMailbox`: behind a broker, over connections that are kept."""
+"""`BrokerMailbox` and `AsyncBrokerMailbox`: mailboxes on a broker, over persistent connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS_MAX = 3_600
 class BrokerOptions(FairOptions, total=False):
     """Options to open a mailbox on a broker.
 
-    Without `dead_letters` a new queue gets the policy of the broker, with None it gets none.
+    Without `dead_letters` a new queue gets the broker's default policy; with None, no policy.
     """
 
     url: str
@@ -69,7 +69,7 @@ def _verbs(name: str, body_type: Any, options: BrokerOptions) -> BrokerVerbs[Any
 
 
 def _declaration(name: str, options: BrokerOptions) -> Declare:
-    """The queue as these options want it; raises if one of them is wrong."""
+    """Return the declaration of a queue with these options; raise if one is invalid."""
     limits.queue_name(name)
     check_options(options, _OPTIONS)
     policy = options.get("dead_letters")
@@ -87,7 +87,7 @@ def _declaration(name: str, options: BrokerOptions) -> Declare:
 
 
 def _address(options: BrokerOptions) -> Address:
-    """The address that these options name."""
+    """Return the broker's address from these options."""
     patience = options.get("patience_seconds", PATIENCE_SECONDS)
     limits.seconds("patience_seconds", patience, _PATIENCE_SECONDS_MAX)
     url = options.get("url", DEFAULT_URL)

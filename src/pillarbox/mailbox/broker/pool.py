@@ -1,7 +1,7 @@
-"""What the channels to a broker share, for threads and for asyncio: all but the connection itself.
+"""The part of channels that threads and asyncio share: everything except the connection.
 
-A channel is a connection and an identity that outlives it. One request at a time is on its way on
-each; channels that are not in use are kept while some mailbox needs the broker.
+A channel is a connection and an identity that survives reconnects. Each channel has one request at
+a time under way; idle channels are kept while a mailbox uses the broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pillarbox.mailbox.runner import Verb
 
 
 class BaseChannel(ABC):
-    """An identity, and the number of its last request."""
+    """The identity of a channel, and the number of its last request."""
 
     __slots__ = ("address", "began", "hung_up", "identity", "number")
 
@@ -33,25 +33,25 @@ class BaseChannel(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens a new one."""
 
 
 C = TypeVar("C", bound=BaseChannel)
 
 
 class ChannelPool(Generic[C]):
-    """The channels of one kind to one broker."""
+    """The sync or async channels to one broker."""
 
     def __init__(self, address: Address, channel_class: type[C]) -> None:
         self.address = address
-        self.instance = ""  # of the broker, as it was last told
+        self.instance = ""  # last known instance id of the broker
         self.users = 0
         self.idle: list[C] = []
         self.login = Login(address)
         self._channel_class = channel_class
 
     def take(self) -> C:
-        """A channel for one request."""
+        """Return a channel for one request."""
         try:
             channel = self.idle.pop()
         except IndexError:
@@ -67,7 +67,7 @@ class ChannelPool(Generic[C]):
             channel.close()
 
     def exchange(self, channel: C, queue: str, commands: Sequence[Command]) -> Verb[Answer]:
-        """Ask until there is an answer: yields requests (head and body), and pauses in seconds."""
+        """Retry until there is a response; yields requests (head, body) and pauses in seconds."""
         login, identity = self.login, (channel.identity, channel.number)
         attempts = Attempts(self.address, queue, commands, *identity, self.instance)
         while True:
@@ -86,7 +86,7 @@ class ChannelPool(Generic[C]):
             yield pause
 
     def leave(self) -> None:
-        """One mailbox fewer is open; after the last one no connection is kept."""
+        """Count a closed mailbox; the last one closes the idle connections."""
         self.users -= 1
         if self.users <= 0:
             close_all(self.idle)

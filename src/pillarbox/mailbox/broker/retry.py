@@ -1,8 +1,8 @@
-"""How often a request is tried, and what its failure means; no I/O, the same for every client.
+"""Retries of a request and the meaning of its failure; no I/O, shared by all clients.
 
-A request whose connection breaks is asked again, with pauses that grow, until patience is
-over. The broker knows a repeated request by its channel and number, so nothing is done twice;
-if it can't know (it was restarted), that is an error and never a guess.
+If the connection breaks, the request is repeated, with growing pauses, for `patience_seconds`. The
+broker recognises a repeated request by channel and number, so nothing is done twice. If it can't
+tell, because it was restarted, the call raises an error.
 """
 
 from __future__ import annotations
@@ -38,14 +38,24 @@ CONNECT_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 30.0
 _PAUSE_SECONDS_MIN = 0.02
 _PAUSE_SECONDS_MAX = 2.0
-_UNKNOWN = "?"  # an instance that no broker has
+_UNKNOWN = "?"  # matches no broker
 
 
 class Attempts:
-    """One request, from the first try to the last. `body` is what to send next."""
+    """The attempts of one request. `body` is what to send next."""
 
-    __slots__ = ("_address", "_asked", "_commands", "_identity", "_number", "_pauses", "_queue",
-                 "_started", "_until", "body")  # fmt: skip
+    __slots__ = (
+        "_address",
+        "_commands",
+        "_first_instance",
+        "_identity",
+        "_number",
+        "_pauses",
+        "_queue",
+        "_started",
+        "_until",
+        "body",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,7 +71,7 @@ class Attempts:
         self._commands = commands
         self._identity = identity
         self._number = number
-        self._asked = instance  # whom the first try asks: later tries may meet another
+        self._first_instance = instance  # later attempts may reach another broker
         self._started = time.monotonic()
         self._until = 0.0
         self._pauses: Iterator[float] | None = None
@@ -74,9 +84,9 @@ class Attempts:
             )
 
     def after(self, error: Exception, began: bool) -> float:
-        """How long to pause before the next try; raises if this one was the last.
+        """Return the pause before the next attempt in seconds; raise if this was the last one.
 
-        `began`: the broker may have got the request.
+        `began`: the broker may have received the request.
         """
         now = time.monotonic()
         if self._pauses is None:
@@ -87,7 +97,7 @@ class Attempts:
             raise self._gave_up(error, began) from error
         if began:
             left = [shortened(each, now + pause - self._started) for each in self._commands]
-            self.body = self._request(left, self._asked or _UNKNOWN)
+            self.body = self._request(left, self._first_instance or _UNKNOWN)
         return pause
 
     def _request(self, commands: Sequence[Command], instance: str) -> bytes:
@@ -98,8 +108,8 @@ class Attempts:
         where = f"the broker at {self._address.origin} can't be reached ({why})"
         if began and not all(map(repeatable, self._commands)):
             return UnknownOutcomeError(
-                f"{where}, and may or may not have done what it was asked for queue "
-                f"{self._queue!r}: check it before you retry, or send with a deduplication_id"
+                f"{where}; the request for queue {self._queue!r} may or may not have taken effect: "
+                "check the queue before you retry, or send with a deduplication_id"
             )
         there = f" in queue {self._queue!r}" if self._queue else ""
         return MailboxConnectionError(
@@ -108,7 +118,7 @@ class Attempts:
 
 
 def _pauses_seconds() -> Iterator[float]:
-    """The first further try comes at once; the pauses before the others grow."""
+    """Yield the pauses between attempts: none before the second, then growing ones."""
     yield 0.0
     longest = _PAUSE_SECONDS_MIN
     while True:
@@ -117,7 +127,7 @@ def _pauses_seconds() -> Iterator[float]:
 
 
 def good(answer: Answer, address: Address) -> Answer:
-    """This answer, if it is one of the protocol; OSError if it is worth another try."""
+    """Return the response if it is valid; raise OSError if a retry may help."""
     if answer.status == 200:
         return answer
     text = answer.body[:300].decode("utf-8", "replace")
@@ -125,16 +135,16 @@ def good(answer: Answer, address: Address) -> Answer:
         raise ConnectionRefusedError(f"{answer.status}: {text}")
     if answer.status in (401, 403):
         raise AccessDeniedError(
-            f"the broker at {address.origin} refuses these credentials ({text}): give a key and "
+            f"the broker at {address.origin} refused these credentials ({text}): put a key and "
             "its secret in the URL, http://key:secret@host:port/name"
         )
     if answer.status == 404:
         raise _no_broker(address)
-    raise MailboxError(f"the broker at {address.origin} answered {answer.status}: {text}")
+    raise MailboxError(f"the broker at {address.origin} returned status {answer.status}: {text}")
 
 
 def results_of(answer: Answer, address: Address) -> list[Any]:
-    """The outcomes in an answer, one for each command; raises if the only one is a failure."""
+    """Return the result of each command in a response; raise if the only one failed."""
     try:
         results = decode_results(answer.body)
     except (MsgspecError, ValueError):

@@ -1,4 +1,4 @@
-"""The verbs of a mailbox behind a broker: each is a command, or a few."""
+"""The verbs of a mailbox on a broker: each sends one or a few commands."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pillarbox.mailbox.verbs import Outgoing, Verbs, Where, details_of, in_pages
 
 T = TypeVar("T")
 
-PART = 10_000  # messages that are moved or deleted in one request: the broker answers in time
-_PAGE = 1_000  # messages that are looked at in one request
+PART = 10_000  # messages moved or deleted per request, so that each is quick
+_PAGE = 1_000  # messages peeked at per request
 
 
 class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
@@ -35,7 +35,7 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         self.address = address
         self.where = address.origin
         self._declaration = declaration
-        self._declared_at = ""  # the instance of the broker
+        self._declared_at = ""  # instance id of the broker
         self._dead: str | None = None
 
     @property
@@ -45,7 +45,7 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
     def open(self) -> Verb[None]:
         try:
             declared = yield Call(self.name, self._declaration)
-        except QueueNotFoundError as error:  # it was not to be created
+        except QueueNotFoundError as error:  # create=False
             raise no_queue(self.name) from error
         self._declared_at = declared.instance
         self._dead = declared.dead_letters
@@ -56,12 +56,12 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         return BrokerVerbs(self._dead, self.codec, self.address, Declare())
 
     def _ask(self, command: Command) -> Verb[Any]:
-        """What comes of a command. A queue that a restarted broker forgot is declared again."""
+        """Run a command. If a restarted broker lost the queue, declare it again."""
         call = Call(self.name, command, self)
         try:
             return (yield call)
         except QueueNotFoundError as error:
-            if error.instance == self._declared_at:  # it was deleted, and that was meant
+            if error.instance == self._declared_at:  # same broker: the queue was deleted on purpose
                 raise
         yield from self.open()
         return (yield call)
@@ -96,7 +96,7 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         return body
 
     def _seen(self, delivery: Delivery, mailbox: Any) -> Any:
-        """A message that is looked at, not held."""
+        """Return a peeked message."""
         return self.peeked(mailbox, delivery, delivery.number, self._body(delivery))
 
     # -- settling ------------------------------------------------------------------------------
@@ -149,22 +149,22 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         return total
 
     def _redrive_all(self, to: str | None) -> Verb[int]:
-        """In parts. Moves what is ready when it begins, not what comes, or comes back, later."""
+        """Redrive in parts the messages that are ready at the start, not later arrivals."""
         total = skip = 0
         left: int | None = None
         while left is None or left > 0:
             limit = PART if left is None else min(PART, left)
             part: wire.Moved = yield from self._ask(wire.Redrive(None, to, limit, skip))
-            looked = part.moved + part.stay
-            left = part.left if left is None else left - looked
+            examined = part.moved + part.stay
+            left = part.left if left is None else left - examined
             total += part.moved
             skip += part.stay
-            if not looked:  # others took the rest
+            if not examined:  # other consumers took the rest
                 break
         return total
 
     def _matching(self, mailbox: Any, ids: list[str] | None, where: Where) -> Verb[list[str]]:
-        """The ids of what is ready when it begins, was asked for and matches."""
+        """Return the ids of messages that are ready at the start, in `ids`, and match `where`."""
         wanted = None if ids is None else set(ids)
         matching: dict[str, None] = {}
         known: set[str] = set()
@@ -191,13 +191,13 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
         try:
             return str((yield call)[0])
         except QueueNotFoundError:
-            if is_reply_queue(name):  # a client makes its own, and is gone
+            if is_reply_queue(name):  # only a client creates it, and it has closed
                 return dropped(name, in_reply_to)
         yield Call(name, Declare())
         return str((yield call)[0])
 
     def _reply_queue(self, reply_to: str) -> str:
-        """The queue that an answer goes to: users of SQS may name it by its URL as well."""
+        """Return the name of the reply queue; SQS users may give its URL."""
         if "://" in reply_to:
             address, name = address_of(reply_to.removeprefix("sqs+"))
             if address.authority == self.address.authority:
@@ -210,7 +210,7 @@ class BrokerVerbs(Verbs[T, Delivery], Generic[T]):
     def delete_queue(self) -> Verb[None]:
         yield Call(self.name, wire.Drop())
 
-    # -- what messages ask ---------------------------------------------------------------------
+    # -- message properties --------------------------------------------------------------------
 
     def message_id(self, delivery: Delivery) -> str:
         return delivery.id

@@ -1,9 +1,10 @@
 """The private protocol between `BrokerMailbox` and the broker: msgpack over HTTP/1.1.
 
-`POST /pillarbox/v1/{queue}` carries a `Request`: commands, done in order, each with an outcome
-of its own. Bodies are opaque bytes. Times are microseconds, rounded up, so nothing comes early.
-A request names its channel and its number on it. The broker remembers the last answer of each
-channel, so a client whose connection broke asks again and nothing is done twice.
+`POST /pillarbox/v1/{queue}` carries a `Request`: commands, executed in order, each with its own
+result. Bodies are opaque bytes. Times are microseconds, rounded up, so nothing comes early.
+
+A request contains its channel and its number on the channel. The broker remembers the last response
+of each channel, so a client whose connection broke can repeat the request safely.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pillarbox.core import limits
 from pillarbox.core.queue import Outcome, Redelivery
 
 PATH = "/pillarbox/v1"
-SIGNED_FOR = ("us-east-1", "sqs")  # region and service: a URL names neither, so these are fixed
-REQUEST_BYTES_MAX = 8 << 20  # what the broker takes
-ANSWER_BYTES_MAX = 16 << 20  # bodies past this are left in line for the next receive
-COMMANDS_MAX = 1_000  # in one request
-BATCH_MAX = 50_000  # messages in one command
+SIGNED_FOR = ("us-east-1", "sqs")  # region and service; fixed, because the URL has neither
+REQUEST_BYTES_MAX = 8 << 20  # limit of the broker
+ANSWER_BYTES_MAX = 16 << 20  # further messages stay queued for the next receive
+COMMANDS_MAX = 1_000  # per request
+BATCH_MAX = 50_000  # messages per command
 
 _SECOND_US = 1_000_000
 
@@ -34,12 +35,12 @@ _Body = Annotated[bytes, Meta(max_length=limits.BODY_BYTES_MAX)]
 
 
 def microseconds(nanoseconds: int) -> int:
-    """A time of the core on the wire; never shorter than it was."""
+    """Convert to microseconds, rounded up."""
     return -(-nanoseconds // 1_000)
 
 
 class Send(Struct, array_like=True, tag="send", frozen=True):
-    """Put messages in, all or none; they differ in nothing but their bodies."""
+    """Send messages, all or none; only their bodies differ."""
 
     bodies: Annotated[list[_Body], Meta(max_length=BATCH_MAX)]
     priority: Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)] = 0
@@ -50,7 +51,7 @@ class Send(Struct, array_like=True, tag="send", frozen=True):
 
 
 class Receive(Struct, array_like=True, tag="receive", frozen=True):
-    """Lease messages, and wait for the first one. It is alone in its request."""
+    """Lease messages; may wait for the first. Must be the only command of its request."""
 
     count: _Count
     timeout_us: _Visibility
@@ -73,7 +74,7 @@ class Extend(Struct, array_like=True, tag="extend", frozen=True):
 
 class Release(Struct, array_like=True, tag="release", frozen=True):
     handles: _Ids
-    to_front: bool = False  # for what nobody saw
+    to_front: bool = False  # for undelivered messages
 
 
 class Reject(Struct, array_like=True, tag="reject", frozen=True):
@@ -82,15 +83,15 @@ class Reject(Struct, array_like=True, tag="reject", frozen=True):
 
 
 class Purge(Struct, array_like=True, tag="purge", frozen=True):
-    """Delete everything."""
+    """Delete all messages."""
 
 
 class Tally(Struct, array_like=True, tag="tally", frozen=True):
-    """Count what is there, by state."""
+    """Count messages by state."""
 
 
 class Peek(Struct, array_like=True, tag="peek", frozen=True):
-    """Look at messages in a state, without the first few of them."""
+    """Peek at messages in a state, after the first `skip`."""
 
     state: Literal["ready", "scheduled", "in_flight"]
     count: _Count
@@ -102,10 +103,10 @@ class Delete(Struct, array_like=True, tag="delete", frozen=True):
 
 
 class Redrive(Struct, array_like=True, tag="redrive", frozen=True):
-    """Move dead letters back; all of them without `ids`, each to its source without `to`.
+    """Redrive dead letters: all without `ids`, each to its source queue without `to`.
 
-    With a `limit` the broker looks at this many of those that are ready, after the first `skip`,
-    and answers `Moved`.
+    With a `limit` the broker examines this many ready messages, after the first `skip`, and returns
+    `Moved`.
     """
 
     ids: _Ids | None = None
@@ -115,57 +116,57 @@ class Redrive(Struct, array_like=True, tag="redrive", frozen=True):
 
 
 class Policy(Struct, array_like=True, frozen=True):
-    """A dead-letter policy, with the name spelled out."""
+    """A dead-letter policy with an explicit queue name."""
 
     max_deliveries: Annotated[int, Meta(ge=1, le=limits.DELIVERIES_MAX)]
     name: _Text
 
 
 class Declare(Struct, array_like=True, tag="declare", frozen=True):
-    """Open a queue. The settings are for a new one, a policy is for any.
+    """Open a queue. Settings apply to a new queue only, a policy to any.
 
-    Without a policy a new queue has the broker's own, unless it is to be immortal.
+    Without a policy a new queue gets the broker's default, unless `immortal` is set.
     """
 
-    content_type: str | None = None  # not used any more: a queue has no type
+    content_type: str | None = None  # unused: a queue has no type
     redelivery: Redelivery = "tail"
     capacity: Annotated[int, Meta(ge=1)] | None = None
     policy: Policy | None = None
     immortal: bool = False
-    create: bool = True  # else nothing is changed, and a queue that is missing is an error
+    create: bool = True  # False: change nothing, and fail if the queue does not exist
     fair: bool = False
 
 
 class Pause(Struct, array_like=True, tag="pause", frozen=True):
-    """Deliver nothing from the queue, or go on. It takes messages all the while."""
+    """Pause or resume delivery from the queue; it still accepts messages."""
 
     paused: bool
 
 
 class Drop(Struct, array_like=True, tag="drop", frozen=True):
-    """Delete the queue and all that is in it."""
+    """Delete the queue and all its messages."""
 
 
 class Hello(Struct, array_like=True, tag="hello", frozen=True):
-    """Whoever signed this request asks for a token to show from now on."""
+    """Request a token for later requests; this request is signed."""
 
 
 class Describe(Struct, array_like=True, tag="describe", frozen=True):
-    """Ask what this broker is, and what the key may do with the queue in the path."""
+    """Describe the broker, and the key's permissions on the queue in the path."""
 
 
 class ListQueues(Struct, array_like=True, tag="list_queues", frozen=True):
-    """Tell of every queue that the client may see; asked without a queue in the path."""
+    """List all queues that the client may see; has no queue in the path."""
 
 
 class Outline(Struct, array_like=True, tag="outline", frozen=True):
-    """Where a queue's history lies, and where in it a time is; of all queues without a name."""
+    """Describe a queue's history and find a time in it; for all queues without a name."""
 
     time_ns: int | None = None
 
 
 class Recall(Struct, array_like=True, tag="recall", frozen=True):
-    """Read a part of a queue's history: entries of these kinds, of all kinds if none is named."""
+    """Read part of a queue's history: entries of these kinds, or of all kinds."""
 
     start: Annotated[int, Meta(ge=0)]
     stop: Annotated[int, Meta(ge=0)]
@@ -173,11 +174,11 @@ class Recall(Struct, array_like=True, tag="recall", frozen=True):
 
 
 class ListFiles(Struct, array_like=True, tag="files", frozen=True):
-    """List the files that the store of the broker consists of now, for a backup."""
+    """List the current files of the broker's store, for a backup."""
 
 
 class ReadFile(Struct, array_like=True, tag="file", frozen=True):
-    """Read a part of a segment or the snapshot of the store."""
+    """Read part of a segment or of the snapshot."""
 
     name: Annotated[str, Meta(max_length=64)]
     offset: Annotated[int, Meta(ge=0)]
@@ -191,14 +192,14 @@ Command = Send | Receive | _Settles | _Changes | _Looks
 
 
 def repeatable(command: Command) -> bool:
-    """Whether it may be done twice: it only looks, or the queue itself knows a repetition."""
+    """Return whether a command is idempotent: read-only, or deduplicated by the queue."""
     if isinstance(command, Send):
         return command.deduplication is not None
     return isinstance(command, Receive | Declare | Pause | _Looks)
 
 
 def shortened(command: Command, seconds: float) -> Command:
-    """What is left to ask after some time: the same, but for a receive that waits."""
+    """Return the command with its wait time reduced by `seconds`."""
     if not isinstance(command, Receive):
         return command
     left = max(0, command.wait_us - int(seconds * _SECOND_US))
@@ -206,11 +207,11 @@ def shortened(command: Command, seconds: float) -> Command:
 
 
 class Request(Struct, array_like=True, frozen=True):
-    """`instance` is the broker that the client asked before; empty unless it asks again."""
+    """A request. `instance` is the broker of the first attempt; empty unless it is a retry."""
 
     channel: Annotated[bytes, Meta(min_length=16, max_length=16)]
     number: Annotated[int, Meta(ge=1)]
-    instance: Annotated[str, Meta(max_length=64)]  # a request that waits is kept in memory
+    instance: Annotated[str, Meta(max_length=64)]  # bounded: waiting requests are kept in memory
     commands: Annotated[list[Command], Meta(min_length=1, max_length=COMMANDS_MAX)]
 
 
@@ -218,7 +219,7 @@ class Request(Struct, array_like=True, frozen=True):
 
 
 class _Whole(Struct, array_like=True, frozen=True):
-    """An outcome of several fields, which is its own value."""
+    """A result with several fields, returned as a whole."""
 
     @property
     def value(self) -> Self:
@@ -226,13 +227,13 @@ class _Whole(Struct, array_like=True, frozen=True):
 
 
 class Sent(Struct, array_like=True, tag="sent", frozen=True):
-    """The ids."""
+    """The message ids."""
 
     value: list[str]
 
 
 class Died(Struct, array_like=True, frozen=True):
-    """Why and when a message died, and of which deliveries (leased, ended, outcome)."""
+    """Why and when a message was dead-lettered, and its deliveries (leased, ended, outcome)."""
 
     source: str
     reason: str
@@ -241,11 +242,11 @@ class Died(Struct, array_like=True, frozen=True):
 
 
 class Delivery(Struct, array_like=True, frozen=True, eq=False, gc=False):
-    """One message as the broker tells it."""
+    """One message on the wire."""
 
     id: str
-    handle: str  # empty if it was only looked at
-    body: bytes | None  # None if it was lost to damage of the disk
+    handle: str  # empty for a peeked message
+    body: bytes | None  # None if lost to disk corruption
     number: int
     enqueued_ns: int
     priority: int = 0
@@ -265,13 +266,13 @@ class Settled(Struct, array_like=True, tag="settled", frozen=True):
 
 
 class Done(Struct, array_like=True, tag="done", frozen=True):
-    """How many it was done to."""
+    """The number of messages affected."""
 
     value: int
 
 
 class Moved(_Whole, tag="moved", frozen=True):
-    """A part of a redrive: how many it moved, how many stay, and how many are behind those."""
+    """One part of a redrive: how many moved, how many stayed, and how many are left."""
 
     moved: int
     stay: int
@@ -279,13 +280,13 @@ class Moved(_Whole, tag="moved", frozen=True):
 
 
 class Tallied(Struct, array_like=True, tag="tallied", frozen=True):
-    """Ready, scheduled, in flight, dead, and the age of the oldest in nanoseconds."""
+    """Ready, scheduled, in flight, dead; the age of the oldest in nanoseconds."""
 
     value: tuple[int, int, int, int, int | None]
 
 
 class Declared(_Whole, tag="declared", frozen=True):
-    """`content_type` is not used any more: a queue has no type."""
+    """The declared queue. `content_type` is unused: a queue has no type."""
 
     instance: str
     content_type: str | None
@@ -293,7 +294,7 @@ class Declared(_Whole, tag="declared", frozen=True):
 
 
 class QueueLine(Struct, array_like=True, frozen=True):
-    """One queue: its name, its tally, and what becomes of what fails."""
+    """One queue: its name, its counts and its dead-letter policy."""
 
     name: str
     tally: tuple[int, int, int, int, int | None]
@@ -309,17 +310,17 @@ class Welcome(Struct, array_like=True, tag="welcome", frozen=True):
 
 
 class Described(_Whole, tag="described", frozen=True):
-    """What a broker is. Its disk, its store and other brokers are for keys with every right."""
+    """A broker. Disk, store and other brokers are shown only to keys with full access."""
 
     version: str
     time_ns: int
     durability: str  # none in memory; shared if the queues are in a shared store
     has_keys: bool
-    may: list[str]  # actions of SQS
+    may: list[str]  # SQS actions
     problem: str | None
     free_bytes: int | None
     store: str | None = None  # URL of the shared store
-    brokers: dict[str, str] = {}  # that share the store: URL -> version
+    brokers: dict[str, str] = {}  # brokers that share the store: URL -> version
 
 
 class ListedQueues(Struct, array_like=True, tag="listed_queues", frozen=True):
@@ -327,20 +328,20 @@ class ListedQueues(Struct, array_like=True, tag="listed_queues", frozen=True):
 
 
 class Outlined(_Whole, tag="outlined", frozen=True):
-    """From where to where, how many bytes lie before some indices, and what its entries mean."""
+    """The range of a history, the bytes before some indices, and names to decode its entries."""
 
     first: int
     end: int
     marks: list[tuple[int, int]]
     prefix: str  # of message ids
-    names: dict[int, str]  # of queues, by the numbers that entries have
-    at: int | None  # the first entry at or after the time that was asked for
+    names: dict[int, str]  # queue names by the numbers in entries
+    at: int | None  # first entry at or after the requested time
 
 
 class Recalled(_Whole, tag="recalled", frozen=True):
-    """Entries up to `end`: their indices and times (int64), and they, as the payload of a frame.
+    """Entries up to `end`: indices and times (int64), and the entries as the payload of a frame.
 
-    `first` is the oldest that is still kept. If that is past what was asked for, some are gone.
+    `first` is the oldest entry still kept; if it is past the requested index, some are gone.
     """
 
     first: int
@@ -352,22 +353,22 @@ class Recalled(_Whole, tag="recalled", frozen=True):
 
 
 class StoreListing(_Whole, tag="listed", frozen=True):
-    """The files of a store that belong together."""
+    """A consistent set of files of a store."""
 
-    snapshot_head: bytes  # identifies the snapshot; empty if there is none
+    snapshot_head: bytes  # identifies the snapshot; empty without one
     segments: list[str]  # of the log, oldest first
     small: dict[str, bytes]  # settings, time and positions: path in the store -> content
-    confirmed: int  # every record before this index was confirmed; 0 if nobody writes
+    confirmed: int  # records before this index are confirmed; 0 without a writer
 
 
 class Piece(_Whole, tag="piece", frozen=True):
-    """A part of a file; None if the file is gone."""
+    """Part of a file; None if the file is gone."""
 
     data: bytes | None
 
 
 class Failed(Struct, array_like=True, tag="failed", frozen=True):
-    """Nothing was changed by this command; `code` is the name of an error's class."""
+    """The command failed and changed nothing; `code` is the name of the error class."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""Where a queue is: its name, its ARN, its queue URL, or an `sqs:` URL."""
+"""The address of a queue: its name, its ARN, its queue URL, or an `sqs:` URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AWS_HOST = re.compile(r"(?:sqs\.([a-z0-9-]+)|([a-z0-9-]+)\.queue)\.(?:amazonaws
 
 
 class QueueAddress(Struct, frozen=True):
-    """A queue, and as much as is known of where it is."""
+    """The name of a queue, and its region, account and endpoint as far as known."""
 
     name: str
     region: str | None = None
@@ -34,7 +34,7 @@ class QueueAddress(Struct, frozen=True):
 
 
 def address_of(where: Any, parameter: str = "name") -> QueueAddress:
-    """What a user wrote, taken apart; InvalidParameterError if it names no queue."""
+    """Parse a queue's address; raise InvalidParameterError if it names no queue."""
     if not isinstance(where, str) or ":" not in where:
         return QueueAddress(limits.queue_name(where, parameter))
     if where.startswith("arn:"):
@@ -58,7 +58,7 @@ def address_of(where: Any, parameter: str = "name") -> QueueAddress:
 
 
 def from_arn(arn: str, parameter: str = "name") -> QueueAddress:
-    """arn:aws:sqs:eu-west-1:123456789012:orders, taken apart."""
+    """Parse an ARN, such as arn:aws:sqs:eu-west-1:123456789012:orders."""
     parts = arn.split(":")
     if len(parts) != 6 or parts[2] != "sqs":
         raise InvalidParameterError(parameter, arn, "arn:aws:sqs:region:account:name")
@@ -66,7 +66,7 @@ def from_arn(arn: str, parameter: str = "name") -> QueueAddress:
 
 
 def dead_letter_name(name: str) -> str:
-    """The usual name of a queue's dead letters; those of a FIFO queue are FIFO too."""
+    """Return the default name of the dead-letter queue; that of a FIFO queue is FIFO, too."""
     return f"{name.removesuffix(FIFO)}_dlq{FIFO}" if name.endswith(FIFO) else f"{name}_dlq"
 
 

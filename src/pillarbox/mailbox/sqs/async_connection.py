@@ -1,6 +1,6 @@
-"""Connections for asyncio, by aiobotocore: a client for each loop, session, region and endpoint.
+"""Connections for asyncio, with one aiobotocore client per loop, session, region and endpoint.
 
-A client is open while some mailbox that uses it is; the last one to close closes it.
+Mailboxes share a client; the last one to close closes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pillarbox.mailbox.sqs.call import Call, Step
 from pillarbox.mailbox.sqs.connection import DEFAULT_REGION, config, skip_instance_credentials
 from pillarbox.mailbox.sqs.errors import from_botocore
 
-CONNECTIONS_MAX = 10_000  # aiohttp opens no more: parked receives must leave some for others
+CONNECTIONS_MAX = 10_000  # limit of aiohttp: long polls must not use up all connections
 _WHOLE_BYTES_MAX = 1 << 16
 
 
@@ -31,10 +31,10 @@ class _Target(NamedTuple):
 
 
 class _Shared:
-    """An open client and how many use it."""
+    """An open client and its reference count."""
 
     def __init__(self, opening: asyncio.Task[tuple[Any, Any]]) -> None:
-        self.opening = opening  # to the client, and what closes it
+        self.opening = opening  # results in the client and its exit stack
         self.users = 0
 
 
@@ -42,13 +42,13 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Target, _Shared]] = 
 
 
 class AsyncSQSConnection(AsyncConnection):
-    """A mailbox's way to SQS. It belongs to the event loop that first uses it."""
+    """A connection to SQS. It belongs to the event loop that first uses it."""
 
     def __init__(self, session: AioSession | None, region: str | None, endpoint: str | None):
         self._target = _Target(session, region, endpoint)
         self._client: Any = None
         self._closed = False
-        self._polls: dict[asyncio.Task[Any], Any] = {}  # and the verbs that wait
+        self._polls: dict[asyncio.Task[Any], Any] = {}  # long polls, and their verbs
 
     async def do(self, request: Step) -> Any:
         if self._moved():
@@ -62,11 +62,11 @@ class AsyncSQSConnection(AsyncConnection):
             return await self._call(step.operation, step.params)
         except MailboxError:
             raise
-        except Exception as error:  # told apart there, and raised if unknown
+        except Exception as error:  # `from_botocore` re-raises unknown ones
             raise from_botocore(error, step.operation, step.queue) from error
 
     async def _wait(self, step: Step) -> Any:
-        """Do this, unless the owner's mailbox is closed meanwhile."""
+        """Run a step; end it early if the owner is closed."""
         if step.owner.closed:
             raise Interrupted
         poll = asyncio.get_running_loop().create_task(self._do(step))
@@ -77,7 +77,7 @@ class AsyncSQSConnection(AsyncConnection):
             poll.cancel()
             await asyncio.wait([poll])
             if isinstance(step, Call) and not poll.cancelled() and poll.exception() is None:
-                await self._hand_back(step.params["QueueUrl"], poll.result())
+                await self._return_messages(step.params["QueueUrl"], poll.result())
             raise
         finally:
             del self._polls[poll]
@@ -85,8 +85,8 @@ class AsyncSQSConnection(AsyncConnection):
             raise Interrupted
         return poll.result()
 
-    async def _hand_back(self, queue_url: str, answer: Any) -> None:
-        """The answer came as the receive was cancelled: others need not wait for the leases."""
+    async def _return_messages(self, queue_url: str, answer: Any) -> None:
+        """Make messages visible again that arrived while the receive was cancelled."""
         entries = [
             {"Id": str(position), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
             for position, each in enumerate(answer.get("Messages", []))
@@ -102,7 +102,7 @@ class AsyncSQSConnection(AsyncConnection):
                 poll.cancel()
 
     async def _call(self, operation: str, params: dict[str, Any]) -> Any:
-        """Ask SQS; after `close` through a client that is open for this call only."""
+        """Call SQS; after `close`, with a client that is opened for this call only."""
         if self._client is not None:
             return await getattr(self._client, operation)(**params)
         here = asyncio.get_running_loop()
@@ -115,7 +115,7 @@ class AsyncSQSConnection(AsyncConnection):
                 await _close(here, self._target)
 
     def _keep(self, client: Any) -> bool:
-        """Hold on to it, unless another call did so meanwhile or the mailbox was closed."""
+        """Keep the client, unless another call already set one or the mailbox was closed."""
         if self._closed or self._client is not None:
             return False
         self._client = client
@@ -172,6 +172,6 @@ async def _create(target: _Target) -> tuple[Any, Any]:
 
 
 def _as_stream(request: Any, **about: Any) -> None:
-    """aiohttp wants large bodies as streams: it writes those piece by piece."""
+    """Turn a large body into a stream, which aiohttp writes in chunks."""
     if isinstance(request.body, bytes) and len(request.body) > _WHOLE_BYTES_MAX:
         request.body = BytesIO(request.body)

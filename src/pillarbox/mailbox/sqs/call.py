@@ -1,4 +1,4 @@
-"""What a verb asks of SQS: a call, or a pause before it is tried again."""
+"""The requests of a verb to SQS: a call, or a pause before a retry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pillarbox.mailbox.runner import Verb
 from pillarbox.mailbox.sqs.errors import LostAnswerError
 
 ATTEMPTS_MAX = 4
-_READS = ("get_", "list_", "receive_")  # what begins like this changes nothing that matters
+_READS = ("get_", "list_", "receive_")  # prefixes of read-only operations
 _PAUSE_SECONDS = 0.1  # before the second attempt; then doubled each time
 
 
 class Call(Struct, frozen=True):
-    """Ask SQS. A call with an owner ends when the owner's mailbox is closed."""
+    """A call to SQS. With an owner, it ends when the owner is closed."""
 
     operation: str
     params: dict[str, Any]
@@ -30,13 +30,13 @@ class Call(Struct, frozen=True):
 
     @property
     def queue(self) -> str:
-        """The name of the queue that it is about."""
+        """The name of the queue, for error messages."""
         names = map(self.params.get, ("QueueName", "QueueUrl", "SourceArn"))
         return re.split("[/:]", next(filter(None, names), ""))[-1]
 
 
 class Pause(Struct, frozen=True):
-    """Let some time pass; cut short when the owner's mailbox is closed."""
+    """A pause that ends early when the owner is closed."""
 
     seconds: float
     owner: Any = None
@@ -46,7 +46,7 @@ Step = Call | Pause
 
 
 def ask(operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
-    """Call SQS, and again after what may be over soon; its answer."""
+    """Call SQS, retrying transient errors, and return the response."""
     attempt = 0
     doubtful = False
     while True:
@@ -69,5 +69,5 @@ def ask(operation: str, *, owner: Any = None, **params: Any) -> Verb[Any]:
 
 
 def pause(attempt: int, owner: Any = None) -> Pause:
-    """The time before the next attempt: twice as long each time, and never for all at once."""
+    """Return the pause before the next attempt: exponential backoff with jitter."""
     return Pause(_PAUSE_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5), owner)

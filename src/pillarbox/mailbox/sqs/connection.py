@@ -1,7 +1,7 @@
-"""Connections for threads, by boto3: a client for each session, region and endpoint, shared by all.
+"""Connections for threads, with one shared boto3 client per session, region and endpoint.
 
-A client tries each call once: trying again is the mailbox's business, which knows when it was
-closed. A parked receive can be hung up on from another thread: the socket under it is shut down.
+A client makes each call once: the mailbox retries, because it knows when it was closed. Another
+thread can end a waiting receive by shutting down its socket.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from pillarbox.mutex import Mutex, reentrant_call
 R = TypeVar("R")
 X = TypeVar("X")
 
-CONNECTIONS_MAX = 64  # kept open; more are opened when needed
+CONNECTIONS_MAX = 64  # kept in the pool; more are opened on demand
 CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 45  # more than twice the longest poll
 _DEPTH_MAX = 2
-DEFAULT_REGION = "us-east-1"  # what servers other than Amazon's are signed for
+DEFAULT_REGION = "us-east-1"  # for servers other than AWS
 
 _current: ContextVar[Poll | None] = ContextVar("poll", default=None)
 _making = Mutex()
 
 
 class _Depth(threading.local):
-    """How many calls this thread is in: more than one in a signal handler that interrupts one."""
+    """The nesting depth of calls in this thread; more than one in a signal handler."""
 
     now = 0
 
@@ -56,14 +56,14 @@ _depth = _Depth()
 
 
 def nested_call(call: Callable[[X], R], of: X) -> R:
-    """Make a call. One that interrupts another has a client of its own: they share no lock."""
+    """Make a call; in a signal handler that interrupted a call, with a separate client."""
     depth = _depth.now
     if depth >= _DEPTH_MAX:
         raise reentrant_call()
     outer = _current.get()
     try:
         _depth.now = depth + 1
-        _current.set(None)  # what was interrupted is none of this one's business
+        _current.set(None)  # do not inherit the interrupted call's poll
         return call(of)
     finally:
         _depth.now = depth
@@ -71,11 +71,11 @@ def nested_call(call: Callable[[X], R], of: X) -> R:
 
 
 class Poll:
-    """One parked receive: knows its connection as soon as the request is on its way."""
+    """One waiting receive; it knows its socket once the request is sent."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
-        self.gate = threading.Event()  # opened to cut a pause short
+        self.gate = threading.Event()  # set to end a retry pause early
         self._lock = threading.Lock()
         self._socket: Any = None
         self.over = False
@@ -86,17 +86,17 @@ class Poll:
     def __exit__(self, *error: object) -> None:
         _current.reset(self._token)
         with self._lock:
-            self._socket = None  # it serves another call from now on
+            self._socket = None  # now used by another call
 
     def hold(self, sock: Any) -> None:
-        """The request was sent through this socket; nothing but the answer is missing."""
+        """Store the socket that the request was sent on."""
         with self._lock:
             self._socket = sock
             if self.over:
                 self._shut()
 
     def hang_up(self) -> None:
-        """End the wait for the answer, from any thread."""
+        """End the wait for the response, from any thread."""
         with self._lock:
             self.over = True
             self.gate.set()
@@ -105,13 +105,13 @@ class Poll:
     def _shut(self) -> None:
         if self._socket is None:
             return
-        with suppress(OSError):  # it may be gone already
-            # TLS is not said good-bye to: another thread reads from it.
+        with suppress(OSError):  # it may already be closed
+            # Shut down TCP without close_notify: another thread is reading from the TLS socket.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class _Watched:
-    """A connection that tells the poll of its thread when the request was sent."""
+    """A connection that notifies its thread's poll when the request was sent."""
 
     sock: Any
 
@@ -140,7 +140,7 @@ class _HTTPSPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 
 class SQSConnection(Connection):
-    """The way to SQS for mailboxes of one session, region and endpoint."""
+    """A connection to SQS for mailboxes of one session, region and endpoint."""
 
     def __init__(self, session: Any, region: str | None, endpoint: str | None) -> None:
         self.target = session, region, endpoint
@@ -155,11 +155,11 @@ class SQSConnection(Connection):
             return time.sleep(step.seconds)
         try:
             return getattr(shared_client(*self.target), step.operation)(**step.params)
-        except Exception as error:  # told apart there, and raised if unknown
+        except Exception as error:  # `from_botocore` re-raises unknown ones
             raise from_botocore(error, step.operation, step.queue) from error
 
     def _wait(self, step: Step) -> Any:
-        """Do this, unless the owner's mailbox is closed meanwhile."""
+        """Run a step; end it early if the owner is closed."""
         poll = Poll(step.owner)
         with self._lock:
             self._polls.add(poll)
@@ -187,11 +187,11 @@ class SQSConnection(Connection):
             poll.hang_up()
 
     def close(self) -> None:
-        """Nothing: the client is shared with other mailboxes."""
+        """Do nothing: other mailboxes share the client."""
 
 
 def config(*, signed: bool, connections_max: int) -> dict[str, Any]:
-    """How clients of either kind are made."""
+    """Return the configuration of sync and async clients."""
     return {
         "retries": {"total_max_attempts": 1, "mode": "standard"},
         "max_pool_connections": connections_max,
@@ -203,9 +203,9 @@ def config(*, signed: bool, connections_max: int) -> dict[str, Any]:
 
 
 def shared_client(session: boto3.Session | None, region: str | None, endpoint: str | None) -> Any:
-    """A client for these: the same one for the same arguments, but after a fork another one.
+    """Return the client for these arguments; after a fork, a new one.
 
-    So it is to be asked for before each call: two processes can't share connections.
+    Call this before each call to SQS, because two processes can't share connections.
     """
     return client_of(os.getpid(), session, region, endpoint, max(_depth.now, 1))
 
@@ -218,8 +218,8 @@ def client_of(
     endpoint: str | None,
     depth: int = 1,
 ) -> Any:
-    """The client of a process for these."""
-    with _making:  # boto3 sessions are not to be used by two threads at once
+    """Return the cached client of a process for these arguments."""
+    with _making:  # boto3 sessions are not thread-safe
         if session is None:
             core = get_session()
             skip_instance_credentials(core, endpoint)
@@ -236,16 +236,15 @@ def client_of(
 
 
 def skip_instance_credentials(session: Any, endpoint: str | None) -> None:
-    """A server that speaks plain HTTP is not Amazon's: don't wait for an EC2 machine's own keys."""
+    """Skip the EC2 metadata service for plain-HTTP endpoints, which are not AWS."""
     if endpoint is not None and endpoint.startswith("http:"):
         session.get_component("credential_provider").remove("iam-role")
 
 
 def _watch(client: Any) -> None:
-    """Let its connections tell who waits on them.
+    """Make the client's connections report their sockets to `Poll`.
 
-    Without this, should a later botocore change, a closed mailbox's parked receives end no
-    sooner than their polls.
+    If a later botocore breaks this, waiting receives of a closed mailbox end only with their polls.
     """
     manager = getattr(client._endpoint.http_session, "_manager", None)
     if manager is not None:

@@ -1,4 +1,4 @@
-"""What SQS and the way to it answer when something is wrong, in the words of our error tree."""
+"""Translates errors of SQS and botocore to mailbox errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PREFIX = "AWS.SimpleQueueService."
 _THROTTLED = frozenset(("RequestThrottled", "Throttling", "KmsThrottled", "TooManyRequests"))
 _MISSING_QUEUE = frozenset(("NonExistentQueue", "QueueDoesNotExist"))
 _STALE_HANDLE = frozenset(("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue"))
-_TOO_LONG = "beyond the limit"  # of 12 hours since the receive, which is no stale handle
+_TOO_LONG = "beyond the limit"  # of 12 hours since the receive: the handle is not stale
 _TEXT_CHARS_MAX = 300
 _SETTLES = frozenset(("delete_message", "change_message_visibility"))
 _UNKNOWN_VERB = frozenset(("InvalidAction", "UnknownOperation", "UnsupportedOperation"))
@@ -48,7 +48,7 @@ class UnsupportedOperationError(MailboxError):
 
 
 class LostAnswerError(MailboxConnectionError):
-    """SQS may have got the request, and its answer did not come. Verbs turn it into another."""
+    """SQS may have received the request, but the response was lost. Verbs translate it."""
 
 
 class BatchError(MailboxError):
@@ -65,7 +65,7 @@ class BatchError(MailboxError):
         first = next(iter(failed.values()))
         super().__init__(
             f"{len(failed):,} of {len(sent) + len(failed):,} messages were not sent to queue "
-            f"{queue!r}: send those again that `failed` names; the first: {first}"
+            f"{queue!r}: send those in `failed` again; the first error: {first}"
         )
         self.queue = queue
         self.sent = dict(sent)
@@ -77,7 +77,7 @@ class BatchError(MailboxError):
 
 
 def from_botocore(error: Exception, operation: str, queue: str) -> MailboxError:
-    """The error of ours that says what an error of botocore's means."""
+    """Return the mailbox error for an error of botocore."""
     if isinstance(error, ClientError):
         answer = error.response
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -106,7 +106,7 @@ def from_botocore(error: Exception, operation: str, queue: str) -> MailboxError:
 def from_code(
     code: str, message: str, operation: str, queue: str, status: int = 400
 ) -> MailboxError:
-    """The error of ours for an error code of SQS."""
+    """Return the mailbox error for an SQS error code."""
     code = _plain(code)
     verb = _name_of(operation)
     what = f"SQS refused {verb} on queue {queue!r}: {code}: {message[:_TEXT_CHARS_MAX]}"
@@ -118,7 +118,7 @@ def from_code(
             f"queue {queue!r} was purged less than 60 seconds ago: wait, then purge again"
         )
     if code == "OverLimit":
-        return MailboxFullError(f"{what}; acknowledge what is in flight first")
+        return MailboxFullError(f"{what}; acknowledge messages in flight first")
     if code in _THROTTLED or status == 429:
         return MailboxFullError(f"{what}; slow down, or send in batches")
     if code == "InvalidMessageContents":
@@ -133,16 +133,16 @@ def from_code(
 
 
 def says_stale(refusal: Mapping[str, Any]) -> bool:
-    """True if SQS refuses to settle a message because its delivery is over."""
+    """Return whether SQS refused because the receipt handle is stale."""
     code, text = _plain(refusal.get("Code", "")), refusal.get("Message", "")
     return code in _STALE_HANDLE and _TOO_LONG not in text
 
 
 def _plain(code: str) -> str:
-    """A code without what only one of SQS's protocols writes around it."""
+    """Return an error code without the prefix and suffix of one SQS protocol."""
     return code.removeprefix(_PREFIX).removesuffix("Exception")
 
 
 def _name_of(operation: str) -> str:
-    """`send_message` as SQS writes it."""
+    """Return the SQS action of a boto3 method: SendMessage for send_message."""
     return operation.title().replace("_", "")

@@ -1,4 +1,4 @@
-"""`SQSMailbox` and `AsyncSQSMailbox`: on Amazon SQS, or a server that speaks its protocol."""
+"""`SQSMailbox` and `AsyncSQSMailbox`: mailboxes on Amazon SQS or a compatible server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AsyncSQSMailbox(AbstractAsyncMailbox[B], Generic[B]):
 
 
 def _target(verbs: SQSVerbs[Any], options: SQSOptions) -> tuple[Any, str | None, str | None]:
-    """Session, region and endpoint."""
+    """Return session, region and endpoint."""
     address = verbs.queue.address
     region = options.get("region") or address.region
     return options.get("session"), region, options.get("endpoint") or address.endpoint

@@ -1,4 +1,4 @@
-"""One queue of SQS: how it is found, made and given its dead letters, and what it counts."""
+"""One SQS queue: find or create it, set its redrive policy, read its counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTS = {
 
 
 class SqsQueue:
-    """A queue by its address; `url` and the dead letters are known once it was opened."""
+    """A queue by its address; `url` and the dead-letter queue are set when it is opened."""
 
     def __init__(
         self, address: QueueAddress, *, create: bool = False, policy: DeadLetterPolicy | None = None
@@ -40,7 +40,7 @@ class SqsQueue:
             self.dead = SqsQueue(self._address_of_dead(policy), create=create)
 
     def open(self) -> Verb[None]:
-        """Find the queue, or make it; set its redrive policy, or read the one it has."""
+        """Find or create the queue; set its redrive policy, or read the existing one."""
         yield from self.find()
         found = (yield from self.attributes("RedrivePolicy")).get("RedrivePolicy")
         known = json.loads(found) if found else None
@@ -54,7 +54,7 @@ class SqsQueue:
         self.opened = True
 
     def find(self) -> Verb[None]:
-        """Learn the queue's URL."""
+        """Look up the queue's URL."""
         if self._create:
             attributes = {"FifoQueue": "true"} if self.fifo else {}
             answer = yield from ask("create_queue", QueueName=self.name, Attributes=attributes)
@@ -69,9 +69,9 @@ class SqsQueue:
     def ask_batch(
         self, operation: str, entries: Mapping[int, Entry], done: dict[int, Any]
     ) -> Verb[dict[int, Any]]:
-        """Call SQS about some messages, by position; adds its answers to `done`.
+        """Call SQS for a batch of messages, by position; add the results to `done`.
 
-        What it could not do for no fault of ours is asked again. Returns what it refused.
+        Retries entries that failed on the server's side. Returns those that SQS refused.
         """
         refused: dict[int, Any] = {}
         left = list(entries)
@@ -96,7 +96,7 @@ class SqsQueue:
         return found
 
     def stats(self) -> Verb[Stats]:
-        """What SQS counts, roughly; it knows no ages."""
+        """Return SQS's approximate counts; SQS does not report ages."""
         found = yield from self.attributes(*_COUNTS.values())
         counts = {state: int(found.get(name, 0)) for state, name in _COUNTS.items()}
         dead = 0
@@ -112,7 +112,7 @@ class SqsQueue:
         return QueueAddress(name, self.address.region, self.address.account, self.address.endpoint)
 
     def _is_set(self, known: dict[str, Any] | None) -> bool:
-        """Whether this is the policy: then nothing is to be written, which not every user may."""
+        """Return whether the policy is already set: not every user may write it."""
         if known is None or self.dead is None or self._policy is None:
             return False
         same_queue = from_arn(known["deadLetterTargetArn"]).name == self.dead.name
@@ -135,7 +135,7 @@ class SqsQueue:
 
 
 def url_of(address: QueueAddress) -> Verb[str]:
-    """Ask SQS for a queue's URL."""
+    """Look up a queue's URL."""
     owner: dict[str, Any] = {"QueueOwnerAWSAccountId": address.account} if address.account else {}
     answer = yield from ask("get_queue_url", QueueName=address.name, **owner)
     url: str = answer["QueueUrl"]

@@ -1,4 +1,4 @@
-"""Which queues an account has in a region, or a server, and the end of one."""
+"""Lists the queues of an account in a region or of a server, and deletes a queue."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pillarbox.mailbox.sqs.queue import url_of
 
 R = TypeVar("R")
 
-_PAGE = 1_000  # the most that SQS tells at once
+_PAGE = 1_000  # the largest page that SQS returns
 
 
 def list_queues(url: str) -> list[str]:
-    """The URLs of all queues on a server; if the URL names a queue, that one, if it exists.
+    """Return the URLs of all queues on a server; if the URL names a queue, only that one.
 
     A server is the part before the queue's name: `sqs://region`, `sqs+http://host:port`.
     """
@@ -27,7 +27,7 @@ def list_queues(url: str) -> list[str]:
         try:
             _run(address_of(url, "url"), url_of(address_of(url, "url")))
         except InvalidParameterError as error:
-            if error.parameter != "name":  # SQS knows none of this name
+            if error.parameter != "name":  # otherwise the queue does not exist
                 raise
             return []
         return [url]

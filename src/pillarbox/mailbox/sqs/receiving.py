@@ -1,7 +1,7 @@
-"""Deliveries out of a queue, and how they are settled.
+"""Receives deliveries from a queue and settles them.
 
-SQS takes an old receipt handle of a standard queue as good. We don't: a delivery is over when its
-lease has run out by this process's clock, or when it was settled; SQS is not asked then.
+SQS accepts an old receipt handle of a standard queue. We don't: a delivery has ended when its lease
+has expired by this process's clock, or when it was settled; then SQS is not called.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pillarbox.mailbox.sqs.queue import SqsQueue
 from pillarbox.mailbox.sqs.wire import Entry
 from pillarbox.mailbox.verbs import in_pages
 
-_settling = threading.RLock()  # held for a few instructions, none of which is a call
+_settling = threading.RLock()  # held for a few instructions without calls
 
 
 class Delivery(Struct, eq=False):
-    """One receipt. It can be settled once, while its lease lasts."""
+    """One delivery. It can be settled once, while its lease lasts."""
 
     message: Entry
     received_at: int
@@ -52,18 +52,18 @@ class Delivery(Struct, eq=False):
         return not self._over and now < self.deadline
 
     def claim(self, now: int) -> bool:
-        """True for the one that may settle it."""
+        """Return True to the one caller that may settle it."""
         with _settling:
             alive = not self._over and now < self.deadline
             self._over = self._over or alive
         return alive
 
     def reopen(self) -> None:
-        """It could not be settled: it may be tried again."""
+        """Allow another attempt after it could not be settled."""
         self._over = False
 
     def longest(self, now: int) -> int:
-        """For how many seconds it may still be hidden: SQS allows 12 hours from the receive."""
+        """Return the longest visibility timeout left: SQS allows 12 hours from the receive."""
         return max(0, VISIBILITY_SECONDS_MAX - 1 - (now - self.received_at) // SECOND_NS)
 
 
@@ -75,9 +75,9 @@ def take(
     wait_seconds: int,
     owner: Any = None,
 ) -> Verb[list[Delivery]]:
-    """Up to ten deliveries by one call. A wait ends when the owner's mailbox is closed."""
+    """Receive up to ten deliveries in one call. A wait ends when the owner is closed."""
     asked_at = clock.now()
-    # A receive of a FIFO queue that is tried again gets what the answer that was lost had.
+    # A retried receive from a FIFO queue returns the messages of the lost response.
     attempt: dict[str, Any] = {"ReceiveRequestAttemptId": uuid4().hex} if queue.fifo else {}
     answer = yield from queue.ask(
         "receive_message",
@@ -99,9 +99,9 @@ def take(
 def extend(
     queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int
 ) -> Verb[list[bool]]:
-    """Let these leases end some seconds from now, and 12 hours from their receive at the latest.
+    """Set the end of these leases to `seconds` from now, at most 12 hours after the receive.
 
-    Nothing is claimed: whoever holds a message may settle it while its lease is being extended.
+    Claims nothing: the holder may settle a message while its lease is being extended.
     """
     now = clock.now()
     alive: dict[Delivery, int] = {}
@@ -121,7 +121,7 @@ def extend(
 def settle(
     queue: SqsQueue, clock: Clock, deliveries: Sequence[Delivery], seconds: int | None = None
 ) -> Verb[list[bool]]:
-    """Delete these, or let them be received again in some seconds; False for each that is over."""
+    """Delete these, or make them visible in `seconds`; False for each whose lease has ended."""
     operation = "delete_message" if seconds is None else "change_message_visibility"
     now = clock.now()
     claims = [delivery.claim(now) for delivery in deliveries]
@@ -144,7 +144,7 @@ def settle(
 def _ask(
     queue: SqsQueue, operation: str, deliveries: Sequence[Delivery], options: Sequence[Entry]
 ) -> Verb[set[Delivery]]:
-    """Have SQS do this for each, one by one or as a batch; those for which it did."""
+    """Call SQS for each, singly or as a batch; return the deliveries that succeeded."""
     entries = [
         {"ReceiptHandle": delivery.handle, **option}
         for delivery, option in zip(deliveries, options, strict=True)

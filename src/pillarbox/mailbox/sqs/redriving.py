@@ -1,8 +1,8 @@
-"""Dead letters back to where they came from.
+"""Redrives dead letters to their source queues.
 
-All of them: SQS moves them itself, by a task that is waited for. Some of them, or on a server
-without such tasks: each is received, sent and then deleted, so that a crash in between leaves two
-and never none. Either way SQS gives them new ids; Pillarbox's own broker keeps them.
+To move all of them, SQS runs a message move task. To move some, or on a server without such tasks,
+each is received, sent and then deleted, so a crash in between duplicates a message but never loses
+it. Either way SQS gives them new ids; Pillarbox's own broker keeps them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pillarbox.mailbox.sqs.wire import attributes_again
 from pillarbox.mailbox.sqs_form import ALONE
 
 _LEASE_SECONDS = 120
-_LOOKS_MAX = 5  # a short poll may be empty though messages are there
-_PAUSE_SECONDS = 0.02  # between two looks at a task; then doubled
+_EMPTY_POLLS_MAX = 5  # a short poll may return nothing although messages are ready
+_PAUSE_SECONDS = 0.02  # between two checks of a task; then doubled
 _PAUSE_SECONDS_MAX = 2.0
-_NO_SOURCE = "CouldNotDetermineMessageSource"  # the rest are no dead letters
+_NO_SOURCE = "CouldNotDetermineMessageSource"  # the remaining messages are not dead letters
 
 
 def move_all(queue: SqsQueue, clock: Clock, to: QueueAddress | None) -> Verb[int]:
-    """Have SQS move everything; how many it moved."""
+    """Have SQS move all messages; return how many it moved."""
     found = yield from queue.attributes("QueueArn")
     target: dict[str, Any] = {}
     if to is not None:
@@ -66,12 +66,12 @@ def _end_of_task(queue: SqsQueue, arn: str) -> Verb[int]:
 def move_chosen(
     queue: SqsQueue, clock: Clock, chosen: Callable[[Delivery], bool], to: QueueAddress | None
 ) -> Verb[int]:
-    """Move those waiting dead letters that are chosen; how many."""
+    """Move the ready dead letters that `chosen` accepts; return how many."""
     kept: list[Delivery] = []
     targets: dict[QueueAddress, SqsQueue] = {}
     moved = empty_handed = 0
     try:
-        while empty_handed < _LOOKS_MAX:
+        while empty_handed < _EMPTY_POLLS_MAX:
             found = yield from take(queue, clock, BATCH_ENTRIES_MAX, _LEASE_SECONDS, 0)
             for delivery in found:
                 arn = delivery.message.get("Attributes", {}).get("DeadLetterQueueSourceArn")
@@ -95,7 +95,7 @@ def move_chosen(
 
 
 def _again(delivery: Delivery, target: SqsQueue) -> dict[str, Any]:
-    """A received message as it is sent again; its deduplication id must differ."""
+    """Return the entry to send a received message again, with a new deduplication id."""
     entry = {"MessageBody": delivery.message["Body"], **attributes_again(delivery.message)}
     if target.fifo:
         group = delivery.message.get("Attributes", {}).get("MessageGroupId")

@@ -1,7 +1,7 @@
-"""Messages into a queue: one, or many in as few calls as SQS's limits of a batch allow.
+"""Sends messages to a queue, in as few calls as the batch limits of SQS allow.
 
-SQS takes each message of a batch or refuses it by itself. Those that it could not take for no
-fault of ours are sent again; what is left in the end is reported one by one.
+SQS accepts or refuses each message of a batch individually. Messages that failed on the server's
+side are sent again; those that still fail are reported individually.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def send_one(queue: SqsQueue, entry: Entry) -> Verb[str]:
 
 
 def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[list[str]]:
-    """All of these, given with their sizes; their ids in order, or `BatchError`."""
-    sent: dict[int, Any] = {}  # what SQS answered, by position
+    """Send these entries, given with their sizes; return ids in order, or raise `BatchError`."""
+    sent: dict[int, Any] = {}  # responses of SQS, by position
     failed: dict[int, MailboxError] = {}
     for batch in _batches(entries):
-        if failed and queue.fifo:  # what comes later must not overtake what failed
+        if failed and queue.fifo:  # later messages must not overtake failed ones
             failed.update((position, _not_tried(queue)) for position in batch)
             continue
         try:
@@ -53,7 +53,7 @@ def send_many(queue: SqsQueue, entries: Sequence[tuple[Entry, int]]) -> Verb[lis
 
 
 def _batches(entries: Sequence[tuple[Entry, int]]) -> Iterator[list[int]]:
-    """The positions of the messages that go together."""
+    """Yield the positions of the messages of each batch."""
     batch: list[int] = []
     total = 0
     for position, (_, size) in enumerate(entries):

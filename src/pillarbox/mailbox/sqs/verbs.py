@@ -1,6 +1,6 @@
-"""The verbs of a typed mailbox on SQS, each written once, as steps for whoever runs them.
+"""The verbs of a mailbox on SQS, written once as generators for sync and async.
 
-Everything that can be checked is checked before SQS is asked: a wrong call changes nothing.
+Arguments are validated before SQS is called, so a wrong call changes nothing.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SQSOptions(TypedDict, total=False):
 
 
 class SQSVerbs(Verbs[T, Delivery], Generic[T]):
-    """What a mailbox on SQS can do, its type and its clock."""
+    """The verbs of a mailbox on SQS."""
 
     delay_seconds_max = sqs_limits.DELAY_SECONDS_MAX
     wait_seconds_max = sqs_limits.WAIT_SECONDS_MAX
-    counts_attributes = False  # `_send` counts them, in SQS's form
+    counts_attributes = False  # `_send` counts them as SQS does
 
     def __init__(self, queue: SqsQueue, codec: Codec[T], clock: Clock) -> None:
         super().__init__(queue.name, codec, sqs_limits.MESSAGE_BYTES_MAX)
@@ -57,7 +57,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         self.clock = clock
 
     def beside(self, queue: SqsQueue) -> SQSVerbs[T]:
-        """The same for another queue."""
+        """Return the verbs of another queue, with the same codec and clock."""
         return SQSVerbs(queue, self.codec, self.clock)
 
     @property
@@ -89,7 +89,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         return (yield from send_many(self.queue, entries))
 
     def _reply(self, to: str, in_reply_to: str, body: Any) -> Verb[str]:
-        """Send an answer; text is marked, so that a reader of JSON takes it as a str too."""
+        """Send a reply; text is marked, so that a mailbox that reads JSON decodes it as a str."""
         address = address_of(to, "reply_to")
         answers = self.beside(SqsQueue(address))
         try:
@@ -120,12 +120,13 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
                 break
             numbers, bodies = [each.count for each in found], list(map(self._body, found))
             decoded, failed = self.decoded(mailbox, found, numbers, bodies)
-            for delivery, error in failed:  # it stays leased, and comes again or dies
+            # It stays leased until it is redelivered or dead-lettered.
+            for delivery, error in failed:
                 self.log_undecodable(delivery.id, error)
             messages += decoded
             if not found or (messages and len(found) < asked):
                 break
-            # Bodies that don't decode were received in vain: the wait goes on for one that does.
+            # If no body decoded, keep waiting for one that does.
             left = 0 if messages else until - self.clock.now()
             wait = max(0, left // limits.SECOND_NS)
         return messages
@@ -140,11 +141,11 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         return receiving.extend(self.queue, self.clock, deliveries, _whole_seconds(timeout))
 
     def release(self, deliveries: Sequence[Delivery]) -> Verb[list[bool]]:
-        """SQS counts the delivery all the same."""
+        """Return the messages; SQS counts the delivery anyway."""
         return self._nack(deliveries, 0)
 
     def _reject(self, deliveries: Sequence[Delivery], reason: str) -> Verb[list[bool]]:
-        """SQS moves a message when its deliveries are used up, not before: it is given back."""
+        """Return the messages: SQS dead-letters only after the maximum number of receives."""
         answers = yield from self._nack(deliveries, 0)
         for delivery, answer in zip(deliveries, answers, strict=True):
             if answer:
@@ -194,7 +195,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         )
 
     def keep_for_answers(self) -> Verb[None]:
-        """SQS need not be told."""
+        """Do nothing: SQS keeps idle queues."""
         yield from ()
 
     def delete_queue(self) -> Verb[None]:
@@ -209,12 +210,12 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
     def details(self, delivery: Delivery) -> Details:
         return wire.details(delivery.message)
 
-    # How the verbs above check and convert.
+    # Validation and conversion.
 
     def _options(
         self, delay: int, group: str | None, deduplication_id: str | None
     ) -> Callable[[], dict[str, Any]]:
-        """What a message of this queue says beside its attributes; made anew for each."""
+        """Return a function that creates the SQS parameters of one message."""
         if not self.queue.fifo:
             standard = "None on a standard queue of SQS: its name would end in .fifo"
             if group is not None:
@@ -225,7 +226,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
         if delay:
             allowed = "0 on a FIFO queue of SQS: only the queue as a whole can have a delay"
             raise InvalidParameterError("delay_seconds", delay / limits.SECOND_NS, allowed)
-        return lambda: {  # an id of its own, so that a call that is tried again sends it once
+        return lambda: {  # a unique id, so that a retried call sends it once
             "MessageGroupId": group or sqs_form.ALONE + uuid4().hex,
             "MessageDeduplicationId": deduplication_id or uuid4().hex,
         }
@@ -241,7 +242,7 @@ class SQSVerbs(Verbs[T, Delivery], Generic[T]):
 
 
 def verbs_for(name: str, body_type: Any, options: SQSOptions) -> SQSVerbs[Any]:
-    """The verbs of a queue that was named in any way; SQS was not asked yet."""
+    """Return the verbs of a queue given by any form of address; does not call SQS."""
     check_options(options, SQSOptions.__annotations__)
     limits.one_of("redelivery", options.get("redelivery", "tail"), ("tail",))
     address = address_of(name)
@@ -251,5 +252,5 @@ def verbs_for(name: str, body_type: Any, options: SQSOptions) -> SQSVerbs[Any]:
 
 
 def _whole_seconds(nanoseconds: int) -> int:
-    """SQS counts whole seconds: a fraction is rounded up."""
+    """Round up to whole seconds, the resolution of SQS."""
     return -(-nanoseconds // limits.SECOND_NS)

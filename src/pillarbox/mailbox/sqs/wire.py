@@ -1,7 +1,7 @@
-"""Messages as SQS's API takes and gives them; their form is that of `mailbox.sqs_form`.
+"""Conversion of messages to and from the SQS API, in the encoding of `mailbox.sqs_form`.
 
-Everything is checked against SQS's limits before it is asked. What others wrote beside a body
-is shown as text.
+Everything is validated against SQS's limits before a call. Attributes written by other programs are
+shown as text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Entry = dict[str, Any]
 
 
 class EntryAttributes:
-    """The attributes of every message of one send, in SQS's form for each body."""
+    """The attributes shared by all messages of one send, encoded for SQS with each body."""
 
     def __init__(self, attributes: Mapping[str, str], own: Mapping[str, str]) -> None:
         self._attributes = attributes
@@ -48,7 +48,7 @@ class EntryAttributes:
         self._by_form: dict[str | None, tuple[Entry, int]] = {}
 
     def entry(self, data: bytes) -> tuple[Entry, int]:
-        """A body with its attributes, and how much of SQS's limit they take."""
+        """Return the SQS entry of a body, and its size towards SQS's limit."""
         text, form = body_text(data)
         if form not in self._by_form:
             forms = "+".join(filter(None, (self._own.get(FORM), form)))
@@ -73,80 +73,80 @@ class EntryAttributes:
 
 
 def body_bytes(message: Entry, *, as_json: bool) -> bytes:
-    """The body as it was sent; text is put in quotes for a reader of JSON."""
+    """Return the body as it was sent; with `as_json`, text becomes a JSON string."""
     form = _text(message.get("MessageAttributes", {}).get(FORM, {})) or ""
     data = body_data(message["Body"], form)
     return msgspec.json.encode(data.decode()) if as_json and "text" in form.split("+") else data
 
 
 def details(message: Entry) -> Details:
-    """What SQS tells of a message beside its body."""
+    """Return the details of a received message."""
     system = message.get("Attributes", {})
-    noted = message.get("MessageAttributes", {})
+    attributes = message.get("MessageAttributes", {})
     group = system.get("MessageGroupId")
     source = system.get("DeadLetterQueueSourceArn")
     return Details(
         enqueued_at=as_datetime(int(system.get("SentTimestamp", 0)) * 1_000_000),
-        attributes=_users(noted) if noted else _NO_ATTRIBUTES,
-        priority=_priority(noted),
+        attributes=_users(attributes) if attributes else _NO_ATTRIBUTES,
+        priority=_priority(attributes),
         group=None if group is None or group.startswith(ALONE) else group,
-        reply_to=_text(noted.get(REPLY_TO, {})),
-        in_reply_to=_text(noted.get(IN_REPLY_TO, {})),
+        reply_to=_text(attributes.get(REPLY_TO, {})),
+        in_reply_to=_text(attributes.get(IN_REPLY_TO, {})),
         dead_letter=None if source is None else _dead_letter(source, system),
     )
 
 
 def attributes_again(message: Entry) -> Entry:
-    """The attributes of a received message in the form in which they can be sent again."""
-    noted = message.get("MessageAttributes")
-    return {"MessageAttributes": noted} if noted else {}
+    """Return the attributes of a received message in the form for sending."""
+    attributes = message.get("MessageAttributes")
+    return {"MessageAttributes": attributes} if attributes else {}
 
 
 def _attributes(users: Mapping[str, str], own: Mapping[str, str]) -> tuple[Entry, int]:
     if not users and not own:
         return {}, 0
     sent = beside(users, own)
-    noted = {name: _typed(name, value) for name, value in sent.items()}
+    attributes = {name: _typed(name, value) for name, value in sent.items()}
     size = sum(
         len(name.encode()) + len(each["DataType"]) + len(each["StringValue"].encode())
-        for name, each in noted.items()
+        for name, each in attributes.items()
     )
-    return {"MessageAttributes": noted}, size
+    return {"MessageAttributes": attributes}, size
 
 
 def _typed(name: str, value: str) -> dict[str, str]:
     return {"DataType": "Number" if name == PRIORITY else "String", "StringValue": value}
 
 
-def _text(noted: Mapping[str, Any]) -> str | None:
-    """An attribute of any type as text: a number as written, bytes as base64."""
-    if "StringValue" in noted:
-        return str(noted["StringValue"])
-    data = noted.get("BinaryValue")
+def _text(attribute: Mapping[str, Any]) -> str | None:
+    """Return an attribute of any type as text: a number as written, bytes as base64."""
+    if "StringValue" in attribute:
+        return str(attribute["StringValue"])
+    data = attribute.get("BinaryValue")
     return None if data is None else base64.b64encode(data).decode()
 
 
-def _users(noted: Mapping[str, Any]) -> Mapping[str, str]:
+def _users(attributes: Mapping[str, Any]) -> Mapping[str, str]:
     found = {}
-    for name, each in noted.items():
+    for name, each in attributes.items():
         text = _text(each)
         if text is not None and not name.lower().startswith(RESERVED):
             found[name] = text
-    rest = _text(noted.get(REST, {}))
+    rest = _text(attributes.get(REST, {}))
     if rest is not None:
         known = rest_of(rest)
         found.update({REST: rest} if known is None else known)
     return MappingProxyType(found)
 
 
-def _priority(noted: Mapping[str, Any]) -> int:
-    text = _text(noted.get(PRIORITY, {})) or "0"
+def _priority(attributes: Mapping[str, Any]) -> int:
+    text = _text(attributes.get(PRIORITY, {})) or "0"
     number = int(text) if text.isdecimal() else 0
     return min(number, limits.PRIORITY_MAX)
 
 
 def _dead_letter(source: str, system: Mapping[str, str]) -> DeadLetter:
-    """SQS tells where a message died, not when: its first receive is the earliest it can be."""
+    """Return the dead letter's details. SQS does not report the time: use the first receive."""
     first = system.get("ApproximateFirstReceiveTimestamp", system.get("SentTimestamp", "0"))
     return DeadLetter(
         source=from_arn(source).name,
