@@ -75,7 +75,7 @@ def test_R86_a_batch_that_is_done_again_is_recognised(spark: Any, tmp_path: Path
 
 
 def test_R86_a_mailbox_in_memory_is_refused() -> None:
-    with pytest.raises(ValueError, match="exists only in its own process"):
+    with pytest.raises(ValueError, match="exists only in this process"):
         MailboxSink("memory:orders", {}, ["body"], "p")
 
 

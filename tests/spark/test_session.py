@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pillarbox.spark.python import choose_python
-from pillarbox.spark.session import WORKER_DEFAULTS, quick_workers
+from pillarbox.spark.session import WORKER_DEFAULTS, worker_settings
 from tests.spark.pipeline.support import write
 
 DAEMON = b"pillarbox.spark.daemon"
@@ -29,9 +29,9 @@ def test_R81_workers_are_forked_from_a_process_that_knows_the_data_source(spark:
 
 
 def test_R81_elsewhere_workers_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert quick_workers("local[2]") == WORKER_DEFAULTS
-    assert quick_workers("local-cluster[2,1,1024]") == {}
-    assert quick_workers("spark://host:7077") == {}
+    assert worker_settings("local[2]") == WORKER_DEFAULTS
+    assert worker_settings("local-cluster[2,1,1024]") == {}
+    assert worker_settings("spark://host:7077") == {}
     for python, ours in ((sys.executable, True), ("/opt/another/bin/python", False)):
         monkeypatch.setenv("PYSPARK_PYTHON", python)
         monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", python)

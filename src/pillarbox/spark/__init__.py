@@ -25,7 +25,7 @@ if typing.TYPE_CHECKING:
 
 
 def read(spark: typing.Any, url: str, *, start: int = 0, end: int | None = None) -> "DataFrame":
-    """A typed log of a pipeline as a DataFrame: its columns, `_index` and `_time`."""
+    """Read a typed log of a pipeline as a DataFrame: its columns, `_index` and `_time`."""
     from pillarbox.spark import native  # noqa: PLC0415 - behind an extra
 
     return native.read(spark, url, start=start, end=end)

@@ -1,7 +1,7 @@
-"""The history of a broker's queues, over HTTP: executors need no disk in common with the broker.
+"""The history of a broker's queue, read over HTTP: executors need no disk shared with the broker.
 
-The broker is asked in its own protocol, with its keys, and sends the entries of the queue that
-was named. They arrive in Arrow's layout, so there is no step for each of them here.
+Requests use the broker's own protocol and access keys. The broker sends the journal entries of the
+queue in Arrow's layout, so there is no Python work per entry here.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ Range = tuple[int, int]
 
 
 class BrokerHistory(History):
-    """Indices are those of the log of the broker's store; a queue has some of them."""
+    """The history of one queue. Indices are those of the broker's log, so they have gaps."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.refresh()
 
     def refresh(self) -> None:
-        self._known = _outline(self._url)
-        self.first, self.end = self._known.first, self._known.end
+        self._outline = _outline(self._url)
+        self.first, self.end = self._outline.first, self._outline.end
 
     def index_at_time(self, time_ns: int) -> int:
         at = _outline(self._url, time_ns).at
         return self.end if at is None else at
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        return Outline(self._known.marks).limit(start, end, bytes_max)
+        return Outline(self._outline.marks).limit(start, end, bytes_max)
 
     def partitions(
         self, start: int, end: int, bytes_max: int, count_min: int | None = None
     ) -> list[list[Range]]:
-        ranges = Outline(self._known.marks).ranges(start, end, bytes_max, count_min)
+        ranges = Outline(self._outline.marks).ranges(start, end, bytes_max, count_min)
         return [[each] for each in ranges]
 
     def scan(self, options: ReadOptions, schema: Any) -> BrokerScan:
-        return BrokerScan(options, Columns(schema, mailbox=True), _names(self._known))
+        return BrokerScan(options, Columns(schema, mailbox=True), _names(self._outline))
 
 
 @dataclass(frozen=True)
 class BrokerScan(RowScan):
-    """Reads ranges of the history in tasks, on whatever machine."""
+    """Reads ranges of the history in tasks, on any machine."""
 
     names: Names
 
@@ -75,49 +75,49 @@ class BrokerScan(RowScan):
         kinds = b""
         if wanted is not None:
             kinds = bytes(number for number, name in journal.KINDS.items() if name in wanted)
-        with _asking(url) as (channels, queue):
+        with _connected(url) as (channels, queue):
             for start, stop in pieces:
                 at = start
                 while at < stop:
-                    (found,) = channels.ask(queue, (Recall(at, stop, kinds),))
-                    # Gone: dropped by retention, or the broker was put back to an older state.
-                    gone = found.first > at or found.end <= at
-                    if gone and self.options.fail_on_loss:
-                        raise DataLossError(without_secret(url), at, max(found.first, at + 1))
-                    if found.count:
-                        yield _batch(found)
-                    at = max(found.end, found.first, at + 1)
+                    (page,) = channels.ask(queue, (Recall(at, stop, kinds),))
+                    # Dropped by retention, or the broker was restored from a backup.
+                    lost = page.first > at or page.end <= at
+                    if lost and self.options.fail_on_loss:
+                        raise DataLossError(without_secret(url), at, max(page.first, at + 1))
+                    if page.count:
+                        yield _batch(page)
+                    at = max(page.end, page.first, at + 1)
 
     def _names_now(self) -> Names:
         return _names(_outline(self.options.url))
 
 
-def _batch(found: Recalled) -> Any:
-    """Entries as they came: index, time and bytes of each."""
-    count, payload = found.count, pa.py_buffer(found.records)
-    indices = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(found.indices)])
+def _batch(page: Recalled) -> Any:
+    """Return the entries as a record batch: index, time and bytes of each, without a copy."""
+    count, payload = page.count, pa.py_buffer(page.records)
+    indices = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(page.indices)])
     times = pa.Array.from_buffers(
-        SCHEMA.field("time").type, count, [None, pa.py_buffer(found.times)]
+        SCHEMA.field("time").type, count, [None, pa.py_buffer(page.times)]
     )
     buffers = [None, payload, payload.slice(offsets_bytes(count))]
     records = pa.Array.from_buffers(pa.binary(), count, buffers)
     return pa.RecordBatch.from_arrays([indices, times, records], schema=SCHEMA)
 
 
-def _names(known: Outlined) -> Names:
-    return Names(known.prefix, known.names)
+def _names(outline: Outlined) -> Names:
+    return Names(outline.prefix, outline.names)
 
 
 def _outline(url: str, time_ns: int | None = None) -> Outlined:
-    with _asking(url) as (channels, queue):
-        (known,) = channels.ask(queue, (AskOutline(time_ns),))
-    assert isinstance(known, Outlined)
-    return known
+    with _connected(url) as (channels, queue):
+        (outline,) = channels.ask(queue, (AskOutline(time_ns),))
+    assert isinstance(outline, Outlined)
+    return outline
 
 
 @contextmanager
-def _asking(url: str) -> Iterator[tuple[Channels, str]]:
-    """Connections to the broker, and the queue; they stay open until the block ends."""
+def _connected(url: str) -> Iterator[tuple[Channels, str]]:
+    """Yield the connections to the broker and the name of the queue."""
     address, queue = address_of(url)
     channels = channels_to(address)
     channels.enter()

@@ -1,7 +1,7 @@
-"""Which columns a read has, and how they are made of what is on disk.
+"""The columns of a read, and how they are built from the stored records.
 
-The schema of a read names columns of the history; any other column of it is a field of the
-message's body, which is JSON then. Only what is named is made, and travels to Spark.
+A name in the schema of a read is a column of the history or, if the history has no such column, a
+field of the JSON body. Only the named columns are built and sent to Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAILBOX_SCHEMA = (
     " `attributes` MAP<STRING, STRING>, `priority` INT, `enqueued_at` TIMESTAMP, `kind` STRING,"
     " `queue` STRING, `time` TIMESTAMP"
 )
-#: What a history can tell; any other name in a schema is a field of the body.
+#: The columns of a history; any other name in a schema is a field of the body.
 OF_LOG = frozenset(("partition", "index", "body", "enqueued_at", "time"))
 OF_MAILBOX = OF_LOG | {"id", "attributes", "priority", "kind", "queue", "details"}
 _TIME = pa.timestamp("us", "UTC")
@@ -41,19 +41,19 @@ _TYPES: dict[str, Any] = {
     "attributes": pa.map_(pa.string(), pa.string()),
     "details": pa.string(),
 }
-Values = Mapping[str, Callable[[Any], Any]]  # by column: its value in an event
+Values = Mapping[str, Callable[[Any], Any]]  # by column: a function from an event to its value
 
 
 class Rows(Protocol):
-    """Some records, or events of a mailbox, in order, as columns that are made when asked for."""
+    """Records of a log or events of a mailbox, in order, as columns that are built on demand."""
 
     def __len__(self) -> int: ...
     def column(self, name: str) -> Any:
-        """An Arrow array, as long as there are rows; None if nothing is known of this."""
+        """Return an Arrow array with a value per row; None if the rows lack this column."""
 
 
 class EventRows:
-    """Events of one queue that came one by one."""
+    """Events of one queue, given as Python objects."""
 
     def __init__(self, events: Sequence[Any], queue: str, values: Values) -> None:
         self._events, self._queue, self._values = events, queue, values
@@ -68,21 +68,21 @@ class EventRows:
 
 
 class Columns:
-    """How the columns of one schema are made. Can be pickled, to go to executors."""
+    """Builds the columns of one schema. Can be pickled, to be sent to executors."""
 
     def __init__(self, schema: Any, *, mailbox: bool) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         if not self._schema.names:
             raise OptionError("a schema needs one column or more")
-        known = OF_MAILBOX if mailbox else OF_LOG
-        self._fields = [field for field in self._schema if field.name not in known]
+        built_in = OF_MAILBOX if mailbox else OF_LOG
+        self._fields = [field for field in self._schema if field.name not in built_in]
         variants = [each.name for each in schema if isinstance(each.dataType, VariantType)]
         self._variant = "body" in variants
         if set(variants) - {"body"}:
             raise OptionError("only the body can be a VARIANT; take its fields with variant_get")
 
     def shaped(self, rows: Rows) -> Any:
-        """A record batch of the schema."""
+        """Return the rows as a record batch of the schema."""
         typed = typed_bodies(rows.column("body"), self._fields) if self._fields else {}
         arrays = [_cast(self._values(each, rows, typed), each, len(rows)) for each in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -107,7 +107,7 @@ def _cast(values: Any, field: Any, rows: int) -> Any:
     if values.type == field.type:
         return values
     try:
-        # Nanoseconds become microseconds, which is all that Spark has.
+        # Timestamps lose precision: Spark has microseconds, not nanoseconds.
         return values.cast(field.type, safe=not pa.types.is_timestamp(field.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise OptionError(
@@ -117,14 +117,14 @@ def _cast(values: Any, field: Any, rows: int) -> Any:
 
 
 def with_body(schema: str, body: str) -> str:
-    """The columns of a history whose bodies are of this type: VARIANT, or names and types."""
+    """Return a schema with this type for the body: VARIANT, or names and types of fields."""
     kind = "VARIANT" if body.strip().upper() == "VARIANT" else f"STRUCT<{body}>"
     return schema.replace("`body` BINARY", f"`body` {kind}")
 
 
 def structs(bodies: Any, kind: Any) -> Any:
-    """JSON bodies as structs; null where there is no body."""
-    fields = [kind.field(place) for place in range(kind.num_fields)]
+    """Parse JSON bodies into structs; null where there is no body."""
+    fields = [kind.field(number) for number in range(kind.num_fields)]
     columns = typed_bodies(bodies, fields)
     return pa.StructArray.from_arrays(
         [_cast(columns[each.name], each, len(bodies)) for each in fields],
@@ -134,7 +134,7 @@ def structs(bodies: Any, kind: Any) -> Any:
 
 
 def variants(bodies: Any, kind: Any) -> Any:
-    """JSON bodies as Spark's own binary form of any value; null if a body is no JSON."""
+    """Parse JSON bodies into Spark's VARIANT; null if a body is not JSON."""
     return pa.array([_variant(body) for body in bodies.to_pylist()], kind)
 
 
@@ -142,14 +142,14 @@ def _variant(body: bytes | None) -> dict[str, bytes] | None:
     if body is None:
         return None
     try:
-        found = VariantVal.parseJson(body.decode())
+        variant = VariantVal.parseJson(body.decode())
     except (ValueError, UnicodeDecodeError, PySparkException):
         return None
-    return {"value": found.value, "metadata": found.metadata}
+    return {"value": variant.value, "metadata": variant.metadata}
 
 
 def typed_bodies(bodies: Any, fields: list[Any]) -> dict[str, Any]:
-    """The fields of JSON bodies, as columns. A body that does not fit has nulls there."""
+    """Parse fields of JSON bodies into columns; null where a value does not match its type."""
     table = _parsed_together(bodies, fields)
     if table is None:
         table = _parsed_singly(bodies, fields)
@@ -157,7 +157,7 @@ def typed_bodies(bodies: Any, fields: list[Any]) -> dict[str, Any]:
 
 
 def _parsed_together(bodies: Any, fields: list[Any]) -> Any:
-    """All bodies as one document of many lines; None if one of them is not as it should be."""
+    """Parse all bodies as one JSON Lines document; return None if any does not match."""
     if not len(bodies):
         return pa.schema(fields).empty_table()
     lines = pc.fill_null(bodies, b"{}")
@@ -184,10 +184,10 @@ def _parsed_singly(bodies: Any, fields: list[Any]) -> Any:
 
 def _object(body: bytes | None) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(body or b"{}")
+        value = msgspec.json.decode(body or b"{}")
     except msgspec.DecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _values(rows: list[dict[str, Any]], field: Any) -> Any:

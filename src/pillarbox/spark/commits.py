@@ -1,9 +1,9 @@
-"""Committing steps to a log: what the log remembers of them, and who may write.
+"""Commits steps to a log: deduplicates them by hash, and fences replaced runs.
 
-Each commit carries the processor, the step's hash and inputs, the run and its epoch, in the
-same frame that makes the records part of the log. A step whose hash is there was done. A run
-with an older epoch than the newest commit's has been replaced, and is refused. All checks are
-made with the log's lock held, so no other driver can come between a check and its commit.
+Each commit has the processor, the step's hash and inputs, the run and its epoch, in the same frame
+as the records. A step whose hash is in the log is done. A run whose epoch is older than that of
+the newest commit has been replaced, and is refused. All checks hold the log's lock, so no other
+driver can commit between a check and its commit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StepCommit:
     """A step as recorded in its output."""
 
     processor: str
-    #: None if an earlier version only claimed an epoch with it.
+    #: None for a commit of an earlier version that only claimed an epoch.
     hash: str | None
     batch_id: int
     inputs: tuple[Input, ...]
@@ -59,26 +59,26 @@ class StepCommit:
 
 
 def step_commits(url: str, processor: str | None = None) -> Iterator[StepCommit]:
-    """The steps recorded in a log, newest first."""
+    """Yield the steps recorded in a log, newest first."""
     with Log.open(local_directory(url), readonly=True) as log:
         yield from commits_in(log, processor)
 
 
 def last_commit(url: str, processor: str) -> StepCommit | None:
-    """The newest step of a processor in a log; None if there is none."""
+    """Return the newest step of a processor in a log; None if there is none."""
     return next((each for each in step_commits(url, processor) if each.hash is not None), None)
 
 
 def commits_in(log: ReadableLog, processor: str | None) -> Iterator[StepCommit]:
-    """The steps of an open log, newest first."""
+    """Yield the steps of an open log, newest first."""
     for commit in log.commits():
-        found = _decode(commit)
-        if found is not None and processor in (None, found.processor):
-            yield found
+        step = _decode(commit)
+        if step is not None and processor in (None, step.processor):
+            yield step
 
 
 def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log:
-    """Open a log for writing, and wait for the lock if another writer holds it."""
+    """Open a log for writing; wait for the lock if another writer holds it."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -94,21 +94,21 @@ def open_to_commit(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Log
 def publish(
     directory: str, step: Step, records: Records, *, strategy: str = EXACTLY_ONCE, run: str = ""
 ) -> None:
-    """Append the records and the step's hash in one frame, unless the log has that hash."""
+    """Append the records and the step's hash in one frame, unless the log has the hash."""
     with open_to_commit(directory) as log:
         first = log.next_index
-        # A batch without tasks does not know its run: it is that of the batch before it.
-        known = run or next((each.run for each in commits_in(log, step.processor)), "")
-        epoch = admit(log, step, known, check=strategy == EXACTLY_ONCE)
+        # Tasks report the run. For a batch without tasks, it is that of the batch before.
+        run = run or next((each.run for each in commits_in(log, step.processor)), "")
+        epoch = admit(log, step, run, check=strategy == EXACTLY_ONCE)
         if epoch is not None:
-            log.append_committed(records, encode_meta(step, epoch, known))
+            log.append_committed(records, encode_meta(step, epoch, run))
             _pin_newest(log, pin_name(step.processor), max(first - 1, 0))
 
 
 def _pin_newest(log: Log, pin: str, index: int) -> None:
-    """Pin the newest commit, so that retention can't make the log forget its last step."""
-    held = log.pins().get(f"pin:{pin}")
-    if held is None or log.segment_base(held) != log.segment_base(index):
+    """Pin the newest commit, so that retention never drops the record of the last step."""
+    pinned = log.pins().get(f"pin:{pin}")
+    if pinned is None or log.segment_base(pinned) != log.segment_base(index):
         log.pin(pin, index)
 
 
@@ -118,56 +118,57 @@ def pin_name(processor: str) -> str:
 
 
 def admit(log: Log, step: Step, run: str, *, check: bool = True) -> int | None:
-    """The epoch to commit the step with; None if it was done. Raises if it may not be done.
+    """Return the epoch to commit the step with, or None if the step is done.
 
-    Without `check` a step is done as often as it is asked for: at least once.
+    Raises FencedError or DivergedError if the step may not be committed. Without `check`, a step
+    is written each time it runs: at least once.
     """
-    found = list(_relevant_commits(log, step, run))
-    epoch = _epoch(log, step.processor, found, run)
+    commits = list(_relevant_commits(log, step, run))
+    epoch = _epoch(log, step.processor, commits, run)
     if not check:
         return epoch
-    if any(each.hash == step.hash for each in found):
+    if any(each.hash == step.hash for each in commits):
         return None
-    done = next((each for each in found if each.hash is not None), None)
-    if done is not None and step.number >= 0:
-        _check_history(log, done, step)
+    last = next((each for each in commits if each.hash is not None), None)
+    if last is not None and step.number >= 0:
+        _check_history(log, last, step)
     return epoch
 
 
-def _check_history(log: Log, done: StepCommit, step: Step) -> None:
-    """A step may follow the last one, or come after a gap; never go back or start elsewhere."""
-    ends = [each.end for each in done.inputs]
-    if done.batch_id < step.number - 1:
+def _check_history(log: Log, last: StepCommit, step: Step) -> None:
+    """Raise unless the step starts where the last one ended, or comes after a gap."""
+    ends = [each.end for each in last.inputs]
+    if last.batch_id < step.number - 1:
         return
-    if done.batch_id == step.number - 1 and ends == step.starts:
+    if last.batch_id == step.number - 1 and ends == step.starts:
         return
     raise DivergedError(
-        f"{step.processor!r} has done batch {done.batch_id} into {log.path}, up to {ends}, but its"
-        f" checkpoint is about to do batch {step.number} from {step.starts}: they do not belong"
-        " together. Restore the checkpoint, or give this query a processor id of its own"
+        f"{step.processor!r} has committed batch {last.batch_id} to {log.path}, up to {ends}, but"
+        f" its checkpoint is about to run batch {step.number} from {step.starts}: they do not"
+        " belong together. Restore the checkpoint, or give this query a processor id of its own"
     )
 
 
 def _relevant_commits(log: Log, step: Step, run: str) -> Iterator[StepCommit]:
-    """The commits by which a step is judged, newest first, no further back than needed."""
-    for found in commits_in(log, step.processor):
-        yield found
-        follows = found.batch_id == step.number - 1 and found.run == run
-        if found.hash == step.hash or (follows and step.number >= 0):
+    """Yield the commits needed to check a step, newest first."""
+    for commit in commits_in(log, step.processor):
+        yield commit
+        follows = commit.batch_id == step.number - 1 and commit.run == run
+        if commit.hash == step.hash or (follows and step.number >= 0):
             return
 
 
-def _epoch(log: Log, processor: str, found: list[StepCommit], run: str) -> int:
-    newest = found[0] if found else None
+def _epoch(log: Log, processor: str, commits: list[StepCommit], run: str) -> int:
+    newest = commits[0] if commits else None
     if newest is None:
         return 1
     if newest.run == run:
         return newest.epoch
-    if not any(each.run == run for each in found):
+    if not any(each.run == run for each in commits):
         return newest.epoch + 1
     raise FencedError(
-        f"a later run of {processor!r} has taken over {log.path} (epoch {newest.epoch}); this one"
-        " must stop, and nothing that it does now is written"
+        f"a later run of {processor!r} has taken over {log.path} (epoch {newest.epoch}); this run"
+        " must stop and can write nothing more"
     )
 
 
@@ -178,7 +179,7 @@ def encode_meta(step: Step, epoch: int, run: str) -> bytes:
 
 
 def _decode(commit: Commit) -> StepCommit | None:
-    """None if the commit is not one of ours."""
+    """Return the step of a commit; None if the commit was not written by this module."""
     try:
         meta = msgspec.msgpack.decode(commit.meta, type=_Meta)
     except msgspec.MsgspecError:

@@ -1,8 +1,7 @@
-"""Spark's daemon, from which it forks Python workers, with the data source imported.
+"""Spark's daemon that forks Python workers, with the data source already imported.
 
-Spark starts a Python process for each plan, each commit and each task, and would have all of
-them import the same modules. `session` names this module to Spark where it can be sure that
-workers find it.
+Spark starts a Python process for each plan, commit and task, and each of them would import the
+same modules. `session` configures this module as the daemon if workers are sure to find it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _worker = daemon.worker
 
 def main() -> None:
     """Run Spark's daemon of Python workers."""
-    # Workers collect garbage after each task; what was imported here is none.
+    # Workers run the garbage collector after each task; exempt the imported modules from it.
     gc.freeze()
     if (path := os.environ.get(fork_server.SOCKET)) is not None:
         fork_server.start(path)
@@ -30,7 +29,7 @@ def main() -> None:
 
 
 def worker_until_closed(sock: Any, authenticated: bool) -> int:
-    """Serve tasks until Spark closes the connection, which is not an error to print."""
+    """Serve tasks until Spark closes the connection, without printing that as an error."""
     try:
         return int(_worker(sock, authenticated))
     except BrokenPipeError:

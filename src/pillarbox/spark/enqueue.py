@@ -1,7 +1,8 @@
-"""Sending all rows of a DataFrame to a mailbox, and watching how far it is.
+"""Sends all rows of a DataFrame to a mailbox, and reports the progress.
 
-Mailboxes on a server are sent to by Spark's tasks, so tasks are what is counted. For one on disk
-the driver sends what the tasks hand it, and messages are counted.
+For a mailbox on a server, Spark's tasks send the messages, and progress counts tasks. For a
+mailbox on disk, the driver sends the rows that it gets from the tasks, and progress counts
+messages.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pillarbox.spark.location import mailbox_url, without_secret
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _SETTLE_SECONDS = 2.0
 _GROUP = "spark.jobGroup.id"
 
@@ -31,9 +32,9 @@ class Progress(NamedTuple):
 def enqueue(
     frame: Any, url: str, *, progress: Callable[[Progress], object] | None = None, **options: str
 ) -> None:
-    """Send each row of a DataFrame to a mailbox; `progress` is called from time to time.
+    """Send each row of a DataFrame to a mailbox, and call `progress` periodically.
 
-    The options are those of a write. With `processor`, rows that are sent again within five minutes
+    Takes the options of a write. With `processor`, rows that are sent again within five minutes
     are recognised and dropped.
     """
     target = mailbox_url(url, wanted=True) or url
@@ -46,13 +47,13 @@ def enqueue(
     before = context.getLocalProperty(_GROUP)
     context.setJobGroup(group, f"sending to {without_secret(target)}")
     with TemporaryDirectory(prefix="pillarbox-") as directory:
-        note = Path(directory) / "sent"
-        watch = _ProgressReporter(context.statusTracker(), group, note, progress)
+        path = Path(directory) / "sent"
+        reporter = _ProgressReporter(context.statusTracker(), group, path, progress)
         try:
-            writer.option("progressPath", str(note)).save(target)
-            watch.settle()
+            writer.option("progressPath", str(path)).save(target)
+            reporter.settle()
         finally:
-            watch.stop()
+            reporter.stop()
             context.setLocalProperty(_GROUP, before)
 
 
@@ -60,28 +61,28 @@ class _ProgressReporter:
     """Reports how many tasks of a job group are done, and then how many messages."""
 
     def __init__(
-        self, tracker: Any, group: str, note: Path, tell: Callable[[Progress], object]
+        self, tracker: Any, group: str, path: Path, report: Callable[[Progress], object]
     ) -> None:
-        self._tracker, self._group, self._note, self._report = tracker, group, note, tell
+        self._tracker, self._group, self._path, self._report = tracker, group, path, report
         self._reported: Progress | None = None
-        self._over, self._complete = threading.Event(), threading.Event()
+        self._stopped, self._complete = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="pillarbox-enqueue", daemon=True)
         self._thread.start()
 
     def settle(self) -> None:
-        """Wait until the end is reported: Spark's figures come a moment later."""
+        """Wait until completion is reported: Spark's task counts lag behind a little."""
         self._complete.clear()
         self._complete.wait(_SETTLE_SECONDS)
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            self._look()
+        while not self._stopped.wait(_POLL_SECONDS):
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = self._messages() or self._tasks()
         if now is not None and now != self._reported:
             self._reported = now
@@ -91,7 +92,7 @@ class _ProgressReporter:
 
     def _messages(self) -> Progress | None:
         try:
-            done, _, total = self._note.read_text(encoding="ascii").partition(" ")
+            done, _, total = self._path.read_text(encoding="ascii").partition(" ")
         except FileNotFoundError:
             return None
         return Progress("messages", int(done), int(total)) if total else self._reported
@@ -100,8 +101,8 @@ class _ProgressReporter:
         tracker = self._tracker
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        known = [stage for stage in stages if stage]
-        if not known:
+        started = [stage for stage in stages if stage]
+        if not started:
             return None
-        done = sum(stage.numCompletedTasks for stage in known)
-        return Progress("tasks", done, sum(stage.numTasks for stage in known))
+        done = sum(stage.numCompletedTasks for stage in started)
+        return Progress("tasks", done, sum(stage.numTasks for stage in started))

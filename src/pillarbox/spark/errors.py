@@ -1,4 +1,4 @@
-"""What the data source and its sinks raise; each says what happened, where, and what to do.
+"""Errors of the data source and its sinks. Each says what happened, where, and what to do.
 
 SparkError
 ├── JavaNotFoundError    no Java 17 or newer was found
@@ -34,7 +34,7 @@ class DataLossError(SparkError):
     def __init__(self, url: str, start: int, first: int) -> None:
         super().__init__(
             f"the records {start} to {first} (exclusive) of {url} are gone: retention removed them"
-            " before they were read. Keep more of the log, or pin it for this reader; to go on"
+            " before they were read. Keep more of the log, or pin it for this reader; to continue"
             " without them, set option failOnDataLoss to false"
         )
         self.url, self.start, self.first = url, start, first

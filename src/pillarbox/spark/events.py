@@ -1,7 +1,7 @@
-"""The journal of a store as columns: heads are read a million at a time, not one by one.
+"""Decodes the journal of a store into columns: a field of a million entries at a time.
 
-An entry begins with a fixed head (`core/journal.py`), so a field of all entries is one slice of
-an Arrow array. Only entries that have details (attributes, groups) are looked at singly.
+Every entry begins with a fixed-size header (`core/journal.py`), so a field of all entries is one
+slice of an Arrow array. Only entries with details (attributes, groups) are decoded one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WITHOUT_KEY = pa.array(
 )
 _WITHOUT_QUEUE = pa.array([journal.IDENTITY, journal.RESTATED], pa.uint8())
 _KINDS = pa.array([journal.KINDS.get(kind) for kind in range(max(journal.KINDS) + 1)], pa.string())
-# Where each field of the head lies: see journal.HEAD.
+# The offset and type of each field of the header: see journal.HEAD.
 _FIELDS: dict[str, tuple[int, Any]] = {
     "kind": (0, pa.uint8()),
     "priority": (1, pa.uint8()),
@@ -40,12 +40,12 @@ _FIELDS: dict[str, tuple[int, Any]] = {
     "length": (28, pa.uint32()),
 }
 _HEAD_BYTES = journal.HEAD.size
-# Arrow 26 fails on some arrays if no end is named.
+# Arrow 26 fails on some arrays if no end is given.
 _TO_THE_END = (1 << 31) - 1
 
 
 def read_names(log: LogReader, store: str) -> Names:
-    """The names that a store has used so far, from its snapshot and what came after it."""
+    """Return the queue names of a store, from its snapshot and the entries after it."""
     state = read_snapshot(RealDisk(), store)
     refuse_foreign(state, store, log)
     names = Names.of(state)
@@ -59,7 +59,7 @@ def read_names(log: LogReader, store: str) -> Names:
 
 
 def head_field(records: Any, name: str) -> Any:
-    """One field of the head of every record."""
+    """Return one field of the header of every record."""
     start, kind = _FIELDS[name]
     width = kind.bit_width // 8
     raw = pc.binary_slice(records, start, start + width)
@@ -67,7 +67,7 @@ def head_field(records: Any, name: str) -> Any:
 
 
 class Events:
-    """The entries of one record batch, field by field, each worked out when it is asked for."""
+    """The entries of one record batch, as columns that are decoded on demand."""
 
     def __init__(self, batch: Any, names: Names) -> None:
         self._names = names
@@ -80,25 +80,25 @@ class Events:
         return len(self.records)
 
     def select(self, queue: str | None, kinds: frozenset[str] | None) -> None:
-        """Keep only the entries of this queue and these kinds; None: of all."""
+        """Keep only the entries of this queue and these kinds (None: all)."""
         keep = None
         if kinds is not None:
             numbers = [number for number, name in journal.KINDS.items() if name in kinds]
             keep = pc.is_in(self._kind, pa.array(numbers, pa.uint8()))
         if queue is not None:
             wanted = [number for number, name in self._names.queues.items() if name == queue]
-            ours = pc.and_(
+            in_queue = pc.and_(
                 pc.is_in(self._queue, pa.array(wanted, pa.uint32())),
                 pc.invert(pc.is_in(self._kind, _WITHOUT_QUEUE)),
             )
-            keep = ours if keep is None else pc.and_(keep, ours)
+            keep = in_queue if keep is None else pc.and_(keep, in_queue)
         if keep is not None:
             self.index, self.time = self.index.filter(keep), self.time.filter(keep)
             self.records = self.records.filter(keep)
             self._kind, self._queue = self._kind.filter(keep), self._queue.filter(keep)
 
     def unknown_queues(self) -> bool:
-        """Whether an entry is of a queue that was declared after the names were read."""
+        """Return whether an entry belongs to a queue created after the names were read."""
         numbers = set(
             self._queue.filter(pc.invert(self._kinds_in(_WITHOUT_QUEUE))).unique().to_pylist()
         )
@@ -126,10 +126,10 @@ class Events:
         return pc.if_else(self._kinds_in(_NEW), values, pa.scalar(None, values.type))
 
     def _queue_names(self) -> Any:
-        known = self._names.queues
-        names = pa.array([known.get(n) for n in range(max(known, default=0) + 1)], pa.string())
-        inside = pc.less(self._queue, pa.scalar(len(names), pa.uint32()))
-        nameless = pc.or_(self._kinds_in(_WITHOUT_QUEUE), pc.invert(inside))
+        queues = self._names.queues
+        names = pa.array([queues.get(n) for n in range(max(queues, default=0) + 1)], pa.string())
+        known = pc.less(self._queue, pa.scalar(len(names), pa.uint32()))
+        nameless = pc.or_(self._kinds_in(_WITHOUT_QUEUE), pc.invert(known))
         return names.take(pc.if_else(nameless, pa.scalar(None, pa.uint32()), self._queue))
 
     def _keys(self) -> Any:
@@ -137,7 +137,7 @@ class Events:
         return pc.if_else(self._kinds_in(_WITHOUT_KEY), pa.scalar(None, pa.uint64()), keys)
 
     def _ids(self) -> Any:
-        """What `MessageIds` makes of each key."""
+        """Return the message id of each key, as `MessageIds` formats it."""
         keys = self._keys()
         numbers = pc.bit_wise_or(pc.fill_null(keys, 0), pa.scalar(VARIANT, pa.uint64()))
         start = numbers.offset
@@ -154,24 +154,25 @@ class Events:
         return pc.if_else(pc.is_valid(keys), ids, pa.scalar(None, pa.string()))
 
     def _enqueued_at(self) -> Any:
-        # A key is half the nanoseconds of the moment at which it was given.
+        # A key is the time of its allocation in nanoseconds, divided by two.
         nanoseconds = pc.multiply(self._keys().cast(pa.int64()), pa.scalar(2, pa.int64()))
         return nanoseconds.cast(pa.timestamp("ns", "UTC"))
 
     def _bodies(self) -> Any:
         bodies = pc.binary_slice(self.records, _HEAD_BYTES, _TO_THE_END)
-        bearing = self._kinds_in(_WITH_BODY)
+        has_body = self._kinds_in(_WITH_BODY)
         lengths = head_field(self.records, "length")
-        odd = pc.and_(bearing, pc.greater(lengths, pa.scalar(0, pa.uint32())))
-        if pc.any(odd).as_py():
-            cut = [
-                body[length:]
-                for body, length in zip(
-                    bodies.filter(odd).to_pylist(), lengths.filter(odd).to_pylist(), strict=True
-                )
-            ]
-            bodies = pc.replace_with_mask(bodies, odd, pa.array(cut, pa.binary()))
-        return pc.if_else(bearing, bodies, pa.scalar(None, pa.binary()))
+        # Details come before the body, so they have to be cut off.
+        detailed = pc.and_(has_body, pc.greater(lengths, pa.scalar(0, pa.uint32())))
+        if pc.any(detailed).as_py():
+            pairs = zip(
+                bodies.filter(detailed).to_pylist(),
+                lengths.filter(detailed).to_pylist(),
+                strict=True,
+            )
+            cut = [body[length:] for body, length in pairs]
+            bodies = pc.replace_with_mask(bodies, detailed, pa.array(cut, pa.binary()))
+        return pc.if_else(has_body, bodies, pa.scalar(None, pa.binary()))
 
     def _detailed(self, mask: Any) -> tuple[Any, list[journal.Entry]]:
         lengths = head_field(self.records, "length")
@@ -181,19 +182,19 @@ class Events:
     def _attributes(self) -> Any:
         mask, entries = self._detailed(self._kinds_in(_NEW))
         kind = pa.map_(pa.string(), pa.string())
-        found = [list((entry.details[0] or {}).items()) for entry in entries]
-        return _scatter(found, mask, kind)
+        attributes = [list((entry.details[0] or {}).items()) for entry in entries]
+        return _scatter(attributes, mask, kind)
 
     def _details(self) -> Any:
-        # A store's identity holds what receipt handles are made with: nobody is shown that.
-        told = pc.not_equal(self._kind, pa.scalar(journal.IDENTITY, pa.uint8()))
-        mask, entries = self._detailed(told)
-        found = [msgspec.json.encode(_details_of(entry)).decode() for entry in entries]
-        return _scatter(found, mask, pa.string())
+        # A store's identity contains the secret of its receipt handles, so it is never shown.
+        public = pc.not_equal(self._kind, pa.scalar(journal.IDENTITY, pa.uint8()))
+        mask, entries = self._detailed(public)
+        details = [msgspec.json.encode(_details_of(entry)).decode() for entry in entries]
+        return _scatter(details, mask, pa.string())
 
 
 def _details_of(entry: journal.Entry) -> Any:
-    """The details, and of a lease also its moment: its entry waits for others to be written."""
+    """Return the details; for a lease with its start, as its entry may be written later."""
     return (*entry.details, entry.at) if entry.kind == journal.LEASED else entry.details
 
 
@@ -204,7 +205,7 @@ def event_rows(
     kinds: frozenset[str] | None,
     queue: str | None = None,
 ) -> Iterator[Rows]:
-    """Entries of a store's journal as rows; a queue that was declared meanwhile is asked for."""
+    """Yield entries of a store's journal as rows; reload the names if a queue is new."""
     for batch in batches:
         events = Events(batch, names)
         if events.unknown_queues():
@@ -216,8 +217,8 @@ def event_rows(
 
 
 def _scatter(values: list[Any], mask: Any, kind: Any) -> Any:
-    """The values where the mask is true, in order; null elsewhere."""
+    """Return an array with the values, in order, where the mask is true; null elsewhere."""
     if not values:
         return pa.nulls(len(mask), kind)
-    places = pc.subtract(pc.cumulative_sum(mask.cast(pa.int32())), pa.scalar(1, pa.int32()))
-    return pa.array(values, kind).take(pc.if_else(mask, places, pa.scalar(None, pa.int32())))
+    positions = pc.subtract(pc.cumulative_sum(mask.cast(pa.int32())), pa.scalar(1, pa.int32()))
+    return pa.array(values, kind).take(pc.if_else(mask, positions, pa.scalar(None, pa.int32())))

@@ -1,8 +1,7 @@
-"""The history in a log's directory: planned by its segments, read from their mapped files.
+"""The history in a log's directory: partitioned by segments, read from memory-mapped files.
 
-Tasks get `Piece`s: a part of one segment, with a hint where in the file it begins. A piece says
-which file it means by the segment's epoch, so a file that was recycled meanwhile is never
-misread.
+Tasks get `Piece`s: each a part of one segment, with the file offset of a frame near its start. A
+piece includes the segment's epoch, so a file that was recycled meanwhile is never misread.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from pillarbox.spark.location import data_directory_of
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 
-_MARKS_OF_A_SEGMENT = 256
+_MARKS_PER_SEGMENT = 256
 
 
 class Piece(NamedTuple):
-    """Some records of one segment, and a frame at or before the first of them."""
+    """A range of records of one segment, and a frame at or before the first of them."""
 
     segment: str
     epoch: int
@@ -42,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class FileHistory(History):
-    """The history in one log's directory, beside its writer if there is one."""
+    """The history in one log's directory. A writer may be appending to it."""
 
     def __init__(self, url: str) -> None:
         self.data = data_directory_of(url)
@@ -88,21 +87,21 @@ class FileHistory(History):
         ]
 
     def _outline(self, start: int, end: int, bytes_max: int | None = None) -> Outline:
-        """What the segments' own indices know; no more of them than hold so many bytes."""
+        """Return an outline from the segments' indices, for `bytes_max` bytes or all."""
         marks: list[tuple[int, int]] = []
         before, enough = 0, None
         for segment, _, stop in self._spans(start, end):
             marks += _marks(segment, stop, before)
             before = marks[-1][1]
             if bytes_max is not None:
-                # The start may be anywhere in the first one.
+                # Add the whole first segment, because the start may be anywhere in it.
                 enough = before + bytes_max if enough is None else enough
                 if before >= enough:
                     break
         return Outline(marks)
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
-        """The part of each segment that lies between two indices."""
+        """Yield the part of each segment between two indices."""
         segments = self._log._catalog.segments
         for number, segment in enumerate(segments):
             last = number == len(segments) - 1
@@ -114,16 +113,16 @@ class FileHistory(History):
                 yield segment, low, stop
 
     def _index(self, segment: Segment, stop: int) -> None:
-        """Walk the new frames of the open segment once, so that tasks need not."""
-        known = max(segment.base_index, min(self._indexed_to, stop))
-        for _ in self._log.blocks(known, stop):
+        """Scan the new frames of the open segment once, so that tasks need not."""
+        indexed = max(segment.base_index, min(self._indexed_to, stop))
+        for _ in self._log.blocks(indexed, stop):
             pass
         self._indexed_to = max(self._indexed_to, stop)
 
 
 @dataclass(frozen=True)
 class FileScan(RowScan):
-    """Reads pieces of the history in tasks; executors see the same directory."""
+    """Reads pieces of the history in tasks. Executors must see the same directory."""
 
     data: DataDirectory
     names: Names | None
@@ -144,7 +143,7 @@ class FileScan(RowScan):
 
 
 class LogRows:
-    """Records of a log, which are bytes to it."""
+    """Records of a plain log."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -153,8 +152,8 @@ class LogRows:
         return int(self._batch.num_rows)
 
     def column(self, name: str) -> Any:
-        known = _OF_LOG.get(name)
-        return self._batch.column(known) if known is not None else None
+        stored = _OF_LOG.get(name)
+        return self._batch.column(stored) if stored is not None else None
 
 
 _OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "time"}
@@ -163,9 +162,9 @@ _OF_LOG = {"index": "index", "body": "record", "enqueued_at": "time", "time": "t
 def read_pieces(
     directory: str, url: str, pieces: Sequence[Piece], *, lossy: bool = False
 ) -> Iterator[Any]:
-    """Record batches (index, time, record) of the pieces, in order, in whatever process.
+    """Yield record batches (index, time, record) of the pieces, in order, in any process.
 
-    If `lossy`, pieces that are gone are passed over.
+    If `lossy`, skip pieces that are gone.
     """
     from pillarbox.log.arrow import read_segment  # noqa: PLC0415 - behind an extra
 
@@ -180,11 +179,11 @@ def read_pieces(
 
 
 def _marks(segment: Segment, stop: int, before: int) -> list[tuple[int, int]]:
-    """Some frames of a segment, and its end: the log's index, and the bytes up to there."""
+    """Return marks (index, bytes before it) for some frames of a segment and for its end."""
     index = segment.index
-    step = 1 + len(index.offsets) // _MARKS_OF_A_SEGMENT
-    known = zip(index.first_indices[::step], index.offsets[::step], strict=False)
-    marks = [(first, before + offset) for first, offset in known]
+    step = 1 + len(index.offsets) // _MARKS_PER_SEGMENT
+    frames = zip(index.first_indices[::step], index.offsets[::step], strict=False)
+    marks = [(first, before + offset) for first, offset in frames]
     if segment.sealed:
         return [*marks, (segment.end_index, before + segment.size_bytes)]
     size = (index.offsets[-1] if index.offsets else BLOCK_BYTES) + index.stride
@@ -205,7 +204,7 @@ def _reopen(directory: LogDirectory, piece: Piece) -> Segment:
     with directory.opened(piece.segment) as handle:
         header = read_header(directory.disk, handle, piece.segment)
     if header is None or header.epoch != piece.epoch:
-        raise FileNotFoundError(piece.segment)  # recycled: the same as gone
+        raise FileNotFoundError(piece.segment)  # recycled, so its records are gone
     segment = Segment(piece.segment, header, stride=1)
     segment.index.add(piece.frame_index, 0, piece.frame_offset)
     return segment

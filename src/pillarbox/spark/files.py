@@ -1,7 +1,7 @@
-"""Files by name below one location: in a directory, an object store, or HDFS.
+"""Files below one location: in a directory, an object store, or HDFS.
 
-What is written is durable when the call returns, and `create` never replaces: that is what
-commits and claims are made of.
+Writes are durable when the call returns, and `create` never replaces a file. Commits and claims
+rely on both.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from pillarbox.spark.remote_store import Options, options_of
 
 
 class Files(Protocol):
-    """Files by their names below one location. A missing one is a FileNotFoundError."""
+    """Files by name below one location. Reading a missing file raises FileNotFoundError."""
 
     @property
     def location(self) -> str: ...
     def read(self, name: str) -> bytes: ...
     def size(self, name: str) -> int: ...
     def open(self, name: str) -> Any:
-        """The file, for pyarrow to read."""
+        """Return the file in a form that pyarrow can read."""
 
     def names(self, folder: str = "") -> list[str]:
-        """The names in a folder, in order; none if it is not there."""
+        """Return the sorted names in a folder; empty if there is no such folder."""
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of these files that are not there."""
+        """Return the files that do not exist."""
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file, or replace it; readers see the old one or the new one."""
+        """Write or replace a file atomically."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file unless there is one; False if there is."""
+        """Write a new file; return False if there is one already."""
 
     def writing(self, name: str) -> AbstractContextManager[Any]:
-        """A new file, for pyarrow to write."""
+        """Yield a new file in a form that pyarrow can write to."""
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder, if it is there."""
+        """Remove a file or a folder, if it exists."""
 
     def move(self, name: str, to: str) -> None:
-        """Give a folder another name. If that was interrupted, doing it again completes it."""
+        """Rename a folder. Repeating an interrupted move completes it."""
 
     def remove_files(self, names: Iterable[str]) -> None:
-        """Remove files, if they are there."""
+        """Remove files, if they exist."""
 
     def sync(self, *names: str) -> None:
-        """Have on disk what others wrote: files, and the folders that name them."""
+        """Sync files or folders that others wrote to disk."""
 
     def sync_all(self, folder: str) -> None:
-        """Have on disk what others wrote in a folder, and its name."""
+        """Sync a folder and all files in it to disk."""
 
 
 def files_at(location: str, options: Options | None = None) -> Files:

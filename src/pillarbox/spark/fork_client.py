@@ -1,6 +1,6 @@
-"""Asks for a process of a streaming source, instead of being it: see `fork_server`.
+"""Asks `fork_server` to fork the process of a streaming source, instead of starting Python.
 
-The script that stands in for Python runs this file, so it imports as little as it can.
+The Python wrapper script runs this file, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STREAMS = (0, 1, 2)
 
 
 def hand_over(path: str, command: list[str]) -> int:
-    """Have the server fork a process that runs `python -m module ...`; returns its exit code."""
+    """Let the server fork a process that runs `python -m module ...`; return its exit code."""
     _, _, module, *arguments = command
     request = json.dumps([module, arguments, dict(os.environ), os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as server:
@@ -24,9 +24,9 @@ def hand_over(path: str, command: list[str]) -> int:
             socket.send_fds(server, [len(request).to_bytes(LENGTH_BYTES)], STREAMS)
             server.sendall(request)
         except OSError:
-            os.execv(command[0], command)  # noqa: S606 - what Spark asked for
-        ended = server.recv(1)
-    return ended[0] if ended else 1
+            os.execv(command[0], command)  # noqa: S606 - the command that Spark wants to run
+        exit_code = server.recv(1)
+    return exit_code[0] if exit_code else 1
 
 
 if __name__ == "__main__":

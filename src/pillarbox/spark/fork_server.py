@@ -1,10 +1,10 @@
-"""Starts the processes of streaming sources by a fork, in a tenth of the time.
+"""Forks the processes of streaming sources, which takes a tenth of the time of starting Python.
 
-Spark starts a Python of its own for each source of a query, and lets it import PySpark anew. The
-daemon of the workers has imported all of that: a child of it waits for such requests at a socket
-beside the script that stands in for Python (see `python`). That script runs `fork_client`, which
-hands the request over and lives as long as the forked process does. If nobody answers at the
-socket, it becomes the Python that Spark asked for.
+Spark starts a Python process for each source of a query, which imports PySpark again. The worker
+daemon has already imported everything, so a child of it listens for requests on a socket next to
+the Python wrapper script (see `python`). The script runs `fork_client`, which sends the request
+and lives as long as the forked process. If nothing answers on the socket, it executes the command
+that Spark wanted to run.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def start(path: str) -> None:
-    """Serve at this path, in a process that ends with this one."""
-    ours, theirs = os.pipe()
+    """Serve on a socket at this path, in a child process that ends with this one."""
+    child_end, parent_end = os.pipe()
     if os.fork():
-        os.close(ours)  # the other end is closed when this process ends
+        os.close(child_end)  # `parent_end` is closed when this process ends
         return
-    os.close(theirs)
+    os.close(parent_end)
     try:
-        _serve(path, ours)
+        _serve(path, child_end)
     finally:
         os._exit(1)
 
 
 def _serve(path: str, parent: int) -> None:
-    import deltalake  # noqa: F401, PLC0415 - each of these is imported once, for all sources
+    import deltalake  # noqa: F401, PLC0415 - import these once, for all sources
     import pyarrow.parquet  # noqa: F401, PLC0415
     import pyspark.sql.streaming.python_streaming_source_runner  # noqa: F401, PLC0415
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped automatically
     with socket.socket(socket.AF_UNIX) as listener:
-        own = f"{path}.{os.getpid()}"
-        listener.bind(own)
+        temporary = f"{path}.{os.getpid()}"
+        listener.bind(temporary)
         listener.listen()
-        os.replace(own, path)  # whoever finds it is answered
+        os.replace(temporary, path)  # visible only once it accepts connections
         waiting: list[Any] = [listener, parent]
         while parent not in select.select(waiting, [], [])[0]:
             connection, _ = listener.accept()
@@ -62,10 +62,10 @@ def _serve(path: str, parent: int) -> None:
 
 
 def _run(connection: socket.socket) -> NoReturn:
-    """Run the module that a client asked for, and exit."""
+    """Run the module that a client requested, and exit."""
     code = 1
     try:
-        code = _run_module(_take_request(connection))
+        code = _run_module(_receive_request(connection))
         connection.sendall(bytes([code & 0xFF]))
     finally:
         sys.stdout.flush()
@@ -73,8 +73,8 @@ def _run(connection: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _take_request(connection: socket.socket) -> str:
-    """Read a request, and adopt the streams and the environment of the client; the module."""
+def _receive_request(connection: socket.socket) -> str:
+    """Read a request, adopt the client's streams and environment, and return the module."""
     head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, len(STREAMS))
     with connection.makefile("rb") as file:
         request = file.read(int.from_bytes(head))
@@ -87,26 +87,26 @@ def _take_request(connection: socket.socket) -> str:
     os.environ.update(environment)
     os.chdir(directory)
     sys.argv = [module, *arguments]
-    known = set(sys.path)
+    present = set(sys.path)
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [each for each in paths if each and each not in known]
-    threading.Thread(target=_end_with, args=[connection], daemon=True).start()
+    sys.path[1:1] = [each for each in paths if each and each not in present]
+    threading.Thread(target=_exit_with, args=[connection], daemon=True).start()
     return str(module)
 
 
-def _end_with(connection: socket.socket) -> None:
-    """Exit when the client exits: Spark has ended it."""
+def _exit_with(connection: socket.socket) -> None:
+    """Exit when the client exits, because Spark has killed it."""
     connection.recv(1)
     os._exit(1)
 
 
 def _run_module(module: str) -> int:
-    sys.modules.pop(module, None)  # else it warns that the module was imported before
+    sys.modules.pop(module, None)  # else runpy warns that it is already imported
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Exception:  # noqa: BLE001 - as at the end of a program
+    except Exception:  # noqa: BLE001 - print any error, as Python does on exit
         traceback.print_exc()
         return 1
     return 0

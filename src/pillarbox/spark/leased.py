@@ -1,9 +1,9 @@
-"""A mailbox consumed as a stream: receive, stage durably, acknowledge.
+"""Consumes a mailbox as a stream: receive, stage durably, acknowledge.
 
-For any mailbox, also where there is no history to read. The driver leases messages, appends them
-to a log of its own (option `stagingPath`), and acknowledges them once they are on disk there.
-The stream is that log's. A message that is delivered again because the driver died between the
-two is known by its id, and staged once. What Spark has processed is dropped from the log.
+Works with any mailbox, even without a history. The driver leases messages, appends them to a
+staging log (option `stagingPath`), and acknowledges them once they are on disk. The stream reads
+the staging log. If the driver dies before it acknowledges, the message is delivered again but
+staged once, because its id is known. Records that Spark has processed are dropped from the log.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from pillarbox.spark.readers import Part
 ROWS_MAX = 10_000
 LEASE_SECONDS = 60.0
 _RECEIVE_MAX = 1_000
-_REMEMBERED = 100_000  # ids of messages that were staged lately
+_IDS_MAX = 100_000  # ids of recently staged messages to remember
 
 
 class Staged(msgspec.Struct, array_like=True):
-    """A message as it waits in the staging log."""
+    """A message in the staging log."""
 
     id: str
     body: bytes
@@ -58,18 +58,18 @@ _decode = msgspec.msgpack.Decoder(Staged).decode
 
 
 class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are indices of the staging log, which outlives the query."""
+    """Streams a mailbox. Offsets are indices of the staging log, which outlives the query."""
 
     def __init__(self, options: ReadOptions, staging: str, schema: Any) -> None:
         self._options, self._staging = options, staging
         self._columns = Columns(schema, mailbox=True)
         self._log: Log | None = None
         self._box: Mailbox[bytes] | None = None
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._staged_ids: OrderedDict[str, None] = OrderedDict()
         self._left: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_log": None, "_box": None, "_known": OrderedDict()}
+        return self.__dict__ | {"_log": None, "_box": None, "_staged_ids": OrderedDict()}
 
     # -- on the driver ---------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log = self._open()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else ROWS_MAX
         while log.end_index - start[INDEX] < rows and self._left != 0:
-            if not self._take(rows - (log.end_index - start[INDEX])):
+            if not self._stage(rows - (log.end_index - start[INDEX])):
                 break
         return {INDEX: min(log.end_index, start[INDEX] + rows)}
 
@@ -117,25 +117,25 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> Log:
         if self._log is None:
             self._log = open_to_commit(self._staging)
-            oldest = max(self._log.first_index, self._log.end_index - _REMEMBERED)
+            oldest = max(self._log.first_index, self._log.end_index - _IDS_MAX)
             for frame in self._log.frames(oldest):
-                self._known.update((_decode(record).id, None) for record in frame.records)
+                self._staged_ids.update((_decode(record).id, None) for record in frame.records)
             self._box = open_mailbox(self._options.url, bytes)
         return self._log
 
-    def _take(self, most: int) -> bool:
-        """Lease some messages, stage them, and only then acknowledge them."""
+    def _stage(self, count_max: int) -> bool:
+        """Lease messages, stage them, then acknowledge them; return False if there are none."""
         assert self._log is not None
         assert self._box is not None
-        count = min(most, _RECEIVE_MAX, self._left or _RECEIVE_MAX)
+        count = min(count_max, _RECEIVE_MAX, self._left or _RECEIVE_MAX)
         messages = self._box.receive(max_messages=count, visibility_timeout=LEASE_SECONDS)
         if not messages:
             return False
-        fresh = [each for each in messages if each.id not in self._known]
-        self._log.append_many([_encode(Staged.of(each)) for each in fresh])
-        self._known.update((each.id, None) for each in fresh)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        new = [each for each in messages if each.id not in self._staged_ids]
+        self._log.append_many([_encode(Staged.of(each)) for each in new])
+        self._staged_ids.update((each.id, None) for each in new)
+        while len(self._staged_ids) > _IDS_MAX:
+            self._staged_ids.popitem(last=False)
         self._box.acknowledge_many(messages)
         if self._left is not None:
             self._left = max(0, self._left - len(messages))
@@ -146,7 +146,7 @@ class LeasedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part)
         for batch in read_pieces(self._staging, self._staging, partition.pieces):
-            yield self._columns.shaped(_Received(batch, self._options.url))
+            yield self._columns.shaped(_StagedRows(batch, self._options.url))
 
 
 _VALUES: Values = {
@@ -157,7 +157,7 @@ _VALUES: Values = {
 }
 
 
-class _Received(EventRows):
+class _StagedRows(EventRows):
     """Staged messages as columns."""
 
     def __init__(self, batch: Any, url: str) -> None:

@@ -1,4 +1,4 @@
-"""Files of a directory, synced where they must be durable."""
+"""Files in a local directory, synced to disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Files of a directory."""
+    """Files in a local directory."""
 
     location: str
 

@@ -1,9 +1,9 @@
-"""What a URL or a path means: a directory, a remote store, a log, a store, or a mailbox.
+"""Resolves URLs and paths to a directory, a remote store, a log, a store or a mailbox.
 
 A location is an absolute path, or a URL such as `s3a://bucket/shop`. `file:./logs/orders` is a log
-if there is one in that directory; else the mailbox `orders` of the store in `./logs`. A path
+if there is one in that directory; otherwise the mailbox `orders` of the store in `./logs`. A path
 without a scheme means the same. Relative paths are made absolute on the driver, because executors
-run elsewhere.
+run in other directories.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pillarbox.mailbox.data_directory import (
 )
 from pillarbox.spark.errors import OptionError
 
-#: The schemes of remote stores, and what Spark calls them.
+#: The schemes of remote stores, mapped to Spark's names for them.
 _SCHEMES = {each: each for each in ("s3a", "gs", "abfss", "hdfs")} | {"s3": "s3a", "abfs": "abfss"}
 
 
 def location_of(url: str) -> str | None:
-    """Where a URL or a path leads: a directory or a remote store; None for anything else."""
+    """Return the directory or the remote store of a URL or a path; None for other URLs."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme in _SCHEMES:
         return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
@@ -37,16 +37,16 @@ def is_remote_store(location: str) -> bool:
 
 
 def spark_path(location: str) -> str:
-    """A location as Spark is told it."""
+    """Return a location as a path for Spark."""
     return location if is_remote_store(location) else f"file:{location}"
 
 
 def data_directory_of(url: str) -> DataDirectory:
-    """What is there to be read at `url`."""
+    """Return the data directory of a log or a mailbox; raise OptionError if there is none."""
     path = local_directory(url)
-    found = data_directory_at(path)
-    if found is not None:
-        return found
+    directory = data_directory_at(path)
+    if directory is not None:
+        return directory
     parent = os.path.dirname(path)
     raise OptionError(
         f"there is no log in {path}, and no store with such a mailbox in {parent}; check the path,"
@@ -55,9 +55,9 @@ def data_directory_of(url: str) -> DataDirectory:
 
 
 def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
-    """The URL of the mailbox that is meant; None if `url` means a log.
+    """Return the URL of a mailbox; None if `url` is a log.
 
-    A mailbox on disk that is not there yet has to be `wanted`: the same path could be a log.
+    A path that does not exist yet could be either; it is a mailbox only if `wanted`.
     """
     if file_path(url) is None:
         return url
@@ -67,7 +67,7 @@ def mailbox_url(url: str, *, wanted: bool = False) -> str | None:
 
 
 def local_directory(url: str) -> str:
-    """The absolute path that a file URL, or a plain path, names."""
+    """Return the absolute path of a file URL or a plain path."""
     path = file_path(url)
     if path is None:
         raise OptionError(f"{url} is not a directory; give a path or a URL that begins with file:")
@@ -75,8 +75,8 @@ def local_directory(url: str) -> str:
 
 
 def without_secret(url: str) -> str:
-    """A URL as it may be shown: who asks and with which secret is left out."""
+    """Return a URL without user name and password, for messages."""
     parts = urlsplit(url)
-    if not parts.netloc or parts.scheme in _SCHEMES:  # which have a container before the @
+    if not parts.netloc or parts.scheme in _SCHEMES:  # there, a container precedes the @
         return url
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,9 +1,9 @@
-"""Writing DataFrames into mailboxes, at least once, with ids by which repetitions are known.
+"""Writes DataFrames to mailboxes, at least once, with deduplication ids.
 
-The deduplication id of a row depends on the processor, the batch, the task's number and the
-row's content, never on its place among the others: a retry that has them in another order can't
-take one row for another. Mailboxes on a server are sent to by the tasks; a store on disk belongs
-to one process at a time, so for it the tasks' rows go through the driver.
+The deduplication id of a row depends on the processor, the batch, the number of the task and the
+content of the row, but not on its position: a retry may have the rows in another order. Tasks send
+directly to mailboxes on a server. A store on disk is open in one process at a time, so the driver
+sends the rows for it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pillarbox.spark.steps import query_id
 from pillarbox.spark.task_output import TaskOutput, plain_records
 
 _DIGEST_BYTES = 16
-_AT_ONCE = 1_000  # sends that wait for their confirmation together
+_CONCURRENT_SENDS = 1_000
 _BATCH = "streaming.sql.batchId"
 _FIELDS = ("attributes", "priority", "delay_seconds", "group", "deduplication_id")
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Row(msgspec.Struct, array_like=True, omit_defaults=True):
-    """A message to be sent."""
+    """A message to send."""
 
     body: bytes
     options: dict[str, Any]
@@ -51,15 +51,15 @@ _decode = msgspec.msgpack.Decoder(Row).decode
 
 
 class MessageIds:
-    """Deduplication ids of the messages of one task or step: the same whenever it is repeated.
+    """Deduplication ids for the messages of one task or step; the same if it is repeated.
 
-    An id depends on the scope, on the message, and on how many equal ones came before it; never
-    on its place among the others.
+    An id depends on the scope, the message and the number of equal messages before it, but not on
+    its position.
     """
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
-        self._seen: Counter[bytes] = Counter()  # by digest: the bodies may be many
+        self._seen: Counter[bytes] = Counter()  # by digest, to save memory
 
     def next(self, row: Row) -> str:
         content = hashlib.sha256(_encode((self._scope, row.body, row.options)))
@@ -70,7 +70,7 @@ class MessageIds:
 
 
 class MailboxSink:
-    """One mailbox to send to."""
+    """Sends the rows of a DataFrame to one mailbox."""
 
     def __init__(
         self,
@@ -81,12 +81,13 @@ class MailboxSink:
     ) -> None:
         if url.startswith("memory:"):
             raise OptionError(
-                f"{url} exists only in its own process, and Spark's tasks run in others"
+                f"{url} exists only in this process, but Spark's tasks run in others; use a mailbox"
+                " on disk or on a server"
             )
         if "body" not in columns:
             raise OptionError("a DataFrame needs a column body to be sent to a mailbox")
         self._url = url
-        # Unless it has a name, no other write is taken for a repetition of this one.
+        # Without a given processor, a unique one: no other write is a duplicate of this one.
         self.processor = processor or f"batch-{secrets.token_hex(8)}"
         self._columns = [name for name in _FIELDS if name in columns]
         self._deduplicate = flag(options, "deduplicate", True)
@@ -94,7 +95,7 @@ class MailboxSink:
         self._progress = options.get("progressPath")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: send the rows, or leave them for the driver to send."""
+        """Send the rows, or return them for the driver to send. Runs in a task."""
         context = TaskContext.get()
         assert context is not None
         batch = context.getLocalProperty(_BATCH) or ""
@@ -106,15 +107,15 @@ class MailboxSink:
         return TaskOutput()
 
     def send(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: send the rows that the tasks have left for it."""
+        """Send the rows that the tasks have returned. Runs on the driver."""
         if self._by_driver:
             outputs = [each for each in messages if isinstance(each, TaskOutput)]
             total = sum(each.rows for each in outputs)
             rows = map(_decode, plain_records(outputs))
-            send_rows(self._url, rows, lambda count: self._note(count, total))
+            send_rows(self._url, rows, lambda count: self._report(count, total))
 
-    def _note(self, done: int, total: int) -> None:
-        """Tell whoever watches how many messages are sent, and of how many."""
+    def _report(self, done: int, total: int) -> None:
+        """Write the number of messages sent to the progress file, if there is one."""
         if self._progress is not None:
             with open(self._progress, "w", encoding="ascii") as file:
                 file.write(f"{done} {total}")
@@ -124,13 +125,13 @@ class MailboxSink:
         for batch in batches:
             bodies = batch.column("body").cast(pa.binary()).to_pylist()
             extras = [batch.column(name).to_pylist() for name in self._columns]
-            for place, body in enumerate(bodies):
+            for number, body in enumerate(bodies):
                 if body is None:
                     raise OptionError("a row without a body can't be sent; filter such rows out")
-                known = {
-                    name: extra[place] for name, extra in zip(self._columns, extras, strict=True)
+                values = {
+                    name: extra[number] for name, extra in zip(self._columns, extras, strict=True)
                 }
-                options = {name: value for name, value in known.items() if value is not None}
+                options = {name: value for name, value in values.items() if value is not None}
                 if "attributes" in options:
                     options["attributes"] = dict(options["attributes"])
                 row = Row(body, options)
@@ -159,19 +160,19 @@ class MailboxBatchWriter(MailboxSink, DataSourceArrowWriter):
 def send_rows(
     url: str,
     rows: Iterator[Row],
-    note: Callable[[int], object] = lambda count: None,
+    report: Callable[[int], object] = lambda count: None,
     *,
     body_type: Any = bytes,
 ) -> None:
-    """Send all, many of them at a time; `note` is called with how many are sent."""
+    """Send all rows, many concurrently; call `report` with the number sent so far."""
 
     async def send() -> None:
         count, decode = 0, codec_for(body_type).decode
         async with open_async_mailbox(url, body_type) as box:
-            for some in _chunks(rows, _AT_ONCE):
-                await asyncio.gather(*_sends(box, some, decode))
-                count += len(some)
-                note(count)
+            for chunk in _chunks(rows, _CONCURRENT_SENDS):
+                await asyncio.gather(*_sends(box, chunk, decode))
+                count += len(chunk)
+                report(count)
 
     asyncio.run(send())
 
@@ -179,15 +180,15 @@ def send_rows(
 def _sends(
     box: AsyncMailbox[Any], rows: list[Row], decode: Callable[[bytes], Any]
 ) -> Iterator[Coroutine[Any, Any, Any]]:
-    """One for each row that has an id of its own; else one for all that have the same options."""
-    alike: defaultdict[bytes, list[Row]] = defaultdict(list)
+    """Yield a send per row with a deduplication id; batch the others by equal options."""
+    by_options: defaultdict[bytes, list[Row]] = defaultdict(list)
     for row in rows:
         if "deduplication_id" in row.options:
             yield box.send(decode(row.body), **row.options)
         else:
-            alike[_encode(row.options)].append(row)
-    for some in alike.values():
-        yield box.send_many([decode(row.body) for row in some], **some[0].options)
+            by_options[_encode(row.options)].append(row)
+    for batch in by_options.values():
+        yield box.send_many([decode(row.body) for row in batch], **batch[0].options)
 
 
 def _chunks(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:

@@ -1,4 +1,4 @@
-"""Files of an object store, through `obstore`."""
+"""Files in an object store, through `obstore`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RETRIES = {"max_retries": 4, "retry_timeout": datetime.timedelta(seconds=30)}
 
 @dataclass(frozen=True)
 class ObjectFiles(RemoteFiles):
-    """Files of an object store. A request that was answered is on disk."""
+    """Files in an object store. A write is durable when its request succeeds."""
 
     options: Options = field(repr=False)
 
@@ -42,15 +42,15 @@ class ObjectFiles(RemoteFiles):
 
     def names(self, folder: str = "") -> list[str]:
         with self._errors():
-            found = self._store.list_with_delimiter(folder or None)
-        paths = [each["path"] for each in found["objects"]] + list(found["common_prefixes"])
-        # Hadoop marks a folder with an empty object of its name.
+            listing = self._store.list_with_delimiter(folder or None)
+        paths = [each["path"] for each in listing["objects"]] + list(listing["common_prefixes"])
+        # Hadoop marks a folder with an empty object of the same name.
         below = [path.rstrip("/") for path in paths if path.rstrip("/") != folder]
         return sorted(path.rpartition("/")[2] for path in below)
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        there = set(self._below()) if names else set()
-        return [name for name in names if name not in there]
+        existing = set(self._below()) if names else set()
+        return [name for name in names if name not in existing]
 
     def _below(self, folder: str | None = None) -> list[str]:
         with self._errors():
@@ -67,7 +67,7 @@ class ObjectFiles(RemoteFiles):
             with self._errors():
                 self._store.put(name, data, mode="create")
         except AlreadyExistsError:
-            # Of a request whose answer was lost, the client hears that the file is there.
+            # Also raised on a retry, if the first request succeeded and its response was lost.
             return self.read(name) == data
         return True
 
@@ -76,14 +76,14 @@ class ObjectFiles(RemoteFiles):
 
     def move(self, name: str, to: str) -> None:
         for each in self._below(f"{name}/"):
-            # Hadoop marks folders with empty objects whose names only it can write; they stay.
+            # Hadoop marks folders with empty objects that only it can rename; leave them.
             with contextlib.suppress(FileNotFoundError), self._errors():
                 self._store.rename(each, f"{to}/{each.removeprefix(f'{name}/')}")
 
     def remove_files(self, names: Iterable[str]) -> None:
-        if found := list(names):
+        if paths := list(names):
             with self._errors():
-                self._store.delete(found)
+                self._store.delete(paths)
 
     def written_at(self, name: str) -> float:
         with self._errors():
@@ -91,7 +91,7 @@ class ObjectFiles(RemoteFiles):
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say what to do about an error: a StorageError if trying again can't help."""
+        """Translate errors to ones with advice: StorageError if a retry can't help."""
         from obstore.exceptions import AlreadyExistsError, BaseError  # noqa: PLC0415 - see above
 
         try:
@@ -105,8 +105,10 @@ class ObjectFiles(RemoteFiles):
 
 
 class _Object(io.RawIOBase):
-    """An object as a file to read, a request for each part. (That of `obstore` is none that
-    pyarrow knows: it has no `closed`.)"""
+    """An object as a readable file, with a request for each read.
+
+    pyarrow does not accept the file class of `obstore`, which lacks `closed`.
+    """
 
     def __init__(self, store: Any, name: str, size: int) -> None:
         super().__init__()
@@ -122,17 +124,17 @@ class _Object(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        from_where = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = from_where + offset
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = origin + offset
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
         end = self._size if size is None or size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        found = bytes(self._store.get_range(self._name, start=self._at, end=end))
+        data = bytes(self._store.get_range(self._name, start=self._at, end=end))
         self._at = end
-        return found
+        return data
 
 
 @functools.lru_cache(maxsize=64)
@@ -156,9 +158,9 @@ _UNREACHABLE = (
     "the store can't be reached, or there are no credentials for it; check AWS_REGION,"
     " AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
-_SKEWED = "the clocks of this machine and of the store are too far apart; set this one"
+_SKEWED = "the clocks of this machine and of the store differ too much; set that of this machine"
 _NO_BUCKET = re.compile("NoSuchBucket|NoSuchContainer")
-#: What to do about an error in which this stands.
+#: Advice for errors whose message contains this text.
 _PERMANENT = {
     "NoSuchBucket": "there is no such bucket; create it first",
     "NoSuchContainer": "there is no such container; create it first",

@@ -1,4 +1,4 @@
-"""Which history a URL names, and where in it an option points."""
+"""Opens the history that a URL names, and resolves positions in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pillarbox.spark.table_history import TableHistory, ddl_of
 
 
 def open_history(url: str, options: Options | None = None) -> History:
-    """The history that a URL names; options say how its remote store is reached."""
+    """Open the history that a URL names, with options for its remote store."""
     if (table := table_at(url, options or None)) is not None:
         return TableHistory(url, table)
     location = location_of(url)
@@ -36,7 +36,7 @@ def open_history(url: str, options: Options | None = None) -> History:
 
         return BrokerHistory(url)
     if scheme.startswith("redis"):
-        opener_of(url)  # which says what to install, if need be
+        opener_of(url)  # raises an error that names the extra, if it is not installed
         from pillarbox.spark.redis_history import RedisHistory  # noqa: PLC0415 - behind an extra
 
         return RedisHistory(url)
@@ -46,13 +46,13 @@ def open_history(url: str, options: Options | None = None) -> History:
 
         return PostgresHistory(url)
     raise OptionError(
-        f"{without_secret(url)} keeps no history that could be read; consume it instead, with"
-        " option stagingPath"
+        f"{without_secret(url)} keeps no history to read; consume it instead, with option"
+        " stagingPath"
     )
 
 
 def schema_of(url: str, options: Options | None = None) -> str:
-    """The columns that a read has unless it asks for others."""
+    """Return the default columns of a read."""
     if (table := table_at(url, options or None)) is not None:
         return ddl_of(table)
     mailbox = location_of(url) is None or data_directory_of(url).store is not None
@@ -60,7 +60,7 @@ def schema_of(url: str, options: Options | None = None) -> str:
 
 
 def position(history: History, option: str, text: str) -> int:
-    """The index that an option names: earliest, latest, an index, or a time in ISO format."""
+    """Return the index of a position: earliest, latest, an index, or a time in ISO format."""
     if text == "earliest":
         return history.first
     if text == "latest":

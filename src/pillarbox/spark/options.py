@@ -1,4 +1,4 @@
-"""The options of the data source, read once and checked, with errors that name the option."""
+"""Parses and checks the options of the data source. Errors name the option."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pillarbox.core import journal
 from pillarbox.spark.errors import OptionError
 
-#: Before the options of a remote store.
+#: The prefix of options for a remote store.
 STORAGE = "storage."
-PARTITION_BYTES = 128 << 20  # as Spark's own file sources have it: a task costs more than a copy
+PARTITION_BYTES = 128 << 20  # the default of Spark's own file sources
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a history is read."""
+    """The options of a read."""
 
     url: str
     start: str
@@ -27,7 +27,7 @@ class ReadOptions:
     kinds: frozenset[str] | None
     partition_bytes: int
     partitions_min: int | None
-    #: How the remote store is reached; by the environment, unless this says it.
+    #: Options for the remote store (default: from the environment).
     storage: Mapping[str, str]
 
     @classmethod
@@ -75,13 +75,13 @@ def kinds_of(text: str | None) -> frozenset[str] | None:
     kinds = frozenset(word.strip() for word in text.split(","))
     unknown = sorted(kinds - set(journal.KINDS.values()))
     if unknown:
-        known = ", ".join(journal.KINDS.values())
-        raise OptionError(f"option kinds must be of {known}; got {', '.join(unknown)}")
+        valid = ", ".join(journal.KINDS.values())
+        raise OptionError(f"option kinds must be of {valid}; got {', '.join(unknown)}")
     return kinds
 
 
 def time_ns(option: str, text: str) -> int:
-    """A time in ISO format, UTC unless it says otherwise, in nanoseconds since 1970."""
+    """Parse a time in ISO format (default time zone: UTC) to nanoseconds since 1970."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,7 +1,6 @@
-"""Estimates how many bytes lie before an index of a history, to cut it into equal partitions.
+"""Estimates the bytes before an index of a history, to split it into equal partitions.
 
-An outline has some marks (index, bytes before it) and interpolates between them: records between
-two marks count as equally long.
+An outline has some marks (index, bytes before it), and interpolates linearly between them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Outline:
         self._bytes = [size for _, size in marks]
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        """The end index for a read of about `bytes_max` bytes from `start`; at least one record."""
+        """Return the end of a read of about `bytes_max` bytes, at least one record."""
         stop = _interpolate(self._bytes, self._indices, self._bytes_before(start) + bytes_max)
         return min(end, max(start + 1, int(stop)))
 
@@ -31,7 +30,7 @@ class Outline:
     ) -> list[tuple[int, int]]:
         """Split `start` to `end` into equal ranges of at most about `bytes_max` bytes.
 
-        Without `count_min`, there is one for each CPU, if each has at least TASK_BYTES_MIN.
+        Without `count_min`, there is one per CPU, if each has at least TASK_BYTES_MIN.
         """
         if start >= end:
             return []
@@ -52,9 +51,9 @@ class Outline:
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """The y at `x` on the line through the points; beyond its ends, that of the nearest one."""
-    place = bisect_right(xs, x)
-    if place == 0 or place == len(xs):
-        return ys[place - (place > 0)] if ys else 0.0
-    x0, x1, y0, y1 = xs[place - 1], xs[place], ys[place - 1], ys[place]
+    """Interpolate y at `x`; beyond the ends, return the y of the nearest point."""
+    after = bisect_right(xs, x)
+    if after == 0 or after == len(xs):
+        return ys[after - (after > 0)] if ys else 0.0
+    x0, x1, y0, y1 = xs[after - 1], xs[after], ys[after - 1], ys[after]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)

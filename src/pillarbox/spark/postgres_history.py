@@ -1,8 +1,9 @@
-"""The history of a queue in PostgreSQL that was opened with `history=True`: a table of its events.
+"""The history of a PostgreSQL queue that was opened with `history=True`: a table of events.
 
-An index is the id of the transaction that wrote the event, and the event's number in there, so
-indices grow but are not dense. Only events older than every running transaction are read: no event
-can be committed later before the end of a batch. The database remembers what was trimmed.
+An index combines the id of the transaction that wrote the event with the event's number in that
+transaction, so indices increase but have gaps. Only events older than every running transaction
+are read, so no event can still be committed before the end of a batch. The database records what
+was trimmed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import TASK_BYTES_MIN
 
-Piece = tuple[int, int, int]  # first index, first index not to read, number of the queue
+Piece = tuple[int, int, int]  # start index, end index (exclusive), number of the queue
 QUEUE = "queue"
 _PAGE = 5_000
 
@@ -41,29 +42,29 @@ class PostgresHistory(History):
             raise
 
     def refresh(self) -> None:
-        self._known = _bounds(self._table)
-        self.first, self.end = self._known.first, self._known.end
+        self._bounds = _bounds(self._table)
+        self.first, self.end = self._bounds.first, self._bounds.end
 
     def close(self) -> None:
         self._table.close()
 
     def index_at_time(self, time_ns: int) -> int:
-        found = self._table.at_time(self._known.queue, self.first, -(-time_ns // 1_000))
-        return self.end if found is None else min(found, self.end)
+        index = self._table.at_time(self._bounds.queue, self.first, -(-time_ns // 1_000))
+        return self.end if index is None else min(index, self.end)
 
     def offset(self, index: int) -> dict[str, int]:
-        return {INDEX: index, QUEUE: self._known.queue}
+        return {INDEX: index, QUEUE: self._bounds.queue}
 
     def has_lost(self, start: Mapping[str, int]) -> bool:
         # A queue that was deleted and created again has lost its history.
-        same = start.get(QUEUE, self._known.queue) == self._known.queue
-        return not same or start[INDEX] < self._known.lost
+        same = start.get(QUEUE, self._bounds.queue) == self._bounds.queue
+        return not same or start[INDEX] < self._bounds.lost
 
     def after(self, start: int, rows: int) -> int:
-        return self._table.after(self._known.queue, start, self.end, rows)
+        return self._table.after(self._bounds.queue, start, self.end, rows)
 
     def limit(self, start: int, end: int, bytes_max: int) -> int:
-        size = self._table.event_bytes(self._known.queue, start)
+        size = self._table.event_bytes(self._bounds.queue, start)
         return min(end, self.after(start, max(1, bytes_max // size)))
 
     def partitions(
@@ -71,7 +72,7 @@ class PostgresHistory(History):
     ) -> list[list[Piece]]:
         if start >= end:
             return []
-        queue, table = self._known.queue, self._table
+        queue, table = self._bounds.queue, self._table
         count, size = table.count(queue, start, end), table.event_bytes(queue, start)
         if count_min is None:
             count_min = min(os.cpu_count() or 1, 1 + count * size // TASK_BYTES_MIN)
@@ -90,24 +91,24 @@ class PostgresScan(RowScan):
         with EventTable(self.options.url) as table:
             for start, stop, queue in pieces:
                 at = start
-                while found := table.read(queue, at, stop, _PAGE, self.options.kinds):
-                    yield EventRows(found, table.queue, _VALUES)
-                    at = found[-1].index + 1
-                known = _bounds(table)
-                lost = known.lost if known.queue == queue else stop
-                if self.options.fail_on_loss and lost > start:  # perhaps before it was read
+                while page := table.read(queue, at, stop, _PAGE, self.options.kinds):
+                    yield EventRows(page, table.queue, _VALUES)
+                    at = page[-1].index + 1
+                bounds = _bounds(table)
+                lost = bounds.lost if bounds.queue == queue else stop
+                if self.options.fail_on_loss and lost > start:  # possibly trimmed before the read
                     url = without_secret(self.options.url)
                     raise DataLossError(url, start, min(lost, stop))
 
 
 def _bounds(table: EventTable) -> Bounds:
-    known = table.bounds()
-    if known is None or not known.kept:
+    bounds = table.bounds()
+    if bounds is None or not bounds.kept:
         raise OptionError(
             f"the queue {table.queue!r} keeps no history: open its mailbox once with history=True, "
             "or consume it instead, with option stagingPath"
         )
-    return known
+    return bounds
 
 
 def _id(row: Row) -> str | None:
@@ -119,8 +120,8 @@ def _priority(row: Row) -> int | None:
 
 
 def _details(row: Row) -> str | None:
-    found = {name: value for name, value in row.details().items() if name != "priority"}
-    return msgspec.json.encode(found).decode() if found else None
+    rest = {name: value for name, value in row.details().items() if name != "priority"}
+    return msgspec.json.encode(rest).decode() if rest else None
 
 
 _VALUES: Values = {

@@ -1,11 +1,12 @@
-"""The Python that Spark's workers run: the driver's own, started so that it comes up quickly.
+"""The Python that Spark's workers run: a wrapper script of the driver's Python that starts faster.
 
-Spark puts a zip with the sources of PySpark before everything else, and Python compiles these
-anew in every process. Where PySpark is installed, that copy is compiled already: a worker takes
-a third of the time to start. Spark waits for it ten seconds, and no more.
+Spark puts a zip of PySpark's sources first on PYTHONPATH, and Python compiles them again in every
+process. The installed PySpark is already compiled; with it a worker starts in a third of the time.
+Spark waits only ten seconds for a worker to start.
 
-Those that plan and commit come from a daemon that no setting of Spark's names; the script puts
-ours in its place. Those of streaming sources come from no daemon; the script has ours fork them.
+No Spark setting replaces the daemon of the processes that plan and commit, so the script starts
+our daemon instead. Processes of streaming sources have no daemon; the script asks ours to fork
+them.
 """
 
 from __future__ import annotations
@@ -43,38 +44,38 @@ _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def is_installed() -> bool:
-    """Whether the driver's own Python finds Pillarbox wherever it is started."""
+    """Return whether Pillarbox is installed for the driver's Python."""
     return any(importlib.metadata.distributions(name=OWN))
 
 
 def choose_python(*, local: bool) -> bool:
-    """Workers run what the driver runs, whatever `python3` is; a choice of the user's stays.
+    """Make workers run the driver's Python, unless the user has chosen another.
 
-    True if they do run that. The script is for this machine, and for the PySpark that is
-    installed for this Python.
+    Returns whether they do. The wrapper script is used only on this machine, with the PySpark
+    that is installed for this Python.
     """
-    quick = _quick() if os.name == "posix" else sys.executable
-    chosen = quick if local and "SPARK_HOME" not in os.environ else sys.executable
+    wrapper = _wrapper() if os.name == "posix" else sys.executable
+    chosen = wrapper if local and "SPARK_HOME" not in os.environ else sys.executable
     for name in _VARIABLES:
-        if os.environ.get(name) in (None, quick):
+        if os.environ.get(name) in (None, wrapper):
             os.environ[name] = chosen
     return os.environ[_VARIABLES[0]] in (chosen, sys.executable)
 
 
 def runs_our_python(context: Any) -> bool:
-    """Whether the JVM of a context was told to run what the driver runs.
+    """Return whether workers of a context run the driver's Python.
 
-    If nobody chose a Python before the context was created, Spark runs the `python3` on PATH,
-    which may know neither PySpark nor Pillarbox; what is sent to workers from now on names ours.
+    If no Python was chosen before the context was created, Spark runs the `python3` on the PATH,
+    which may lack PySpark and Pillarbox. Then set the driver's Python for functions from now on.
     """
     chosen = os.environ.get(_VARIABLES[0])
     if chosen is None:
         context.pythonExec = sys.executable
         return False
-    return chosen in (sys.executable, _quick() if os.name == "posix" else None)
+    return chosen in (sys.executable, _wrapper() if os.name == "posix" else None)
 
 
-def _quick() -> str:
+def _wrapper() -> str:
     daemon = OUR_DAEMON if is_installed() else "pyspark.daemon"
     text = _SCRIPT.format(
         python=shlex.quote(sys.executable),

@@ -1,7 +1,7 @@
-"""Reads of a history: one range of it, or a stream of the records between two offsets.
+"""Reads a history as a batch (one range) or as a stream.
 
-Spark keeps a `StreamReader` on the driver for as long as the query runs, and one in each task.
-What a batch holds is fixed by its two offsets alone, so a batch that is done again is the same.
+Spark keeps a `StreamReader` on the driver while the query runs, and one in each task. The two
+offsets of a batch alone determine its records, so a repeated batch is the same.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pillarbox.spark.options import ReadOptions
 
 
 class Part(InputPartition):
-    """What one task reads."""
+    """The pieces that one task reads."""
 
     def __init__(self, pieces: list[Any]) -> None:
         self.pieces = pieces
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there between two positions, in parts of whole segments or less."""
+    """Reads the records between two positions."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
-        # Open until the partitions are planned, which is soon, and in this process.
+        # Open only until the partitions are planned, in this process.
         self._history: History | None = open_history(options.url, options.storage)
         history = self._history
         self._scan = history.scan(options, schema)
@@ -65,7 +65,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a history. An offset is the index of the first record that was not read yet."""
+    """Follows a history. An offset is the index of the first record not read yet."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
         self._options = options
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         history.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_history": None}  # open files stay where they were opened
+        return self.__dict__ | {"_history": None}  # open files can't be pickled
 
     # -- on the driver ---------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return history
 
     def _from(self, history: History, start: dict[str, int]) -> int:
-        """Where to read from: `start`, unless that is gone and may be."""
+        """Return the index to read from: `start`, or `first` if records may be lost."""
         if not history.has_lost(start):
             return start[INDEX]
         if self._options.fail_on_loss:

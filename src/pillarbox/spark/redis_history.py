@@ -1,8 +1,8 @@
-"""The history of a queue on Redis that was opened with `journal=True`: a stream of its events.
+"""The history of a Redis queue that was opened with `journal=True`: a Redis stream of events.
 
-An index is an entry's id in one number, `milliseconds << 20 | sequence`, so indices grow but are
-not dense. Redis does not tell which entries a trimmed stream has lost. It does count those that
-were ever added, so an offset also says how many came before it (`seen`).
+An index is the entry id as one number, `milliseconds << 20 | sequence`, so indices increase but
+have gaps. Redis does not record which entries were trimmed. It does count all entries ever added,
+so an offset also has the number of entries before it (`seen`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pillarbox.spark.location import without_secret
 from pillarbox.spark.options import ReadOptions
 from pillarbox.spark.outline import Outline
 
-Piece = tuple[int, int, int | None]  # as a range, and how many entries came before its batch
-Entry = dict[bytes, Any]  # its index, and its fields
+Piece = tuple[int, int, int | None]  # start, end, and the number of entries before the batch
+Entry = dict[bytes, Any]  # the fields of an entry, and its index
 SEEN = "seen"
 SEQUENCE_BITS = 20
 _MILLISECOND_NS = 1_000_000
 _PAGE = 5_000
 _COUNTS_MAX = 10_000
-_ID_TIME_DIGITS = 14  # an id begins with its time: microseconds, in hexadecimal digits
+_ID_TIME_DIGITS = 14  # a message id begins with its time in microseconds, in hexadecimal
 _COLUMNS = frozenset((b"index", b"kind", b"id", b"time", b"body", b"attributes", b"priority"))
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Stream(RedisClient):
-    """The stream of one queue."""
+    """The Redis stream with the events of one queue."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -45,32 +45,32 @@ class Stream(RedisClient):
         return bool(self.ask("HGET", self.keys.key("queue"), "journal"))
 
     def entries(self, start: int, stop: int, count: int = _PAGE) -> list[Any]:
-        """At most so many entries from an index on; [id, fields] of each."""
-        found: list[Any] = self.ask("XRANGE", self.key, _id(start), _id(stop - 1), "COUNT", count)
-        return found
+        """Return at most `count` entries from an index on, each as [id, fields]."""
+        page: list[Any] = self.ask("XRANGE", self.key, _id(start), _id(stop - 1), "COUNT", count)
+        return page
 
-    def facts(self) -> dict[bytes, Any]:
-        """What Redis knows of the stream; nothing if there is none yet."""
+    def info(self) -> dict[bytes, Any]:
+        """Return XINFO of the stream; empty if it does not exist yet."""
         try:
-            told = self.ask("XINFO", "STREAM", self.key)
+            info = self.ask("XINFO", "STREAM", self.key)
         except MailboxError as error:
             if "no such key" not in str(error):
                 raise
             return {}
-        return told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+        return info if isinstance(info, dict) else dict(zip(info[::2], info[1::2], strict=True))
 
     def lost(self) -> int:
-        """How many entries were ever added and are gone."""
-        facts = self.facts()
-        return int(facts.get(b"entries-added", 0)) - int(facts.get(b"length", 0))
+        """Return the number of entries that were trimmed."""
+        info = self.info()
+        return int(info.get(b"entries-added", 0)) - int(info.get(b"length", 0))
 
 
 class RedisHistory(History):
-    """The entries of one stream."""
+    """The history of one queue: the entries of its stream."""
 
     def __init__(self, url: str) -> None:
         self._stream = Stream(url)
-        self._counts: dict[int, int] = {}  # how many entries were added before an index
+        self._counts: dict[int, int] = {}  # the number of entries added before an index
         if not self._stream.is_kept():
             raise OptionError(
                 f"the queue {self._stream.queue!r} keeps no history: open its mailbox once with "
@@ -79,11 +79,11 @@ class RedisHistory(History):
         self.refresh()
 
     def refresh(self) -> None:
-        facts = self._stream.facts()
-        length, added = int(facts.get(b"length", 0)), int(facts.get(b"entries-added", 0))
+        info = self._stream.info()
+        length, added = int(info.get(b"length", 0)), int(info.get(b"entries-added", 0))
         self._length, self._lost = length, added - length
-        self.end = index_of(facts.get(b"last-generated-id", b"0-0")) + 1 if facts else 0
-        self.first = index_of(facts[b"first-entry"][0]) if length else self.end
+        self.end = index_of(info.get(b"last-generated-id", b"0-0")) + 1 if info else 0
+        self.first = index_of(info[b"first-entry"][0]) if length else self.end
         if len(self._counts) > _COUNTS_MAX:
             self._counts.clear()
         self._counts |= {self.first: self._lost, self.end: added}
@@ -93,11 +93,11 @@ class RedisHistory(History):
 
     def index_at_time(self, time_ns: int) -> int:
         at = max(self.first, (time_ns // _MILLISECOND_NS) << SEQUENCE_BITS)
-        while found := self._stream.entries(at, self.end):
-            for entry_id, fields in found:
+        while page := self._stream.entries(at, self.end):
+            for entry_id, fields in page:
                 if time_ns_of(fields) >= time_ns:
                     return index_of(entry_id)
-            at = index_of(found[-1][0]) + 1
+            at = index_of(page[-1][0]) + 1
         return self.end
 
     def offset(self, index: int) -> dict[str, int]:
@@ -105,7 +105,7 @@ class RedisHistory(History):
         return {INDEX: index} if seen is None else {INDEX: index, SEEN: seen}
 
     def has_lost(self, start: Mapping[str, int]) -> bool:
-        if SEEN not in start:  # it began at a time, or an index, and nothing was read since
+        if SEEN not in start:  # a start at a time or an index, from which nothing was read yet
             return False
         seen = self._counts[start[INDEX]] = start[SEEN]
         return seen < self._lost
@@ -113,11 +113,11 @@ class RedisHistory(History):
     def after(self, start: int, rows: int) -> int:
         at, left = start, rows
         while left > 0:
-            found = self._stream.entries(at, self.end, min(left, _PAGE))
-            if not found:
+            page = self._stream.entries(at, self.end, min(left, _PAGE))
+            if not page:
                 break
-            at = index_of(found[-1][0]) + 1
-            left -= len(found)
+            at = index_of(page[-1][0]) + 1
+            left -= len(page)
         if start in self._counts:
             self._counts.setdefault(at, self._counts[start] + rows - left)
         return at
@@ -149,15 +149,15 @@ class RedisScan(RowScan):
         with Stream(url) as stream:
             for start, stop, seen in pieces:
                 at = start
-                while at < stop and (found := stream.entries(at, stop)):
+                while at < stop and (page := stream.entries(at, stop)):
                     entries = [
                         entry
-                        for entry in map(_entry, found)
+                        for entry in map(_entry, page)
                         if kinds is None or entry[b"kind"].decode() in kinds
                     ]
                     if entries:
                         yield EventRows(entries, stream.queue, _VALUES)
-                    at = index_of(found[-1][0]) + 1
+                    at = index_of(page[-1][0]) + 1
                 if self.options.fail_on_loss and seen is not None and stream.lost() > seen:
                     raise DataLossError(without_secret(url), start, stop)
 
@@ -166,17 +166,17 @@ def _id(index: int) -> str:
     return f"{index >> SEQUENCE_BITS}-{index & ((1 << SEQUENCE_BITS) - 1)}"
 
 
-# -- entries as columns; `scripts/journal.lua` says what is in them -------------------------------
+# -- entries as columns; `scripts/journal.lua` documents their fields -----------------------------
 
 
 def index_of(entry_id: bytes) -> int:
-    """The index of an entry, from its id in the stream."""
+    """Return the index of an entry, given its id in the stream."""
     milliseconds, _, sequence = entry_id.partition(b"-")
     return int(milliseconds) << SEQUENCE_BITS | int(sequence)
 
 
 def time_ns_of(fields: list[bytes]) -> int:
-    """When an entry was written."""
+    """Return the time at which an entry was written."""
     return int(fields[fields.index(b"time") + 1]) * 1_000
 
 

@@ -1,6 +1,6 @@
-"""Files that other machines have, too: what an object store and HDFS have in common.
+"""The common part of files in object stores and on HDFS.
 
-A request that was answered is durable, so there is nothing to sync.
+A write is durable when its request succeeds, so there is nothing to sync.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pillarbox.spark.errors import StorageError
 
 
 class StoreUnavailableError(OSError):
-    """The store can't be used now; trying again may help."""
+    """The store is temporarily unavailable; retrying may help."""
 
 
 @dataclass(frozen=True)
 class RemoteFiles(ABC):
-    """What the classes that are `Files` of such a store inherit."""
+    """The base of the `Files` classes for remote stores."""
 
     location: str
 
@@ -31,15 +31,15 @@ class RemoteFiles(ABC):
 
     @abstractmethod
     def written_at(self, name: str) -> float:
-        """When a file was written by the clock of the store, in seconds since 1970."""
+        """Return the time of the last write, by the store's clock, in seconds since 1970."""
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
-        written = pa.BufferOutputStream()
-        yield written
-        self.write(name, memoryview(written.getvalue()).tobytes())
+        buffer = pa.BufferOutputStream()
+        yield buffer
+        self.write(name, memoryview(buffer.getvalue()).tobytes())
 
     def sync(self, *names: str) -> None:  # noqa: B027 - there is nothing to do
         pass
@@ -55,12 +55,12 @@ class RemoteFiles(ABC):
             raise StorageError(str(error)) from error
 
     def _with_advice(
-        self, said: str, permanent: Mapping[str, str], temporary: Mapping[str, str]
+        self, message: str, permanent: Mapping[str, str], temporary: Mapping[str, str]
     ) -> Exception:
-        """An error with what to do about it, by the words in what the store or its client said."""
-        first_line = said.partition("\n")[0][:300]
+        """Return an error with advice, chosen by text in the store's error message."""
+        first_line = message.partition("\n")[0][:300]
         for kind, advice in ((StorageError, permanent), (StoreUnavailableError, temporary)):
             for words, what in advice.items():
-                if words in said:
+                if words in message:
                     return kind(f"{self.location} can't be used: {what} ({first_line})")
         return StoreUnavailableError(f"{self.location} can't be used: {first_line}")

@@ -1,7 +1,7 @@
-"""How a remote store is reached: by the environment of the driver, as for its vendor's tools.
+"""Configures access to remote stores from the driver's environment, as their own tools do.
 
-For an object store the clients of Pillarbox, `deltalake` and Spark are each told in their own
-words. For HDFS each of them reads the environment itself.
+For an object store, the settings are translated for Pillarbox's client, `deltalake` and Spark. For
+HDFS, each of them reads the environment itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pillarbox.spark.shipping import is_remote
 
 Options = Mapping[str, str]
 
-#: By option of the clients: Spark's setting, which it sends to its executors, and the variables of
-#: the environment that say it.
+#: For each option of the clients: the setting of Spark, which sends it to its executors, and the
+#: environment variables.
 _S3 = {
     "aws_access_key_id": ("fs.s3a.access.key", ["AWS_ACCESS_KEY_ID"]),
     "aws_secret_access_key": ("fs.s3a.secret.key", ["AWS_SECRET_ACCESS_KEY"]),
@@ -25,10 +25,10 @@ _S3 = {
     "aws_region": ("fs.s3a.endpoint.region", ["AWS_REGION", "AWS_DEFAULT_REGION"]),
     "aws_endpoint": ("fs.s3a.endpoint", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]),
 }
-#: As Amazon has it: requests of a machine whose clock is further off are refused.
+#: Amazon's limit: S3 refuses requests if the clocks differ by more.
 CLOCKS_APART_SECONDS_MAX = 15 * 60
-#: What Spark needs to reach S3, for `spark.jars.packages`: 20 MB, where all of Amazon's software
-#: that `hadoop-aws` would bring along by itself is 690 MB.
+#: The packages with which Spark can access S3 (`spark.jars.packages`): 20 MB. The AWS SDK bundle
+#: that `hadoop-aws` depends on is 690 MB.
 _SDK = "2.35.4"
 S3_PACKAGES = ",".join(
     ["org.apache.hadoop:hadoop-aws:3.5.0"]
@@ -38,18 +38,18 @@ S3_EXCLUDES = "software.amazon.awssdk:bundle"
 
 
 def options_of(location: str) -> dict[str, str]:
-    """How the store is reached, by the environment of this process; nothing for a directory."""
+    """Return the client options for a store, from the environment; {} for a directory."""
     if not location.startswith("s3a://"):
         return {}
-    found = {
+    options = {
         option: next(filter(None, map(os.environ.get, variables)), None)
         for option, (_, variables) in _S3.items()
     }
-    return {option: value for option, value in found.items() if value is not None}
+    return {option: value for option, value in options.items() if value is not None}
 
 
 def delta_options(options: Options) -> dict[str, str]:
-    """The same for `deltalake`; commits are put if absent."""
+    """Return the options for `deltalake`, with conditional writes for commits."""
     if not options:
         return {}
     http = str(is_plain_http(options)).lower()
@@ -57,12 +57,12 @@ def delta_options(options: Options) -> dict[str, str]:
 
 
 def spark_settings(location: str) -> dict[str, str]:
-    """The same for Spark's own file system."""
+    """Return the settings for Spark's own file system."""
     options = options_of(location)
-    found = {_S3[option][0]: value for option, value in options.items()}
+    settings = {_S3[option][0]: value for option, value in options.items()}
     if "aws_endpoint" in options:
-        found["fs.s3a.path.style.access"] = "true"
-    return found
+        settings["fs.s3a.path.style.access"] = "true"
+    return settings
 
 
 def is_plain_http(options: Options) -> bool:
@@ -70,22 +70,22 @@ def is_plain_http(options: Options) -> bool:
 
 
 def give_settings(spark: Any, location: str) -> None:
-    """Tell a session how to reach a store, as the environment says it; its own settings win."""
+    """Configure a session to access a store. Settings of the session take precedence."""
     if not is_remote_store(location):
         return
-    known = {} if is_remote(spark) else spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop = {} if is_remote(spark) else spark.sparkContext._jsc.hadoopConfiguration()
     for name, value in spark_settings(location).items():
-        own = known.get(name)
-        if spark.conf.get(name, None) is None and own in (None, *_DEFAULTS.get(name, ())):
+        current = hadoop.get(name)
+        if spark.conf.get(name, None) is None and current in (None, *_DEFAULTS.get(name, ())):
             spark.conf.set(name, value)
 
 
-#: What Hadoop says of settings that nobody has set.
+#: Hadoop's default values of these settings.
 _DEFAULTS = {"fs.s3a.path.style.access": ("false",), "fs.s3a.endpoint": ("",)}
 
 
 def check_session(spark: Any, location: str) -> None:
-    """Raise a StorageError that says what to do if Spark can't use a store."""
+    """Raise a StorageError with advice if Spark can't access a store."""
     if not is_remote_store(location) or is_remote(spark):
         return
     jvm, java = spark._jvm, spark._jsparkSession
@@ -100,15 +100,15 @@ def check_session(spark: Any, location: str) -> None:
 def _explained(location: str, error: str) -> str:
     if "No FileSystem for scheme" in error or "ClassNotFound" in error or "NoClassDef" in error:
         return (
-            "it has no jars for such URLs. For S3 start it with the settings"
+            "it has no jars for such URLs. For S3, start it with the settings"
             f" spark.jars.packages={S3_PACKAGES} and spark.jars.excludes={S3_EXCLUDES} ({error})"
         )
     if location.startswith("hdfs://"):
         return (
-            f"{error}. Pillarbox itself can: start Spark with the same HADOOP_CONF_DIR and"
-            " HADOOP_USER_NAME"
+            f"{error}. Pillarbox itself can access it: start Spark with the same HADOOP_CONF_DIR"
+            " and HADOOP_USER_NAME"
         )
     return (
-        f"{error}. Pillarbox itself can: give the session the same credentials and endpoint"
-        " (settings spark.hadoop.fs.s3a.*), or none, and it is given those of the environment"
+        f"{error}. Pillarbox itself can access it: give the session the same credentials and"
+        " endpoint (settings spark.hadoop.fs.s3a.*), or none, to use those of the environment"
     )

@@ -1,6 +1,6 @@
-"""Shell scripts of ours that stand in for a program, in the user's cache directory.
+"""Creates wrapper scripts for programs, in the user's cache directory.
 
-A script is named by what it starts, so that it is the same file the next time.
+The name of a script depends on the program that it starts, so the script is reused.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 
 
 def script(kind: str, program: str, path: str, text: str) -> str:
-    """An executable script, as `path` below a directory for this program; that directory."""
+    """Create an executable script as `path` in a directory for the program; return that."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     name = hashlib.sha256(program.encode()).hexdigest()[:16]
     home = Path(cache) / "pillarbox" / f"{kind}-{name}"
     file = home / path
     if not file.exists() or file.read_text("utf-8") != text:
         file.parent.mkdir(parents=True, exist_ok=True)
-        made = file.with_name(f"{file.name}.{os.getpid()}")
-        made.write_text(text, "utf-8")
-        made.chmod(0o755)
-        made.replace(file)
+        temporary = file.with_name(f"{file.name}.{os.getpid()}")
+        temporary.write_text(text, "utf-8")
+        temporary.chmod(0o755)
+        temporary.replace(file)
     return str(home)

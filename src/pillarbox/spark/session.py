@@ -1,6 +1,6 @@
-"""A Spark session with our defaults, and the data source made known to it.
+"""Creates Spark sessions with Pillarbox's defaults and the data source registered.
 
-A setting of the caller's always wins. What each default is for stands beside it.
+Settings of the caller always take precedence. Each default has its reason next to it.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # Times mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # Progress bars are ours; Spark's would be drawn over them.
+    # Spark's progress bars would be drawn over ours.
     "spark.ui.showConsoleProgress": "false",
 }
 #: Settings for Python workers that run on this machine, with Pillarbox installed.
 WORKER_DEFAULTS: dict[str, str] = {
-    # They are forked from a process that has imported the data source already.
+    # Fork workers from a process that has already imported the data source.
     "spark.python.daemon.module": OUR_DAEMON,
-    # Rows come and go by a socket that needs no network: half the work of TCP on loopback.
+    # Unix domain sockets need half the work of TCP on loopback.
     "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
 }
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 #: Settings that a JVM is started with.
 JVM_DEFAULTS: dict[str, str] = {
-    # Spark asks where a value begins, ends and whether it is null before it takes it; without
-    # these, Arrow asks the same again for each value.
+    # Spark already checks bounds and nulls before it reads a value; without these options, Arrow
+    # checks them again for each value.
     "spark.driver.extraJavaOptions": _ARROW,
     "spark.executor.extraJavaOptions": _ARROW,
 }
-#: What PySpark imports for Spark Connect and does not bring along.
+#: Packages that PySpark needs for Spark Connect but does not depend on.
 _CONNECT = ("grpc", "grpc_status", "pandas", "zstandard")
 #: Settings for a cluster.
 CLUSTER_DEFAULTS: dict[str, str] = {
-    # As above: the 200 of Spark are for one large job, not for many small batches.
+    # Spark's default of 200 is for one large job, not for many small batches.
     "spark.sql.shuffle.partitions": "16",
 }
-#: Settings for a session on this machine alone.
+#: Settings for a session on this machine only.
 LOCAL_DEFAULTS: dict[str, str] = {
-    # A web server that nobody asked for costs start-up time and memory.
+    # The web UI costs start-up time and memory.
     "spark.ui.enabled": "false",
-    # 200 tasks for each shuffle of a micro-batch would cost more than the batch.
+    # 200 tasks for each shuffle would cost more than a micro-batch itself.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-    # Spark's own choice starts a `chmod` for each of the two files that a batch adds to its
-    # checkpoint, which takes longer than the rest of a small batch. Both rename atomically here.
+    # Spark's default runs `chmod` for each of the two files that a batch adds to its checkpoint,
+    # which takes longer than the rest of a small batch. Both rename atomically on local disks.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
-    # A host name that does not resolve must not keep Spark from starting.
+    # Spark must start even if the host name does not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-#: Lines of the JVM that mean nothing to a user.
+#: Lines of the JVM that are useless to users.
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules"
     rb"|Using Spark's default log4j profile"
@@ -89,26 +89,26 @@ def session(
     `master` is `local[*]` (the default), `local-cluster[2,1,1024]`, `spark://host:7077`, or
     `sc://host:15002` for Spark Connect.
     """
-    place = master or "local[*]"
-    local = place.startswith("local")
+    url = master or "local[*]"
+    local = url.startswith("local")
     settings = DEFAULTS | (LOCAL_DEFAULTS if local else CLUSTER_DEFAULTS)
-    connect = is_connect(place)
+    connect = is_connect(url)
     if not connect:
         find_java()
         settings |= JVM_DEFAULTS
         if choose_python(local=local):
-            settings |= quick_workers(place)
+            settings |= worker_settings(url)
     else:
         _check_connect()
-        # The rest was settled when the server was started.
+        # Other settings are fixed when the server starts.
         settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     settings |= conf or {}
     with extra("spark", "a pipeline"):
         from pyspark.sql import SparkSession  # noqa: PLC0415 - behind an extra
     if not connect:
-        _start_jvm({"spark.app.name": app_name, "spark.master": place} | settings)
+        _start_jvm({"spark.app.name": app_name, "spark.master": url} | settings)
     builder: Any = SparkSession.builder.appName(app_name)
-    builder = builder.remote(place) if connect else builder.master(place)
+    builder = builder.remote(url) if connect else builder.master(url)
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -116,10 +116,10 @@ def session(
     return spark
 
 
-def quick_workers(master: str) -> dict[str, str]:
-    """Settings for workers where Pillarbox is installed for the Python that they run.
+def worker_settings(master: str) -> dict[str, str]:
+    """Return the worker settings if Pillarbox is installed for the workers' Python.
 
-    Nowhere else: if Spark could not start their daemon, nothing of Python would work.
+    Otherwise none: if Spark can't start the daemon, no Python worker can start.
     """
     return WORKER_DEFAULTS if is_local(master) and is_installed() else {}
 
@@ -134,9 +134,9 @@ def register(spark: Any) -> None:
 
 
 def _found_by_spark(spark: Any) -> bool:
-    """Whether Spark finds the source without us: on this machine it looks where Python looks.
+    """Return whether Spark finds the source by itself, as it does for local workers.
 
-    On a cluster it would run what it finds with the driver's Python, not with the executors'.
+    On a cluster, Spark would find it with the driver's Python, but not with the executors'.
     """
     if is_remote(spark) or not is_local(spark.sparkContext.master):
         return False
@@ -146,7 +146,7 @@ def _found_by_spark(spark: Any) -> bool:
 
 
 def _check_connect() -> None:
-    """Where something is missing, PySpark ends the process, as one that had succeeded."""
+    """Raise if a package is missing: PySpark would exit the process with status 0."""
     missing = [name for name in _CONNECT if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
@@ -155,9 +155,9 @@ def _check_connect() -> None:
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:
-    """Start the JVM of this process, unless there is one, without the lines it always prints.
+    """Start the JVM of this process, unless it is running, and filter noise from its stderr.
 
-    Everything else that it and its Python workers print to stderr is passed on.
+    Everything else that the JVM and its Python workers print to stderr is passed on.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - behind an extra
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415

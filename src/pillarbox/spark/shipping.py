@@ -1,8 +1,8 @@
-"""Gets Python code to where a session runs it, if that is not this machine with its own path.
+"""Sends Python modules to executors that can't import them from this machine's path.
 
-What Spark pickles names functions and types by their modules, so executors must be able to
-import these. Only pure Python travels: what Pillarbox needs beside it (msgspec, pyarrow,
-google-crc32c) is compiled, and must be installed there.
+Spark pickles functions and types by reference to their modules, so executors must be able to
+import these. Only pure Python is sent: the compiled dependencies of Pillarbox (msgspec, pyarrow,
+google-crc32c) must be installed on the executors.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ OWN = "pillarbox"
 
 
 def is_local(master: str | None) -> bool:
-    """Whether tasks run on the driver's machine, as processes that it starts itself."""
+    """Return whether tasks run in processes that the driver starts on its own machine."""
     return master is not None and (master == "local" or master.startswith("local["))
 
 
 def is_connect(master: str) -> bool:
-    """Whether it names a server of Spark Connect, whose settings were made at its start."""
+    """Return whether a master URL is that of a Spark Connect server."""
     return master.startswith("sc://")
 
 
 def ship(spark: Any, modules: Iterable[str]) -> None:
-    """Make top-level modules importable wherever this session runs Python; once for each."""
+    """Make top-level modules importable wherever this session runs Python."""
     remote = is_remote(spark)
     if not remote and is_local(spark.sparkContext.master):
         return
     directory = tempfile.mkdtemp(prefix="pillarbox-")
-    # Executors ask for the files as they come up, for as long as the session lives.
+    # Executors fetch the files when they start, at any time during the session.
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     files = list(archives(modules, directory))
     if remote:
@@ -46,27 +46,27 @@ def ship(spark: Any, modules: Iterable[str]) -> None:
 
 
 def is_remote(spark: Any) -> bool:
-    """Whether it is a session of Spark Connect, which has no context of its own here."""
+    """Return whether a session uses Spark Connect, and so has no SparkContext here."""
     return not hasattr(spark, "_jsparkSession")
 
 
 def master_of(spark: Any) -> str:
-    """Where a session runs, as `session` would be told."""
+    """Return the master URL of a session."""
     return f"sc://{spark.client.host}" if is_remote(spark) else str(spark.sparkContext.master)
 
 
 def _add(context: Any, files: Iterable[str]) -> None:
-    there = {os.path.basename(url) for url in context.listFiles}
+    added = {os.path.basename(url) for url in context.listFiles}
     for file in files:
-        if os.path.basename(file) not in there:
+        if os.path.basename(file) not in added:
             context.addPyFile(file)
-            # The processes that plan a stream beside the driver look nowhere else.
+            # Processes that plan a stream on the driver look only here.
             paths = (context.environment.get("PYTHONPATH"), file)
             context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def archives(modules: Iterable[str], directory: str) -> Iterator[str]:
-    """A file for each module: itself, or a zip of the package."""
+    """Yield a file for each module: the module itself, or a zip of the package."""
     for name in sorted(modules):
         module = sys.modules[name]
         if hasattr(module, "__path__"):
@@ -76,9 +76,9 @@ def archives(modules: Iterable[str], directory: str) -> Iterator[str]:
 
 
 def _zipped(name: str, roots: Iterable[str], archive: str) -> str:
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for root in dict.fromkeys(map(os.path.realpath, roots)):
             for path in sorted(Path(root).rglob("*")):
                 if path.is_file() and path.suffix != ".pyc":
-                    packed.write(path, f"{name}/{os.path.relpath(path, root)}")
+                    zip_file.write(path, f"{name}/{os.path.relpath(path, root)}")
     return archive

@@ -1,7 +1,7 @@
-"""Writing DataFrames into a log, exactly once: tasks encode the rows, the driver appends them.
+"""Writes DataFrames to a log, exactly once: tasks encode the rows, the driver appends them.
 
-The same sink serves a batch write and a stream. Spark pickles it to the tasks; only `commit`, on
-the driver, touches the log.
+Batch writes and streams share the sink. Spark pickles it for the tasks; only `commit`, on the
+driver, accesses the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BODY = "body"
 
 
 class LogSink:
-    """The log to write to, and how rows become records."""
+    """Encodes rows as records of a log."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         url = required(options, "path", "save it to a URL: .save('file:./out')")
@@ -44,18 +44,18 @@ class LogSink:
             open_to_commit(self.directory).close()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """In a task: encode the rows of all Arrow batches."""
+        """Encode the rows of all Arrow batches. Runs in a task."""
         return TaskOutput(map(self._records, iterator))
 
     def _records(self, batch: Any) -> Any:
-        """The body of each row as bytes; a row without a body column becomes a JSON object."""
+        """Return the body of each row; without a body column, the row as a JSON object."""
         if self._bodies:
             return batch.column(BODY).cast(pa.binary())
         return pa.array([msgspec.json.encode(row) for row in batch.to_pylist()], pa.binary())
 
 
 class LogStreamWriter(LogSink, DataSourceStreamArrowWriter):
-    """A stream into a log. Its steps are Spark's batches, as its checkpoint has them."""
+    """Writes a stream to a log. Its steps are the batches in Spark's checkpoint."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         how = "set it on the query: .option('checkpointLocation', './checkpoints/orders')"
@@ -67,13 +67,13 @@ class LogStreamWriter(LogSink, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         step = read_step(self.checkpoint, batchId, self.processor)
         make_durable(self.checkpoint, batchId)
-        found, run = _outputs(messages)
-        records = encoded_records(found)
+        outputs, run = _outputs(messages)
+        records = encoded_records(outputs)
         publish(self.directory, step, records, strategy=self.strategy, run=run)
 
 
 class LogBatchWriter(LogSink, DataSourceArrowWriter):
-    """A DataFrame into a log: one atomic append, and once only if it names its step."""
+    """Writes a DataFrame to a log in one atomic append; exactly once if it names its step."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
         self.strategy = strategy_of(options)
@@ -84,17 +84,17 @@ class LogBatchWriter(LogSink, DataSourceArrowWriter):
         super().__init__(options, columns)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        found, run = _outputs(messages)
+        outputs, run = _outputs(messages)
         if self.step is None:
             with open_to_commit(self.directory) as log:
-                log.append_many(list(plain_records(found)))
+                log.append_many(list(plain_records(outputs)))
         else:
-            records = encoded_records(found)
+            records = encoded_records(outputs)
             publish(self.directory, self.step, records, strategy=self.strategy, run=run)
 
 
 def _outputs(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[TaskOutput], str]:
-    """What the tasks wrote, and the run that they belong to."""
+    """Return the outputs of the tasks, and the run of the tasks."""
     outputs = [each for each in messages if isinstance(each, TaskOutput)]
     return outputs, next((each.run for each in outputs), "")
 
@@ -103,9 +103,9 @@ def strategy_of(options: Mapping[str, str]) -> str:
     strategy = options.get("strategy", EXACTLY_ONCE)
     if strategy == "at-most-once":
         raise OptionError(
-            f"option strategy can't be at-most-once: Spark runs a batch again whatever its sink"
-            f" says, and {EXACTLY_ONCE} writes it at most once too, without losing it; a stream of"
-            " a Pipeline may have strategy='at-most-once'"
+            "option strategy can't be at-most-once: Spark always repeats an interrupted batch."
+            f" Use {EXACTLY_ONCE}, which also writes it at most once, without losing it, or a"
+            " stream of a Pipeline with strategy='at-most-once'"
         )
     if strategy not in (EXACTLY_ONCE, AT_LEAST_ONCE):
         raise OptionError(

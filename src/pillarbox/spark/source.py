@@ -1,6 +1,6 @@
-"""`format("pillarbox")`: the data source that Spark is given.
+"""`format("pillarbox")`: the data source for Spark.
 
-`register` gives it to a session; Spark also finds it by itself, through `pyspark_pillarbox`.
+`register` registers it with a session; Spark also finds it by itself, through `pyspark_pillarbox`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pillarbox.spark.sink import LogBatchWriter, LogStreamWriter
 
 
 class PillarboxSource(DataSource):
-    """Logs and mailboxes for Spark."""
+    """Reads and writes logs and mailboxes."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +64,7 @@ class PillarboxSource(DataSource):
         return LogStreamWriter(self.options, columns)
 
     def _mailbox(self) -> str | None:
-        """The mailbox that is written to; None if that is a log."""
+        """Return the URL of the mailbox to write to; None if the target is a log."""
         url, wanted = self.options.get("path"), self.options.get("target")
         if wanted not in (None, "log", "mailbox"):
             raise OptionError(f"option target must be log or mailbox; got {wanted!r}")

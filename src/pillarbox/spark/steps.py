@@ -1,7 +1,7 @@
-"""A step: the input offsets of one micro-batch, and the hash that identifies it.
+"""Steps: the input offsets of a micro-batch, and the hash that identifies it.
 
-Spark writes the offsets of a batch to its checkpoint before it runs the batch, and runs it
-again with the same offsets after a crash: that file is the step's recovery map. Spark does not
+Spark writes the offsets of a batch to its checkpoint before it runs the batch, and repeats the
+batch with the same offsets after a crash: that file is the step's recovery map. Spark does not
 sync it, so `make_durable` does, before any output relies on it.
 """
 
@@ -31,21 +31,21 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch of one processor. The same inputs are the same step, and have the same hash."""
+    """One batch of one processor. A batch with the same inputs has the same hash."""
 
     processor: str
     number: int
     hash: str
-    #: First index to read and first index not to read, by the name of the input in a pipeline.
+    #: Start and end index (exclusive) of each input, by its name in a pipeline.
     inputs: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
-    #: How often the processor was reset; its steps count from 0 again each time.
+    #: The number of times the processor was reset. Step numbers restart at 0 with each reset.
     generation: int = 0
-    #: What it reads of each source of the query, as Spark wrote it.
+    #: The offsets of each source of the query, as Spark wrote them.
     offsets: tuple[Input, ...] = ()
 
     @property
     def writer(self) -> str:
-        """The id that it is committed under; a reset processor gets a new one."""
+        """The id that the step is committed under; a reset processor gets a new one."""
         return writer_id(self.processor, self.generation)
 
     @property
@@ -64,27 +64,27 @@ def writer_id(processor: str, generation: int) -> str:
 
 
 def read_step(checkpoint: str, batch_id: int, processor: str, generation: int = 0) -> Step:
-    """The step of batch `batch_id`, from the offsets that Spark has saved in a checkpoint."""
+    """Return the step of a batch, from the offsets in Spark's checkpoint."""
     times, ends = _offsets(checkpoint, batch_id)
     starts: list[str | None] = [None] * len(ends)
     if batch_id > 0:
         before = _offsets(checkpoint, batch_id - 1)[1]
         starts[: len(before)] = before
     offsets = tuple(Input(start, end) for start, end in zip(starts, ends, strict=True))
-    # A batch without new data, such as a watermark causes, is told by its times.
+    # A batch without new data (caused by a watermark, for example) is identified by its times.
     idle = all(each.start == each.end for each in offsets)
     hash_ = step_hash(writer_id(processor, generation), offsets, times if idle else None)
     return Step(processor, batch_id, hash_, generation=generation, offsets=offsets)
 
 
 def named_step(processor: str, name: str) -> Step:
-    """The step of a batch job that says itself which step it is."""
+    """Return the step of a batch job that names its step."""
     offsets = (Input(None, name),)
     return Step(processor, -1, step_hash(processor, offsets, None), offsets=offsets)
 
 
 def step_hash(writer: str, offsets: tuple[Input, ...], times: list[int] | None) -> str:
-    """SHA-256 over everything that makes the step what it is, in hex."""
+    """Return the SHA-256 of everything that identifies a step, in hex."""
     parts = [writer, [[each.start, each.end] for each in offsets], times]
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()
 
@@ -100,7 +100,7 @@ def make_durable(checkpoint: str, batch_id: int) -> None:
 
 
 def query_id(checkpoint: str) -> str:
-    """The id that a query keeps for as long as it keeps its checkpoint."""
+    """Return the id of a query, which is stored in its checkpoint."""
     try:
         return str(json.loads(_files(checkpoint).read("metadata"))["id"])
     except (OSError, ValueError, KeyError) as error:
@@ -113,14 +113,14 @@ def _files(checkpoint: str) -> Files:
     location = location_of(checkpoint)
     if location is None:
         raise OptionError(
-            f"exactly-once into a log reads the checkpoint, and {checkpoint} is neither a directory"
-            " nor a remote store that Pillarbox knows: use one of those"
+            f"an exactly-once write to a log needs its checkpoint, but {checkpoint} is neither a"
+            " directory nor a remote store that Pillarbox supports; use one of those"
         )
     return files_at(location)
 
 
 def _offsets(checkpoint: str, batch_id: int) -> tuple[list[int], list[str | None]]:
-    """The times, and the end of each source, that the checkpoint has for a batch."""
+    """Return the times and the end offset of each source of a batch, from the checkpoint."""
     files, name = _files(checkpoint), f"offsets/{batch_id}"
     try:
         text = files.read(name).decode()
@@ -132,7 +132,8 @@ def _offsets(checkpoint: str, batch_id: int) -> tuple[list[int], list[str | None
         ) from error
     if version not in _VERSIONS:
         raise OptionError(
-            f"{checkpoint}/{name} is in a format that this Pillarbox does not know: {version}"
+            f"{checkpoint}/{name} has a format that this version of Pillarbox can't read:"
+            f" {version}; upgrade Pillarbox"
         )
     metadata: dict[str, Any] = json.loads(head)
     times = [int(metadata.get(key, 0)) for key in ("batchWatermarkMs", "batchTimestampMs")]

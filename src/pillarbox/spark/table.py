@@ -1,9 +1,9 @@
-"""A typed log: a Delta table whose rows are numbered, and whose commits name the step they are.
+"""A typed log: a Delta table with indexed rows, whose commits name their steps.
 
-The files of a commit are numbered from the end of the table on: partition column `_first` has
-the index of a file's first row, `_time` the time of its commit. Each commit moves the number of
-a transaction to the new end of the table, so two writers can't number their rows alike: Delta
-refuses the later one, which looks again. Needs no Spark, and no Java.
+The partition column `_first` of a file has the index of its first row, `_time` the time of its
+commit. Each commit sets a transaction number to the new end of the table, so two writers can't
+assign the same indices: Delta rejects the later commit, which is then retried. Does not need Spark
+or Java.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from pillarbox.spark.table_files import (
 
 _PARTITIONED = [FIRST, TIME]
 _END = "pillarbox.end"
-_COMMIT = "pillarbox.commit"  # tells a commit from every other
+_COMMIT = "pillarbox.commit"  # a unique id of each commit
 _LOG = "_delta_log"
 _ATTEMPTS = 100
 _CHECKPOINT_COMMITS = 25
-#: How long files stay on disk that are no longer part of the table: somebody may be reading them.
+#: How long files stay on disk after they are removed from the table: readers may still use them.
 KEPT_HOURS = 6
-#: How many commits are searched for a step, newest first. Older ones are kept in checkpoints only.
+#: How many commits are searched for a step, newest first. Older ones are only in checkpoints.
 _SEARCHED_COMMITS = (8, 64, 256)
 _EPOCH_OF = "pillarbox.epoch:"
 
 
 def is_table(location: str, options: Options | None = None) -> bool:
-    """Whether there is a Delta table at a location."""
+    """Return whether there is a Delta table at a location."""
     return bool(files_at(location, options).names(_LOG))
 
 
 def table_at(url: str, options: Options | None = None) -> TableLog | None:
-    """The typed log at a URL or a path; None if there is none."""
+    """Open the typed log at a URL or a path; return None if there is none."""
     location = location_of(url)
     if location is None or not is_table(location, options):
         return None
@@ -63,7 +63,7 @@ def table_at(url: str, options: Options | None = None) -> TableLog | None:
 
 
 def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
-    """Create an empty typed log; `schema` is Spark's schema of its rows as JSON."""
+    """Create an empty typed log; `schema` is the Spark schema of its rows as JSON."""
     lake = deltalake()
     fields = json.loads(schema)
     for name, kind in ((FIRST, "long"), (TIME, "timestamp")):
@@ -77,7 +77,7 @@ def create_table(location: str, schema: Any, *, columns: Sequence[str]) -> None:
         configuration={
             "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
             "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
-            # Checkpoints list removed files for this long, and `vacuum` looks at each of them.
+            # Checkpoints list removed files for this long, and `vacuum` checks each of them.
             "delta.deletedFileRetentionDuration": f"interval {2 * KEPT_HOURS} hours",
         },
         storage_options=delta_options(options_of(location)),
@@ -100,8 +100,8 @@ class TableLog(Closing):
         try:
             self._table = lake.DeltaTable(self.path, storage_options=self._options)
         except lake.exceptions.DeltaError as error:
-            said = str(error).partition("\n")[0][:300]
-            raise OSError(f"the table {self.path} can't be read: {said}") from error
+            message = str(error).partition("\n")[0][:300]
+            raise OSError(f"the table {self.path} can't be read: {message}") from error
         self._clear_cache()
 
     def _clear_cache(self) -> None:
@@ -116,14 +116,14 @@ class TableLog(Closing):
             self._clear_cache()
 
     def close(self) -> None:
-        """Nothing to close: files are opened for each read."""
+        """Do nothing: files are opened for each read."""
 
     @property
     def end_index(self) -> int:
         return self._transaction(_END) or 0
 
     def _transaction(self, name: str) -> int | None:
-        """The newest number that a commit has given to a name."""
+        """Return the version of a Delta application transaction; None if there is none."""
         if name not in self._transactions:
             self._transactions[name] = self._table.transaction_version(name)
         return self._transactions[name]
@@ -138,7 +138,7 @@ class TableLog(Closing):
 
     @property
     def schema(self) -> Any:
-        """The Arrow schema of the rows, without the columns that number them."""
+        """The Arrow schema of the rows, without the partition columns."""
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
         fields = pa.schema(self._table.schema().to_arrow())
@@ -146,18 +146,18 @@ class TableLog(Closing):
 
     @property
     def added_columns(self) -> set[str]:
-        """Columns that were added to the table later: older files lack them."""
+        """Columns that were added after the table was created; older files lack them."""
         created = json.loads(self._table.metadata().description or "[]")
         return set(self.schema.names) - set(created)
 
     @property
     def spark_schema(self) -> dict[str, Any]:
-        """The schema of the rows as Spark has it in JSON."""
-        found: dict[str, Any] = json.loads(self._table.schema().to_json())
-        return found | {"fields": [x for x in found["fields"] if x["name"] not in _PARTITIONED]}
+        """The Spark schema of the rows as JSON, without the partition columns."""
+        schema: dict[str, Any] = json.loads(self._table.schema().to_json())
+        return schema | {"fields": [x for x in schema["fields"] if x["name"] not in _PARTITIONED]}
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Add columns, which are as Spark has them in JSON."""
+        """Add columns, given in Spark's JSON form."""
         schema = json.dumps({"type": "struct", "fields": list(fields)})
         self._table.alter.add_columns(deltalake().Schema.from_json(schema).fields)
         self.refresh()
@@ -165,7 +165,7 @@ class TableLog(Closing):
     # -- reading ---------------------------------------------------------------------------
 
     def files(self, start: int = 0, end: int | None = None) -> list[DataFile]:
-        """The files that hold rows between two indices, in order."""
+        """Return the files with rows between two indices, in order."""
         until = self.end_index if end is None else end
         if self._files is None:
             self._files = sorted(files_in(self._table, self.path), key=lambda each: each.first)
@@ -174,7 +174,7 @@ class TableLog(Closing):
         return self._files[low:high]
 
     def check(self, start: int) -> None:
-        """Raise if rows from an index on can't be read: others changed the table or its files."""
+        """Raise if rows from an index on are missing: another program changed the table."""
         expected, files = start, self.files(start)
         for file in files:
             if file.first > expected:
@@ -184,7 +184,7 @@ class TableLog(Closing):
             after = next((each.first for each in files if each.first > expected), self.end_index)
             raise SparkError(
                 f"the rows {expected} to {after} (exclusive) of {self.path} are no longer in the"
-                " table: another program has removed them. Restore the table to the version before"
+                " table: another program has removed them. Restore an earlier version of the table"
             )
         if missing := self.storage.missing([each.name for each in files]):
             raise SparkError(
@@ -194,13 +194,13 @@ class TableLog(Closing):
             )
 
     def index_at_time(self, time_ns: int) -> int:
-        """The first row that was committed then or later."""
+        """Return the index of the first row committed at or after this time."""
         seconds = time_ns / 1e9
         later = (each.first for each in self.files() if each.time.timestamp() >= seconds)
         return next(later, self.end_index)
 
     def rows(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The rows between two indices, with their indices."""
+        """Yield the rows between two indices, with their indices."""
         from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
         until, schema = self.end_index if end is None else end, self.schema
@@ -215,7 +215,7 @@ class TableLog(Closing):
     # -- writing ---------------------------------------------------------------------------
 
     def holds(self, step: Step) -> bool:
-        """Whether the step was committed; raises if it can't be one of this table's history."""
+        """Return whether the step is committed; raise if it contradicts the table's history."""
         last = self._transaction(step.writer)
         if last is None or last < step.number - 1:
             return False
@@ -228,13 +228,13 @@ class TableLog(Closing):
             if found is not None and found["hash"] == step.hash:
                 return True
         raise DivergedError(
-            f"{step.writer!r} has done step {last} into {self.path}, but its checkpoint is about"
-            f" to do step {step.number} from {step.starts}: they do not belong together. Restore"
+            f"{step.writer!r} has committed step {last} to {self.path}, but its checkpoint is about"
+            f" to run step {step.number} from {step.starts}: they do not belong together. Restore"
             " the checkpoint, or reset the processor"
         )
 
     def holds_hash(self, writer: str, number: int, hash_: str) -> bool:
-        """Whether a step was committed, under this hash if its commit is still to be seen."""
+        """Return whether a step is committed, with this hash if its commit is still listed."""
         last = self._transaction(writer)
         if last is None or last < number:
             return False
@@ -257,14 +257,14 @@ class TableLog(Closing):
                 yield {k.removeprefix(META): v for k, v in commit.items() if k.startswith(META)}
 
     def last_steps(self) -> dict[str, dict[str, str]]:
-        """The newest step of each processor, as far as the newest commits tell."""
-        found: dict[str, dict[str, str]] = {}
+        """Return the newest step of each processor among the newest commits."""
+        steps: dict[str, dict[str, str]] = {}
         for each in self._steps(None, _SEARCHED_COMMITS[1]):
-            found.setdefault(each["processor"], {k: each[k] for k in ("step", "hash")})
-        return found
+            steps.setdefault(each["processor"], {k: each[k] for k in ("step", "hash")})
+        return steps
 
     def claim(self, writer: str) -> int:
-        """The next epoch of a writer: a run with an older one can't commit any more."""
+        """Claim and return the next epoch of a writer: older runs can no longer commit."""
         for _ in range(_ATTEMPTS):
             self.refresh()
             epoch = self._epoch(writer) + 1
@@ -278,46 +278,45 @@ class TableLog(Closing):
     def commit(
         self, files: Sequence[NewFile], step: Step, epoch: int | None = None, *, check: bool = True
     ) -> bool:
-        """Make files part of the table; with `check`, not if the step was there: False.
+        """Add files to the table; with `check`, return False if the step is committed already.
 
-        They are on disk when this is called, and the commit is when it returns.
+        The files must be durable before the call. The commit is durable when this returns.
         """
-        known = {} if epoch is None else {f"{_EPOCH_OF}{step.writer}": epoch}
+        transactions = {} if epoch is None else {f"{_EPOCH_OF}{step.writer}": epoch}
         if check:
-            known[step.writer] = step.number
+            transactions[step.writer] = step.number
         for _ in range(_ATTEMPTS):
             if check and self.holds(step):
                 return False
             if epoch is not None and self._epoch(step.writer) > epoch:
                 raise FencedError(
-                    f"a later run of {step.writer!r} has taken over {self.path}; this one must"
-                    " stop, and nothing that it does now is written"
+                    f"a later run of {step.writer!r} has taken over {self.path}; this run must"
+                    " stop and can write nothing more"
                 )
-            if self._try(files, step_metadata(step) if check else {}, known):
+            if self._try(files, step_metadata(step) if check else {}, transactions):
                 return True
             self.refresh()
         raise SparkError(f"other writers keep committing to {self.path}; stop them")
 
     def _try(
-        self, files: Sequence[NewFile], metadata: Mapping[str, str], known: Mapping[str, int]
+        self, files: Sequence[NewFile], metadata: Mapping[str, str], versions: Mapping[str, int]
     ) -> bool:
-        """Add files at the end of the table."""
+        """Try to commit files at the end of the table; return False on a conflict."""
         end, added = self.end_index, []
         for file in files:
             added.append(addition(file, numbered(end, datetime.datetime.now(datetime.UTC))))
             end += file.count
-        return self._enter(added, metadata, {_END: end, **known})
+        return self._commit(added, metadata, {_END: end, **versions})
 
-    def _enter(
-        self, actions: Sequence[Any], metadata: Mapping[str, str], known: Mapping[str, int]
+    def _commit(
+        self, actions: Sequence[Any], metadata: Mapping[str, str], versions: Mapping[str, int]
     ) -> bool:
-        """Commit, and have it on disk; False if another one was quicker."""
-        lake, mark = deltalake(), uuid.uuid4().hex
-        entered = [lake.Transaction(name, version) for name, version in known.items()]
+        """Commit durably; return False if another writer committed first."""
+        lake, commit_id = deltalake(), uuid.uuid4().hex
         properties = lake.CommitProperties(
-            custom_metadata={**metadata, _COMMIT: mark},
+            custom_metadata={**metadata, _COMMIT: commit_id},
             max_commit_retries=1,
-            app_transactions=entered,
+            app_transactions=[lake.Transaction(*each) for each in versions.items()],
         )
         version = self._table.version() + 1
         try:
@@ -330,7 +329,7 @@ class TableLog(Closing):
                 post_commithook_properties=lake.PostCommitHookProperties(False, False),
             )
         except (lake.exceptions.DeltaError, OSError) as error:
-            if not self._was_entered(version, mark):
+            if not self._was_committed(version, commit_id):
                 if isinstance(error, lake.exceptions.CommitFailedError):
                     return False
                 raise
@@ -341,37 +340,37 @@ class TableLog(Closing):
         return True
 
     def _checkpoint(self, keep: int) -> None:
-        """Write a checkpoint, and remove commits before `keep`: each open lists what is there."""
+        """Write a checkpoint and remove commits before `keep`, which slow down every open."""
         self._table.create_checkpoint()
-        self.storage.sync_all(_LOG)  # before what it stands for is removed
-        # An open table goes on reading the single commits that the checkpoint stands for.
+        self.storage.sync_all(_LOG)  # before the commits that it replaces are removed
+        # An open table would still read the commits that the checkpoint replaces.
         self._open()
         old = [x for x in self.storage.names(_LOG) if x[:20].isdigit() and int(x[:20]) < keep]
         self.storage.remove_files(f"{_LOG}/{name}" for name in old)
 
-    def _was_entered(self, version: int, mark: str) -> bool:
-        """Whether a commit that seems to have failed is there: the answer may have been lost."""
+    def _was_committed(self, version: int, commit_id: str) -> bool:
+        """Return whether a failed commit is in the table: its response may have been lost."""
         self.refresh()
         since = self._table.version() - version + 1
-        return since > 0 and any(c.get(_COMMIT) == mark for c in self._table.history(since))
+        return since > 0 and any(c.get(_COMMIT) == commit_id for c in self._table.history(since))
 
     def replace(self, old: Sequence[DataFile], new: NewFile) -> bool:
-        """Replace files that follow one another by one; False if another writer was quicker."""
+        """Replace consecutive files by one; return False if another writer committed first."""
         from deltalake.transaction import RemoveAction  # noqa: PLC0415 - behind an extra
 
         now = time.time_ns() // 1_000_000
-        gone = [RemoveAction(each.name, False, now, each.size_bytes) for each in old]
+        removed = [RemoveAction(each.name, False, now, each.size_bytes) for each in old]
         added = addition(new, numbered(old[0].first, old[-1].time), changes=False)
-        return self._enter([*gone, added], {}, {_END: self.end_index})
+        return self._commit([*removed, added], {}, {_END: self.end_index})
 
     def vacuum(self, hours: int) -> int:
-        """Remove files from disk that are not part of the table for so long; how many."""
-        gone = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+        """Delete files that left the table this many hours ago; return how many."""
+        removed = self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
         self.refresh()
-        return len(gone)
+        return len(removed)
 
     def append(self, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, int]) -> None:
-        """Append rows that no step made, and move marks: numbers that the table keeps by name."""
+        """Append rows outside of a step, and set marks: named numbers stored in the table."""
         import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
         files = [self.write([pa.Table.from_pylist(list(rows), self.schema)])] if rows else []
@@ -379,7 +378,7 @@ class TableLog(Closing):
             self.refresh()
 
     def write(self, tables: Iterable[Any], prefix: str = "") -> NewFile:
-        """Write Arrow tables to one file, which is not part of the table yet."""
+        """Write Arrow tables to one file, without committing it."""
         from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
         name, count = f"{prefix}{uuid.uuid4().hex}.parquet", 0
@@ -390,5 +389,5 @@ class TableLog(Closing):
         return NewFile(name, self.storage.size(name), count)
 
     def mark(self, name: str) -> int:
-        """A number that the table keeps by name; 0 if there is none."""
+        """Return a mark, a named number stored in the table; 0 if it is not set."""
         return self._transaction(f"{META}{name}") or 0

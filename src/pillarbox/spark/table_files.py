@@ -1,4 +1,4 @@
-"""The Parquet files of a typed log, their rows as the table has them, and what commits say."""
+"""The Parquet files of a typed log, and the actions and metadata of its commits."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pillarbox.spark.location import spark_path
 from pillarbox.spark.steps import Step
 
 FIRST, INDEX, TIME = "_first", "_index", "_time"
-#: Before the names of what Pillarbox keeps in the metadata of a table and of its commits.
+#: The prefix of Pillarbox's names in the metadata of a table and of its commits.
 META = "pillarbox."
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A Parquet file in the directory of a table, by its name there, that is not part of it yet."""
+    """A Parquet file in the directory of a table that is not committed yet."""
 
     name: str
     size_bytes: int
     count: int
-    #: Columns that have a null, or may have one.
+    #: Columns that may contain nulls.
     with_nulls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of the table, by its name there, and the indices of its rows."""
+    """A committed Parquet file of a table, and the indices of its rows."""
 
     name: str
     first: int
@@ -47,7 +47,7 @@ class DataFile:
 
 
 def files_in(table: Any, path: str) -> Iterator[DataFile]:
-    """The files of a Delta table, in any order."""
+    """Yield the files of a Delta table, in any order."""
     import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
     added = pa.table(table.get_add_actions(flatten=True)).to_pydict()
@@ -56,14 +56,17 @@ def files_in(table: Any, path: str) -> Iterator[DataFile]:
         if first is None or count is None:
             raise SparkError(
                 f"{path}/{name} was added to the table by another program, so its rows have no"
-                " index; a log of a pipeline is written by the pipeline only. Restore the table to"
-                " the version before"
+                " index. Only the pipeline may write its logs; restore an earlier version of the"
+                " table"
             )
         yield DataFile(name, first, count, size, when)
 
 
 def conformed(rows: Any, schema: Any) -> Any:
-    """Rows of a file as a table has them: older files lack columns, Spark's times are finer."""
+    """Convert the rows of a file to the table's schema.
+
+    Older files lack columns, and Spark's timestamps are more precise.
+    """
     import pyarrow as pa  # noqa: PLC0415 - behind an extra
 
     columns = [
@@ -76,42 +79,42 @@ def conformed(rows: Any, schema: Any) -> Any:
 
 
 def write_parquet(rows: Any, files: Files, folder: str, **options: str) -> list[NewFile]:
-    """Have Spark write rows to a new folder of a table; the files that have a row, durably."""
-    quiet = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-    writer = rows.write.options(**{quiet: "false"} | options)
+    """Let Spark write rows durably to a new folder; return the files that are not empty."""
+    success_marker = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+    writer = rows.write.options(**{success_marker: "false"} | options)
     writer.parquet(f"{spark_path(files.location)}/{folder}")
     names = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".parquet")]
-    found = [each for name in names if (each := _look_at(files, name)).count]
-    if found:
+    written = [each for name in names if (each := _read_footer(files, name)).count]
+    if written:
         files.sync_all(folder)
     else:
         files.remove(folder)
-    return found
+    return written
 
 
-def _look_at(files: Files, name: str) -> NewFile:
-    """A file that Spark has written, by its footer."""
+def _read_footer(files: Files, name: str) -> NewFile:
+    """Return the size, row count and null statistics of a file that Spark has written."""
     from pyarrow import parquet  # noqa: PLC0415 - behind an extra
 
     nulls = set()
     metadata = parquet.read_metadata(files.open(name))
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            known = column.statistics
-            if known is None or not known.has_null_count or known.null_count:
+        for position in range(group.num_columns):
+            column = group.column(position)
+            stats = column.statistics
+            if stats is None or not stats.has_null_count or stats.null_count:
                 nulls.add(column.path_in_schema.partition(".")[0])
     return NewFile(name, files.size(name), metadata.num_rows, frozenset(nulls))
 
 
 def numbered(first: int, when: datetime.datetime) -> dict[str, str]:
-    """The partition of a file of a typed log, by the index of its first row and its time."""
+    """Return the partition values of a file: the index of its first row and its time."""
     return {FIRST: str(first), TIME: when.strftime("%Y-%m-%d %H:%M:%S.%f")}
 
 
 def addition(file: NewFile, values: Mapping[str, str], *, changes: bool = True) -> Any:
-    """The action by which a commit adds a file to a partition of a table."""
+    """Return the Delta action that adds a file to a partition of a table."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 - behind an extra
 
     stats = json.dumps({"numRecords": file.count})
@@ -120,8 +123,8 @@ def addition(file: NewFile, values: Mapping[str, str], *, changes: bool = True) 
 
 
 def step_metadata(step: Step) -> dict[str, str]:
-    """What the commit of a step says of it."""
-    known = {
+    """Return the commit metadata of a step."""
+    fields = {
         "processor": step.writer,
         "id": step.processor,
         "generation": str(step.generation),
@@ -129,7 +132,7 @@ def step_metadata(step: Step) -> dict[str, str]:
         "hash": step.hash,
         "ends": json.dumps(step.ends),
     }
-    return {f"{META}{name}": value for name, value in known.items()}
+    return {f"{META}{name}": value for name, value in fields.items()}
 
 
 def deltalake() -> Any:

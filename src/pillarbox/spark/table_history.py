@@ -1,7 +1,7 @@
 """The history in a typed log, for the data source: typed columns, read from Parquet as Arrow.
 
-Tasks get the files that hold their rows, and read only the columns of the schema. Beside its own
-columns a table has `_index` and `_time`.
+Tasks get the files with their rows, and read only the columns of the schema. In addition to its
+own columns, a table has `_index` and `_time`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pillarbox.spark.outline import Outline
 from pillarbox.spark.table import TableLog
 from pillarbox.spark.table_files import INDEX, TIME, DataFile
 
-_ROWS_AT_ONCE = 50_000
+_BATCH_ROWS = 50_000
 
 
 class Piece(NamedTuple):
-    """Some rows of one file."""
+    """A range of rows of one file."""
 
     file: DataFile
     start: int
@@ -72,16 +72,17 @@ class TableHistory(History):
 
     def scan(self, options: ReadOptions, schema: Any) -> TableScan:
         wanted = to_arrow_schema(schema, timezone="UTC")
-        known = {*self._table.schema.names, INDEX, TIME}
-        if odd := [name for name in wanted.names if name not in known]:
+        columns = {*self._table.schema.names, INDEX, TIME}
+        if unknown := [name for name in wanted.names if name not in columns]:
             raise OptionError(
-                f"the log {self.url} has no column {odd[0]}; it has {', '.join(sorted(known))}"
+                f"the log {self.url} has no column {unknown[0]}; it has"
+                f" {', '.join(sorted(columns))}"
             )
         return TableScan(self.url, self._table.storage, wanted)
 
 
 def ddl_of(table: TableLog) -> str:
-    """The columns that a read of a typed log has unless it asks for others."""
+    """Return the default columns of a read of a typed log."""
     fields = from_arrow_schema(table.schema)
     columns = [f"`{each.name}` {each.dataType.simpleString()}" for each in fields]
     return ", ".join([*columns, f"`{INDEX}` BIGINT", f"`{TIME}` TIMESTAMP"])
@@ -89,7 +90,7 @@ def ddl_of(table: TableLog) -> str:
 
 @dataclass(frozen=True)
 class TableScan:
-    """Reads pieces in tasks; executors reach the same files."""
+    """Reads pieces in tasks. Executors must be able to access the files."""
 
     url: str
     storage: Files
@@ -106,10 +107,10 @@ class TableScan:
         from pyarrow import parquet  # noqa: PLC0415 - in tasks only
 
         file = parquet.ParquetFile(self.storage.open(piece.file.name))
-        there = set(file.schema_arrow.names)
-        names = [each.name for each in self.schema if each.name in there]
+        stored = set(file.schema_arrow.names)
+        names = [each.name for each in self.schema if each.name in stored]
         groups, index = _groups(file, piece)
-        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=names):
             low, high = max(piece.start, index), min(piece.stop, index + batch.num_rows)
             if low < high:
                 yield self._shaped(batch.slice(low - index, high - low), piece.file, low)
@@ -131,7 +132,7 @@ class TableScan:
 
 
 def _groups(file: Any, piece: Piece) -> tuple[list[int], int]:
-    """The row groups that hold a piece, and the index of the first row of the first of them."""
+    """Return the row groups of a piece, and the index of their first row."""
     at, groups, begin = piece.file.first, [], None
     for number in range(file.num_row_groups):
         rows = file.metadata.row_group(number).num_rows

@@ -1,7 +1,7 @@
-"""What a task sends to the driver: its records, compressed, in its commit message.
+"""The commit message of a task: its records, compressed.
 
-Only the driver writes to a log or a store on disk, so a task that nobody waits for any more can
-do no harm, and an aborted batch leaves nothing behind.
+Only the driver writes to a log or a store on disk, so an abandoned task can do no harm, and an
+aborted batch leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TaskOutput(WriterCommitMessage):
-    """The records of one task as an Arrow stream, and the run that it belongs to."""
+    """The records of one task as an Arrow stream, and the run of the task."""
 
     def __init__(self, parts: Iterable[Any] = ()) -> None:
-        """Collect binary arrays."""
+        """Collect binary Arrow arrays."""
         context = TaskContext.get()
         self.run = (context.getLocalProperty(RUN) if context is not None else None) or ""
         self.rows = 0
@@ -39,30 +39,30 @@ class TaskOutput(WriterCommitMessage):
         self._stream: bytes = sink.getvalue().to_pybytes()
 
     def chunks(self) -> list[Any]:
-        """The records as Arrow arrays, in the order of the rows."""
+        """Return the records as Arrow arrays, in row order."""
         return list(pa.ipc.open_stream(self._stream).read_all().column("record").chunks)
 
 
 def plain_records(outputs: Iterable[TaskOutput]) -> Iterator[bytes]:
-    """What tasks wrote, in the order of the tasks."""
+    """Yield the records of the tasks, in task order."""
     for each in outputs:
         for chunk in each.chunks():
             yield from chunk.to_pylist()
 
 
 def encoded_records(outputs: Sequence[TaskOutput]) -> Sequence[bytes] | EncodedRecords:
-    """The same in the form in which a log keeps it, which is Arrow's.
+    """Return the records in the format of a log frame, which is Arrow's.
 
-    Rows never become Python objects, which took longer than all the rest of a commit.
+    Rows never become Python objects, which took longer than the rest of a commit.
     """
     chunks = [chunk for each in outputs for chunk in each.chunks()]
     total = sum(chunk.nbytes for chunk in chunks)
     if not any(map(len, chunks)) or total > FRAME_BYTES_MAX:
-        return list(plain_records(outputs))  # nothing, or more than a frame can hold
+        return list(plain_records(outputs))  # no records, or more than a frame can hold
     records = pa.concat_arrays(chunks)
     _, offsets, data = records.buffers()
     ends = memoryview(offsets).cast("B").cast("i")[records.offset :][: len(records) + 1]
     if ends[0] != 0:
         return list(plain_records(outputs))
-    held = memoryview(data if data is not None else b"").cast("B")[: ends[-1]]
-    return encode_offsets(ends, held, len(records), ends[-1])
+    payload = memoryview(data if data is not None else b"").cast("B")[: ends[-1]]
+    return encode_offsets(ends, payload, len(records), ends[-1])

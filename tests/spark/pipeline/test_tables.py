@@ -339,7 +339,7 @@ def test_R80_a_table_that_somebody_else_wrote_to_is_an_error(tmp_path: Path, spa
     theirs = DeltaTable(place).to_pyarrow_table().slice(0, 1).to_pylist()[0] | {"_first": None}
     schema = DeltaTable(place).to_pyarrow_table().schema
     write_deltalake(place, pa.Table.from_pylist([theirs], schema), mode="append")
-    with pytest.raises(PipelineError, match="written by the pipeline only"):
+    with pytest.raises(PipelineError, match="Only the pipeline may write its logs"):
         finish(pipeline, spark, only=["second"], retries=0)
 
 

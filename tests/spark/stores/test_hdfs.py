@@ -72,7 +72,7 @@ def test_R83_control_without_the_look_the_commit_would_seem_to_have_failed(
 ) -> None:
     table = table_at(place)
     file = file_of(table, 1, 2)
-    monkeypatch.setattr(TableLog, "_was_entered", lambda *_: False)
+    monkeypatch.setattr(TableLog, "_was_committed", lambda *_: False)
     with hdfs.losing(place, FIRST_COMMIT) as through, pytest.raises(OSError, match="rename source"):
         TableLog(through).commit([file], STEP, check=False)
     assert numbers(place) == [(0, 1), (1, 2)]

@@ -109,7 +109,7 @@ def test_R83_control_without_the_look_rows_are_committed_a_second_time(
     place: str, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table_at(place)
-    monkeypatch.setattr(TableLog, "_was_entered", lambda *_: False)
+    monkeypatch.setattr(TableLog, "_was_committed", lambda *_: False)
     with s3.losing(place, FIRST_COMMIT):
         table = TableLog(place)
         assert table.commit([file_of(table, 1, 2)], STEP, check=False)
