@@ -19,15 +19,15 @@ R = TypeVar("R")
 def _async(
     verb: Callable[Concatenate[MessageBus, P], R],
 ) -> Callable[Concatenate[AsyncMessageBus, P], Coroutine[Any, Any, R]]:
-    """The verb without blocking the event loop; its events are published once it is confirmed."""
+    """Return an async version of a method; it publishes events once they are confirmed."""
 
     @wraps(verb)
-    async def twin(self: AsyncMessageBus, /, *args: P.args, **options: P.kwargs) -> R:
+    async def method(self: AsyncMessageBus, /, *args: P.args, **options: P.kwargs) -> R:
         answer = await self.bus._store.confirmed(partial(verb, self.bus, *args, **options))
         self.bus._publish()
         return answer
 
-    return twin
+    return method
 
 
 class AsyncMessageBus(AsyncClosing):

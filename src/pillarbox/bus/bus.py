@@ -1,8 +1,8 @@
 """MessageBus: messages between named recipients, with optional delays, for threads and asyncio.
 
-A recipient is a queue of one store: in memory, or on disk by `MessageBus.open(path)`. The bus needs
-no thread of its own: receivers deliver what is due, and waiting receivers wake up in time. Events
-are collected, and published when nothing is locked and everything is confirmed.
+Each recipient is a queue of one store: in memory, or on disk with `MessageBus.open(path)`. The bus
+needs no thread: receivers deliver due messages, and waiting receivers wake up in time. Events are
+collected, and published when no lock is held and everything is confirmed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pillarbox.worker.dispatcher import Dispatcher
 
 DEAD_LETTERS = DeadLetterPolicy(5)
 
-_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # a drive has one letter
-_LEASE_SECONDS = limits.VISIBILITY_SECONDS_MAX  # the only process of the store needs no renewals
+_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # not a Windows drive letter
+_LEASE_SECONDS = limits.VISIBILITY_SECONDS_MAX  # one process uses the store: no renewals needed
 _CODEC: Codec[Letter] = codec_for(Letter)
 
 
@@ -68,9 +68,9 @@ class MessageBus(Closing):
         self._own_store: DurableStore | None = None
         self._dead_letters = dead_letters
         self._recipients: dict[str, Recipient] = {}
-        # Called with the recipient that may have work; must be quick.
+        # Called with a recipient that may have work; must not block.
         self._listeners: list[Callable[[str], None]] = []
-        self._wake_at = 0  # nothing is due before, so checking earlier costs nothing
+        self._wake_at = 0  # nothing is due before this time
         self._events: deque[e.BusEvent] = deque()
         self._came_due = 0
         for name, session in list(self._store.sessions.items()):
@@ -87,9 +87,9 @@ class MessageBus(Closing):
         dispatcher: Dispatcher | None = None,
         **options: Any,
     ) -> Self:
-        """Open a bus on disk, with all recipients that were registered there before.
+        """Open a bus on disk, with all recipients that are registered there.
 
-        Messages and their delays survive the end of the process. Options are those of
+        Messages and their delays survive the end of the process. Takes the options of
         `DurableMailbox`, such as `durability` and `clock`.
         """
         store = DurableStore(_directory(path), **options)
@@ -114,7 +114,7 @@ class MessageBus(Closing):
         return self._store.waits
 
     def register(self, *recipients: str) -> None:
-        """Register recipients; no effect on those already registered."""
+        """Register recipients; those already registered are not changed."""
         self._refuse_if_closed()
         for name in recipients:
             check_name(name)
@@ -123,12 +123,12 @@ class MessageBus(Closing):
                 self._adopt(name, open_session(self._store, name, options))
 
     def unregister(self, recipient: str) -> int:
-        """Delete a recipient, its messages and its dead letters; returns the number of messages."""
+        """Delete a recipient, its messages and its dead letters; return the number of messages."""
         session, box = self._recipient(recipient)
         del self._recipients[recipient]
         box.close()
         count = session.queue.size
-        if session.dead is not None:  # first: after a crash it would look like a recipient
+        if session.dead is not None:  # first; left behind by a crash, it would be a recipient
             self._store.drop(session.dead.queue.name)
         self._store.drop(recipient)
         return count
@@ -136,7 +136,7 @@ class MessageBus(Closing):
     def send(
         self, *, to: str, sender: str, payload: Any, task_id: str | None = None, delay_ms: Any = 0
     ) -> SendResult:
-        """Send any JSON value, to be received at once or after `delay_ms` milliseconds.
+        """Send any JSON value, to be received immediately or after `delay_ms` milliseconds.
 
         A delay that is negative or not a number counts as 0; an infinite one is refused.
         """
@@ -156,11 +156,11 @@ class MessageBus(Closing):
         return SendResult(message_id, when)
 
     def cancel(self, message_id: str) -> bool:
-        """Cancel a delayed message; False if it is not delayed any more."""
-        found = self._scheduled(message_id)
-        if found is None:
+        """Cancel a delayed message; return False if it is no longer delayed."""
+        scheduled = self._scheduled(message_id)
+        if scheduled is None:
             return False
-        name, key = found
+        name, key = scheduled
 
         def removed(queue: Queue, now: int) -> list[Removed]:
             return [Removed([key])] if queue.schedule.find(key) is not None else []
@@ -172,12 +172,12 @@ class MessageBus(Closing):
         return True
 
     def reschedule(self, message_id: str, delay_ms: Any) -> SendResult | None:
-        """Change the delay of a message, counted from now; None if it is not delayed any more."""
+        """Change the delay of a message, from now; return None if it is no longer delayed."""
         due, when, _ = due_after(delay_ms, self._store.clock)
-        found = self._scheduled(message_id)
-        if found is None:
+        scheduled = self._scheduled(message_id)
+        if scheduled is None:
             return None
-        name, key = found
+        name, key = scheduled
         clock = self._store.clock
         at = due or clock.now()
         session = self._recipients[name].session
@@ -193,7 +193,7 @@ class MessageBus(Closing):
         return SendResult(message_id, when)
 
     def deliver_due_messages(self) -> int:
-        """Deliver the messages that are due, in order of time; returns their number."""
+        """Deliver the messages that are due, in order of time; return their number."""
         self._refuse_if_closed()
         with self._store.lock:
             now = self._store.clock.now()
@@ -210,13 +210,13 @@ class MessageBus(Closing):
         return count
 
     def delayed_count(self, recipient: str | None = None) -> int:
-        """Number of delayed messages, of all recipients or of one."""
+        """Return the number of delayed messages, of all recipients or of one."""
         chosen = self._recipients.values() if recipient is None else (self._recipient(recipient),)
         with self._store.lock:
             return sum(session.queue.scheduled for session, _ in chosen)
 
     def force_deliver_all_delayed(self) -> int:
-        """Deliver all delayed messages now, in order of time; returns their number."""
+        """Deliver all delayed messages now, in order of time; return their number."""
         due = self.deliver_due_messages()
         forced = 0
         for name, (session, _) in list(self._recipients.items()):
@@ -229,7 +229,7 @@ class MessageBus(Closing):
         return due + forced
 
     def receive_next(self, recipient: str) -> Envelope | None:
-        """Receive and acknowledge the next message of a recipient; None if there is none."""
+        """Receive and acknowledge the next message of a recipient; return None if there is none."""
         return next(iter(self._receive(recipient)), None)
 
     def wait_for_message(self, recipient: str, timeout: float | None = None) -> Envelope | None:
@@ -237,32 +237,32 @@ class MessageBus(Closing):
         box = self._recipient(recipient).box
         while True:
             wait = limits.WAIT_SECONDS_MAX if timeout is None else timeout
-            taken = self._receive(recipient, 1, wait)
-            if taken or timeout is not None or box.closed:
-                return next(iter(taken), None)
+            received = self._receive(recipient, 1, wait)
+            if received or timeout is not None or box.closed:
+                return next(iter(received), None)
 
     def drain(self, recipient: str | None = None) -> list[Envelope]:
-        """Receive and acknowledge everything that is ready, of one recipient or of all."""
+        """Receive and acknowledge all ready messages of one recipient or of all."""
         drained: list[Envelope] = []
         for each in list(self._recipients) if recipient is None else (recipient,):
-            while taken := self._receive(each, limits.MESSAGES_MAX):
-                drained += taken
+            while received := self._receive(each, limits.MESSAGES_MAX):
+                drained += received
         return drained
 
     def stats(self, recipient: str) -> Stats:
-        """Message counts of a recipient by state."""
+        """Return the message counts of a recipient by state."""
         stats = self._recipient(recipient).box.stats()
         self._publish()
         return stats
 
     def dead_letters(self, recipient: str) -> list[Envelope]:
-        """The dead letters of a recipient, which stay where they are."""
+        """Return the dead letters of a recipient, without moving them."""
         dead = self._recipient(recipient).box.dead_letters
-        seen = dead.peek(limits.MESSAGES_MAX) if dead is not None else ()
-        return [envelope(message, recipient) for message in seen]  # type: ignore[arg-type]
+        messages = dead.peek(limits.MESSAGES_MAX) if dead is not None else ()
+        return [envelope(message, recipient) for message in messages]  # type: ignore[arg-type]
 
     def redrive(self, recipient: str) -> int:
-        """Move dead letters back to their recipient; returns their number."""
+        """Move dead letters back to their recipient; return their number."""
         dead = self._recipient(recipient).box.dead_letters
         count = dead.redrive() if dead is not None else 0
         self._changed(recipient)
@@ -291,19 +291,19 @@ class MessageBus(Closing):
 
     def _recipient(self, name: Any) -> Recipient:
         self._refuse_if_closed()
-        found = self._recipients.get(name) if isinstance(name, str) else None
-        if found is None:
+        recipient = self._recipients.get(name) if isinstance(name, str) else None
+        if recipient is None:
             raise UnknownRecipientError(name, self._recipients)
-        return found
+        return recipient
 
     def _lease(
         self, name: str, wanted: Callable[[int], bool] | None = None
     ) -> Message[Letter] | None:
-        """Lease the next message for a handler; None if there is none or its key is not wanted."""
-        found = self._recipients.get(name)
-        if found is None:  # it was unregistered meanwhile
+        """Lease the next message for a handler; None if there is none or it is not wanted."""
+        recipient = self._recipients.get(name)
+        if recipient is None:  # it was unregistered meanwhile
             return None
-        session, box = found
+        session, box = recipient
         message = next(iter(box.receive(visibility_timeout=_LEASE_SECONDS)), None)
         if message is None:
             return None
@@ -321,7 +321,7 @@ class MessageBus(Closing):
             listener(name)
 
     def _publish(self) -> None:
-        """Publish the collected events, without any lock: subscribers may use the bus."""
+        """Publish the collected events while no lock is held: subscribers may use the bus."""
         while self._events and not self._store.is_holding:
             try:
                 event = self._events.popleft()
@@ -331,7 +331,7 @@ class MessageBus(Closing):
             self.dispatcher.publish(event)
 
     def _report_delayed(self) -> None:
-        """Add an event that counts the messages still delayed."""
+        """Add an event with the number of messages that are still delayed."""
         count = self.delayed_count()
         if count:
             self._events.append(e.DelayedKept(count) if self.durable else e.DelayedAbandoned(count))
@@ -348,15 +348,17 @@ class MessageBus(Closing):
         box = self._recipient(name).box
         received: list[Envelope] = []
         while messages := box.receive(max_messages=count, wait_time_seconds=wait_seconds):
-            taken = box.acknowledge_many(messages)
-            received = [envelope(m, name) for m, mine in zip(messages, taken, strict=True) if mine]
+            acknowledged = box.acknowledge_many(messages)
+            received = [
+                envelope(m, name) for m, ok in zip(messages, acknowledged, strict=True) if ok
+            ]
             if received:
                 break
         self._publish()
         return received
 
     def _scheduled(self, message_id: str) -> tuple[str, int] | None:
-        """The recipient and the key of a delayed message."""
+        """Return the recipient and the key of a delayed message."""
         self._refuse_if_closed()
         key = self._store.key_of(limits.text("message_id", message_id))
         for name, (session, _) in list(self._recipients.items()):
@@ -365,7 +367,7 @@ class MessageBus(Closing):
         return None
 
     def _on_due(self, name: str, events: Sequence[Event], now: int) -> None:
-        """Called under the lock of a queue with the events of messages that came due."""
+        """Record events of messages that came due. Called under the lock of a queue."""
         epoch = self._store.clock.epoch_ns
         for event in events:
             if isinstance(event, CameDue):
@@ -386,7 +388,7 @@ class MessageBus(Closing):
 
 
 def _directory(path: str | os.PathLike[str]) -> str:
-    """The directory that was meant; `file:` may stand before it."""
+    """Return the directory of a path or a `file:` URL."""
     text = os.fspath(path)
     if _URL.match(text):
         problem = "a directory on this machine; a bus has no server (for a URL, use open_mailbox)"

@@ -1,4 +1,4 @@
-"""Converts a delay in milliseconds, as people and language models give it, to nanoseconds.
+"""Converts a delay in milliseconds, as given by people or language models, to nanoseconds.
 
 A value that is negative or not a number means no delay. Fractions are rounded up.
 """
@@ -17,13 +17,13 @@ from pillarbox.core.errors import InvalidParameterError
 
 MS_NS = 1_000_000
 _YEAR_9999_ENDS_NS = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()) * 10**9
-_MS_MAX = _YEAR_9999_ENDS_NS // MS_NS  # an upper bound, whatever the time is now
+_MS_MAX = _YEAR_9999_ENDS_NS // MS_NS  # an upper bound, regardless of the current time
 _SHOWN_BITS_MAX = 1_000  # Python refuses to print much larger numbers
 _ROUND_UP = decimal.Context(prec=40, rounding=decimal.ROUND_CEILING, traps=[])
 
 
 def due_after(value: Any, clock: Clock) -> tuple[int, str | None, float]:
-    """When a delay ends, in nanoseconds and as text, and the delay in milliseconds."""
+    """Return when a delay ends, in nanoseconds and as text, and the delay in milliseconds."""
     now = clock.now()
     delay = delay_ns(value, now + clock.epoch_ns)
     if not delay:
@@ -32,7 +32,7 @@ def due_after(value: Any, clock: Clock) -> tuple[int, str | None, float]:
 
 
 def delay_ns(value: Any, now_epoch_ns: int) -> int:
-    """The delay in nanoseconds; refused if it ends after the year 9999."""
+    """Return the delay in nanoseconds; raise if it ends after the year 9999."""
     number = _number(value)
     if number.is_nan() or number <= 0:
         return 0
@@ -48,7 +48,7 @@ def delay_ns(value: Any, now_epoch_ns: int) -> int:
 
 
 def _number(value: Any) -> Decimal:
-    """The value as a number; NaN if it is none."""
+    """Return the value as a number; NaN if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, str | numbers.Number):
         return Decimal("NaN")
     if isinstance(value, int):
@@ -56,7 +56,7 @@ def _number(value: Any) -> Decimal:
     try:
         if isinstance(value, str):
             return Decimal(value.strip())
-        # By its shortest text, so that 0.1 means exactly one tenth.
+        # From its shortest representation, so that 0.1 means exactly one tenth.
         return value if isinstance(value, Decimal) else Decimal(repr(float(value)))  # type: ignore[arg-type]
     except (decimal.InvalidOperation, TypeError, ValueError):  # text, or a complex number
         return Decimal("NaN")

@@ -1,4 +1,4 @@
-"""The messages of a bus: a `Letter` is stored in a queue, an `Envelope` is what is received.
+"""The messages of a bus: a `Letter` is stored in a queue, an `Envelope` is received.
 
 In JSON, names are in camel case: `sender` is `from`, and `task_id` is `taskId`.
 """
@@ -24,7 +24,7 @@ class Letter(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 class _Document(Struct, frozen=True, omit_defaults=True, rename="camel"):
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object: names in camel case, such as `createdAt` and `messageId`."""
+        """Return a JSON object, with names in camel case such as `createdAt`."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
@@ -60,6 +60,6 @@ def envelope(message: Delivered[Letter], to: str) -> Envelope:
 
 
 def iso(epoch_ns: int) -> str:
-    """ISO 8601, UTC; rounded up to a microsecond, so that the message is due by then."""
+    """Format a time as ISO 8601 in UTC, rounded up so that the message is due by then."""
     time = as_datetime(epoch_ns + 999)
     return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,6 +1,6 @@
-"""The events of a bus, and how each is logged.
+"""The events of a bus, and their log messages.
 
-Times are ISO 8601, UTC. Events are published outside all locks: a subscriber may use the bus.
+Times are ISO 8601, UTC. Events are published while no lock is held: a subscriber may use the bus.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pillarbox.logger import logger
 
 
 class BusEvent(Struct, frozen=True):
-    """The base class: subscribe to it to get all events."""
+    """The base class of all events: subscribe to it to receive all of them."""
 
 
 class MessageScheduled(BusEvent, frozen=True):
@@ -68,7 +68,7 @@ class DelayedAbandoned(BusEvent, frozen=True):
 
 
 class HandlerFailed(BusEvent, frozen=True):
-    """A handler raised; `outcome` says what happens to the message."""
+    """A handler raised; `outcome` is what happens to the message."""
 
     message_id: str
     to: str

@@ -25,7 +25,7 @@ with extra("mcp", "the MCP server"):
     from mcp.server.mcpserver.exceptions import ToolError
     from pydantic import Field
 
-_HELD_MAX = 10_000  # unacknowledged deliveries; the oldest are forgotten first
+_HELD_MAX = 10_000  # unacknowledged deliveries to remember; the oldest are dropped first
 
 Which = Annotated[
     str | None, Field(description="Name or URL of the mailbox; needed if there are several.")
@@ -66,7 +66,7 @@ class MailboxTools:
             dict[str, str] | None, Field(description="Short texts sent with the body.")
         ] = None,
     ) -> dict[str, Any]:
-        """Send a message; returns its id."""
+        """Send a message and return its id."""
         text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
         message_id = await self._box(mailbox).send(
             text, delay_seconds=delay_seconds, priority=priority, attributes=attributes
@@ -115,13 +115,13 @@ class MailboxTools:
         state: Annotated[State, Field(description="State of the messages.")] = "ready",
     ) -> dict[str, Any]:
         """Show messages without receiving them."""
-        seen = await self._box(mailbox).peek(max_messages, state=state)
-        return {"messages": [_described(message) for message in seen]}
+        messages = await self._box(mailbox).peek(max_messages, state=state)
+        return {"messages": [_described(message) for message in messages]}
 
     async def stats(self, mailbox: Which = None) -> dict[str, Any]:
         """Count ready, scheduled, in-flight and dead messages, with the age of the oldest."""
-        found: dict[str, Any] = msgspec.to_builtins(await self._box(mailbox).stats())
-        return found
+        stats: dict[str, Any] = msgspec.to_builtins(await self._box(mailbox).stats())
+        return stats
 
     def _box(self, which: str | None) -> AsyncMailbox[str]:
         if which in self._boxes:
@@ -134,7 +134,7 @@ class MailboxTools:
 
 
 def build_server(urls: Sequence[str]) -> MCPServer[None]:
-    """A server for these mailboxes; `run()` serves over standard input and output."""
+    """Return a server for these mailboxes; `run()` serves over standard input and output."""
     tools = MailboxTools(urls)
     server: MCPServer[None] = MCPServer(
         "pillarbox",
@@ -149,7 +149,7 @@ def build_server(urls: Sequence[str]) -> MCPServer[None]:
 
 
 def _tool(verb: Any) -> Any:
-    """A tool that reports errors of the mailbox to the model."""
+    """Wrap a method as a tool that reports errors of the mailbox to the model."""
 
     @functools.wraps(verb)
     async def tool(*args: Any, **options: Any) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _described(message: AsyncMessage[Any]) -> dict[str, Any]:
 
 
 def _readable(body: str | Undecodable) -> Any:
-    """A JSON object or array decoded, any other text as it is."""
+    """Decode a JSON object or array; return any other text as is."""
     if isinstance(body, Undecodable):
         return {"undecodable": body.error}
     if body[:1] in ("{", "["):

@@ -1,7 +1,7 @@
 """BusProcessor: runs a handler on every message of a bus.
 
 At most `concurrency` handlers run at once, one per recipient, and recipients take turns. A message
-is leased while it is handled, then acknowledged; an exception affects its message only. Coroutine
+is leased while it is handled, then acknowledged; an exception affects only its message. Coroutine
 handlers run on the event loop, plain functions each in a thread.
 """
 
@@ -36,7 +36,7 @@ _CONCURRENCY_MAX = 10_000
 
 
 class Processed(Struct, frozen=True):
-    """What a processor did in one run."""
+    """The result of one run of a processor."""
 
     handled: int
     failed: int
@@ -52,7 +52,7 @@ class BusProcessor:
         >>> processor = BusProcessor(bus, lambda message: print(message.to, message.payload))
         >>> _ = bus.send(to="tea", sender="me", payload="two cups")
         >>> _ = bus.send(to="coffee", sender="me", payload="one cup", delay_ms=60_000)
-        >>> processor.stop()  # gracefully: handles what was sent before
+        >>> processor.stop()  # gracefully: handles messages sent before
         >>> processor.run().handled
         tea two cups
         coffee one cup
@@ -72,28 +72,29 @@ class BusProcessor:
         self._concurrency = limits.whole("concurrency", concurrency, 1, _CONCURRENCY_MAX)
         self._retry = retry or RetryPolicy()
         self._stopping: Literal["no", "graceful", "forced"] = "no"
-        # Recipients that may have work, in order of their turns; and those other threads add.
+        # Recipients that may have work, in the order of their turns, and those that other threads
+        # have added.
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._notified: deque[str] = deque()
         self._running: dict[str, tuple[asyncio.Task[None], Message[Letter]]] = {}
-        # A stop handles what was sent before it, and nothing twice, so that it ends.
+        # A graceful stop handles only messages sent before it, each once, so that it ends.
         self._last_key: int | None = None
         self._returned: set[str] = set()
         self._abandoning = False
-        self._error: BaseException | None = None  # of the store; ends the run
+        self._error: BaseException | None = None  # an error of the store, which ends the run
         self._handled = self._failed = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakeup = asyncio.Event()
 
     def run(self) -> Processed:
-        """Work until `stop`, in this thread."""
+        """Run handlers until `stop`, in this thread."""
         return asyncio.run(self.run_async())
 
     def stop(self, *, force: bool = False) -> None:
-        """End the run, gracefully or at once. Thread-safe.
+        """End the run, gracefully or by force. Thread-safe.
 
-        A graceful stop waits for running handlers; a bus in memory also handles everything that
-        was sent before. A forced stop abandons handlers and releases their messages. Messages
+        A graceful stop waits for running handlers; a bus in memory also handles all messages sent
+        before. A forced stop abandons handlers and releases their messages. Messages that are
         still delayed stay on disk; in memory they are lost, with a warning.
         """
         if self._stopping != "forced":
@@ -113,7 +114,7 @@ class BusProcessor:
                 return
 
     async def run_async(self) -> Processed:
-        """Work until `stop`, on this event loop."""
+        """Run handlers until `stop`, on this event loop."""
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._ready = OrderedDict.fromkeys(self.bus.recipients)
@@ -136,7 +137,7 @@ class BusProcessor:
         return Processed(self._handled, self._failed, forced, left)
 
     async def _step(self) -> None:
-        """Deliver what is due, start handlers, then sleep until there is more to do."""
+        """Deliver due messages, start handlers, then sleep until there is more to do."""
         self._wakeup.clear()
         self.bus.deliver_due_messages()
         self.bus._publish()
@@ -213,7 +214,7 @@ class BusProcessor:
 
     async def _work(self, name: str, handler: Handler, message: Message[Letter]) -> None:
         if isinstance(self.bus._store, DurableStore):
-            await self.bus._store.recorded()  # a delivery that kills the process counts
+            await self.bus._store.recorded()  # so that a delivery that crashes the process counts
         try:
             await _call(handler, envelope(message, name))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - affects this message only

@@ -37,7 +37,7 @@ class UnknownRecipientError(MailboxError, LookupError):
 
 
 def check_name(name: Any) -> None:
-    """Refuse a name that a queue can't have."""
+    """Raise if a queue can't have this name."""
     if not isinstance(name, str) or not _NAME.match(name):
         raise InvalidParameterError(
             "recipient", name, "1 to 76 letters, digits, hyphens or underscores"

@@ -1,7 +1,7 @@
 """`send_message`, a function tool for language models: its schema and its execution.
 
-The result is always a JSON object: what was sent, or `{"error": ...}` with advice for the model.
-A model can't send in the name of another.
+The result is always a JSON object: the message id, or `{"error": ...}` with advice for the model.
+With a fixed sender, a model can't send in another's name.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ class SendMessageTool:
 
     @property
     def openai(self) -> dict[str, Any]:
-        """For `tools` of the OpenAI chat completions API."""
+        """The definition for `tools` of the OpenAI chat completions API."""
         function = {"name": _NAME, "description": _DESCRIPTION, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
     @property
     def anthropic(self) -> dict[str, Any]:
-        """For `tools` of the Anthropic messages API."""
+        """The definition for `tools` of the Anthropic messages API."""
         return {"name": _NAME, "description": _DESCRIPTION, "input_schema": self.parameters}
 
     def execute(self, arguments: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
-        """Send with the arguments of a model, as an object or JSON text; never raises for them."""
+        """Send with a model's arguments (object or JSON text); errors become results."""
         try:
             given = json.loads(arguments) if isinstance(arguments, str | bytes) else arguments
         except (ValueError, RecursionError) as error:
@@ -107,7 +107,7 @@ class SendMessageTool:
         return result.to_json()
 
     def _problem(self, given: Any) -> str | None:
-        """The first error in the arguments, for the model to read; None if there is none."""
+        """Return the first error in the arguments, for the model to read; None if there is none."""
         if not isinstance(given, Mapping):
             return f"the arguments must be a JSON object, not {_kind(given)}"
         for name in given:
@@ -130,7 +130,7 @@ class SendMessageTool:
 
 
 def _kind(value: Any) -> str:
-    """The JSON type of a value."""
+    """Return the JSON type of a value."""
     kinds = {
         bool: "a boolean",
         dict: "an object",

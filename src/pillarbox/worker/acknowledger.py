@@ -1,8 +1,8 @@
 """Acknowledges, retries, rejects and releases handled messages, in batches.
 
-No message waits for a batch to fill. A single one is settled at once, in the handler's thread if
-the server is fast: a thread switch would cost more. Those that arrive meanwhile are settled
-together by a thread of their own. A lease is extended until the server has confirmed.
+No message waits for a batch to fill. A single one is settled immediately, in the handler's thread
+if the server is fast: a thread switch would cost more. Messages that arrive meanwhile are settled
+together by a dedicated thread. A lease is extended until the server has confirmed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Acknowledger:
         self._mailbox = mailbox
         self._keeper = keeper
         self._clock = clock
-        self._stats = stats  # changed by one thread at a time: whoever settles
+        self._stats = stats  # changed by one thread at a time: the one that settles
         self._late = late
         self._lock = threading.Lock()
         self._pending: list[Settled] = []
-        self._awake = False  # a thread is settling and will see what is added
+        self._awake = False  # a thread is settling and will see new entries
         self._fast = True
         self._closing = False
         self._gate = threading.Lock()
@@ -58,7 +58,7 @@ class Acknowledger:
         self._thread.start()
 
     def put(self, job: Job[Any], verdict: Verdict | None, *, may_wait: bool) -> None:
-        """Settle a message as soon as possible; blocks only for a fast server."""
+        """Settle a message as soon as possible; block only if the server is fast."""
         job.settled = True
         with self._lock:
             self._pending.append((job, verdict))
@@ -71,7 +71,7 @@ class Acknowledger:
             open_gate(self._gate)
 
     def _settle_here(self) -> None:
-        """Settle what is pending, once; the thread takes retries and what arrives meanwhile."""
+        """Settle pending messages once; leave retries and new messages to the thread."""
         with self._lock:
             batch, self._pending = self._pending, []
         left = self._settle(batch)
@@ -83,7 +83,7 @@ class Acknowledger:
         open_gate(self._gate)
 
     def close(self, timeout: float | None = None) -> None:
-        """Settle everything that still can be, then return."""
+        """Settle all messages that can still be settled, then return."""
         with self._lock:
             self._closing = True
             self._awake = True
@@ -96,7 +96,7 @@ class Acknowledger:
         while True:
             with self._lock:
                 batch, self._pending = self._pending, []
-                closing = self._closing  # before which everything was put
+                closing = self._closing  # nothing is put after `close`
                 self._awake = bool(batch) or closing
             if batch:
                 left = self._settle(batch)
@@ -107,22 +107,22 @@ class Acknowledger:
                 self._gate.acquire()
 
     def _settle(self, batch: list[Settled]) -> list[Settled]:
-        """Settle a batch; returns what must be retried."""
+        """Settle a batch; return the messages to retry."""
         start = self._clock.now()
         done = [job for job, verdict in batch if verdict is None]
-        back = [job for job, verdict in batch if isinstance(verdict, Release)]
-        left = self._together(done, self._mailbox.acknowledge_many, None)
-        left += self._together(back, self._mailbox.release_many, Release())
-        for job, verdict in batch if len(done) + len(back) < len(batch) else ():
+        released = [job for job, verdict in batch if isinstance(verdict, Release)]
+        left = self._settle_jobs(done, self._mailbox.acknowledge_many, None)
+        left += self._settle_jobs(released, self._mailbox.release_many, Release())
+        for job, verdict in batch if len(done) + len(released) < len(batch) else ():
             if isinstance(verdict, Retry):
                 nack = partial(self._mailbox.nack_many, visibility_timeout=verdict.after)
-                left += self._together([job], nack, verdict)
+                left += self._settle_jobs([job], nack, verdict)
             elif isinstance(verdict, Reject):
-                left += self._together([job], partial(_reject, verdict.reason), verdict)
+                left += self._settle_jobs([job], partial(_reject, verdict.reason), verdict)
         self._fast = self._clock.now() - start < _FAST_NS
         return left
 
-    def _together(
+    def _settle_jobs(
         self,
         jobs: list[Job[Any]],
         verb: Callable[[Sequence[Any]], list[bool]],
@@ -134,7 +134,7 @@ class Acknowledger:
             answers = verb([job.message for job in jobs])
         except MailboxError as error:
             return self._failed(jobs, verdict, error)
-        except Exception:  # noqa: BLE001 - the thread must live; the leases expire by themselves
+        except Exception:  # noqa: BLE001 - the thread must survive; the leases expire eventually
             logger.exception("messages not settled", mailbox=self._mailbox.name, count=len(jobs))
             self._keeper.drop(jobs)
             return []
@@ -154,18 +154,18 @@ class Acknowledger:
     ) -> list[Settled]:
         """Retry while the lease lasts and the error may be temporary."""
         now = self._clock.now()
-        again = [job for job in jobs if error.retryable and job.lost is None and job.until > now]
-        kept = set(map(id, again))
-        over = [job for job in jobs if id(job) not in kept]
+        retried = [job for job in jobs if error.retryable and job.lost is None and job.until > now]
+        kept = set(map(id, retried))
+        given_up = [job for job in jobs if id(job) not in kept]
         logger.warning(
             "messages not settled",
             mailbox=self._mailbox.name,
             error=str(error),
-            retrying=len(again),
-            given_up=len(over),
+            retrying=len(retried),
+            given_up=len(given_up),
         )
-        self._keeper.drop(over)
-        return [(job, verdict) for job in again]
+        self._keeper.drop(given_up)
+        return [(job, verdict) for job in retried]
 
     def _pause(self, left: list[Settled], pause: int) -> int:
         with self._lock:

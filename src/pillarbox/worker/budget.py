@@ -1,7 +1,7 @@
 """Budgets and deadlines of requests.
 
-A `Budget` and a `Deadline` are sent with a request. A `Meter` checks one run against them:
-the adapter reports to it what it spends.
+A `Budget` and a `Deadline` are sent with a request. A `Meter` enforces them for one run; the
+adapter reports its usage to the meter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one request may use at most; None means no limit.
+    """The limits of one request; None means no limit.
 
     Examples:
         >>> Budget(max_tokens=1_000, max_seconds=30)
@@ -67,16 +67,16 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, now: datetime | None = None) -> Deadline:
-        """The deadline `seconds` from now."""
+        """Return the deadline `seconds` from now."""
         return cls((now or datetime.now(UTC)) + timedelta(seconds=seconds))
 
     def seconds_left(self, now: datetime | None = None) -> float:
-        """Seconds left; negative after the deadline."""
+        """Return the seconds left; negative after the deadline."""
         return (self.expires_at - (now or datetime.now(UTC))).total_seconds()
 
 
 class Meter:
-    """Checks what one run spends against its budget and its deadline. Thread-safe."""
+    """Checks the usage of one run against its budget and its deadline. Thread-safe."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Meter:
 
     @property
     def usage(self) -> Usage:
-        """What was used so far."""
+        """The usage so far."""
         return self._usage
 
     @property
@@ -108,7 +108,7 @@ class Meter:
         return min(left, self.budget.max_seconds - (now - self._started_at).total_seconds())
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Record what was used; raises if a limit is exceeded."""
+        """Add to the usage; raise if a limit is exceeded."""
         added = Usage(tokens, cost)
         with self._lock:
             self._usage = Usage(self._usage.tokens + added.tokens, self._usage.cost + added.cost)

@@ -2,8 +2,8 @@
 
 python -m pillarbox.worker.child OPTIONS REPORTS
 
-OPTIONS is JSON. REPORTS is a file descriptor for lines of JSON. When standard input ends, the
-supervisor is gone, and the process drains as on SIGTERM.
+OPTIONS is JSON. REPORTS is a file descriptor for lines of JSON. End of standard input means that
+the supervisor is gone; the process then drains as on SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHARED = "a broker (http://host:9324/name) or Redis (redis://host/name)"
 
 
 class Options(Struct):
-    """What the supervisor tells a process."""
+    """The options that the supervisor passes to a process."""
 
     handlers: list[str]
     overrides: dict[str, Any] = {}  # of the options in the decorators
@@ -42,7 +42,7 @@ class Options(Struct):
 
 
 class Report(Struct):
-    """What a process tells its supervisor: its figures by handler, or why it can't start."""
+    """A report to the supervisor: the stats by handler, or why the process can't start."""
 
     workers: dict[str, WorkerStats] = field(default_factory=dict)
     error: str = ""
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     """Run the workers and return the exit code."""
     options = msgspec.json.decode(arguments[0], type=Options)
     reports = int(arguments[1])
-    sys.argv[0] = f"worker {' '.join(options.handlers)}"  # how the broker's dashboard names us
+    sys.argv[0] = f"worker {' '.join(options.handlers)}"  # the name in the broker's dashboard
     logging.basicConfig(level=options.log_level, format="%(asctime)s %(levelname)s %(message)s")
     try:
         workers = build(options)
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 
 def build(options: Options) -> dict[str, Worker[Any]]:
-    """The workers of these handlers; command-line options override those of the decorators."""
+    """Build the workers of these handlers; command-line options override the decorators."""
     handlers = find_handlers(options.handlers)
     url = options.overrides.get("mailbox")
     if url is not None and len(handlers) > 1:
@@ -96,7 +96,7 @@ def _build(target: Any, options: Options) -> Worker[Any]:
 
 
 def _check_mailbox(mailbox: Any, processes: int) -> None:
-    """Refuse a mailbox that nobody else can send to, or that so many processes can't open."""
+    """Raise if other processes can't send to the mailbox, or if several can't open it."""
     if isinstance(mailbox, InMemoryMailbox) or str(mailbox).startswith("memory:"):
         raise InvalidParameterError(
             "mailbox",
@@ -115,10 +115,10 @@ def _check_mailbox(mailbox: Any, processes: int) -> None:
 
 
 def _report(handle: int, workers: Mapping[str, Worker[Any]], ended: threading.Event) -> None:
-    """Report the figures of the workers several times a second, and once more at the end."""
-    over = False
-    while not over:
-        over = ended.wait(REPORT_SECONDS)
+    """Report the stats of the workers several times a second, and once more at the end."""
+    last = False
+    while not last:
+        last = ended.wait(REPORT_SECONDS)
         _send(handle, Report({name: worker.stats() for name, worker in workers.items()}))
 
 

@@ -69,7 +69,7 @@ class WorkerFunction(Generic[P, R]):
         return self.declared
 
     def use_mailbox(self, url: str) -> None:
-        """Use this mailbox from now on, whatever the decorator and the environment say."""
+        """Use this mailbox from now on, regardless of the decorator and the environment."""
         self._address, self._mailbox = url, None
 
     @property
@@ -81,15 +81,15 @@ class WorkerFunction(Generic[P, R]):
         return self._mailbox
 
     def send(self, body: Any, **options: Unpack[SendOptions]) -> str:
-        """Send a body for a worker to handle; returns the message id."""
+        """Send a body for a worker to handle; return the message id."""
         return self.mailbox.send(body, **options)
 
     def send_many(self, bodies: Iterable[Any], **options: Any) -> list[str]:
-        """Send several bodies; returns the message ids."""
+        """Send several bodies; return the message ids."""
         return self.mailbox.send_many(bodies, **options)
 
     def worker(self, **changes: Any) -> Worker[Any]:
-        """A worker for this function; `changes` override its options."""
+        """Return a worker for this function; `changes` override its options."""
         options = self.options | changes
         mailbox = options.pop("mailbox", None) or self.address
         retry = RetryPolicy(options.pop("retries"), options.pop("backoff"))
@@ -100,7 +100,7 @@ class WorkerFunction(Generic[P, R]):
         run_until_signalled(self.worker(**changes))
 
     def _refuse_if_ambiguous(self, url: str) -> None:
-        """One variable can't replace the mailboxes of several workers."""
+        """Raise if the variable would replace the different mailboxes of several workers."""
         module = sys.modules.get(self.function.__module__)
         declared = {str(each.declared) for each in workers_in(module).values()} if module else set()
         if len(declared) > 1:
@@ -146,8 +146,8 @@ def worker(
 
 
 def find_handlers(paths: Sequence[str]) -> dict[str, Any]:
-    """Import `module` (all its `@worker` functions) and `module:name`, by their full names."""
-    found: dict[str, Any] = {}
+    """Import `module` (all its `@worker` functions) or `module:name`; return them by name."""
+    handlers: dict[str, Any] = {}
     for path in paths:
         module_name, colon, name = path.partition(":")
         if not module_name or (colon and not name):
@@ -156,7 +156,7 @@ def find_handlers(paths: Sequence[str]) -> dict[str, Any]:
             )
         module = _import(module_name, path)
         if colon:
-            found[path] = _named(module, name, path)
+            handlers[path] = _attribute(module, name, path)
             continue
         workers = workers_in(module)
         if not workers:
@@ -165,18 +165,18 @@ def find_handlers(paths: Sequence[str]) -> dict[str, Any]:
                 path,
                 f"a module with @worker functions; for another function, write {path}:function",
             )
-        found |= {f"{path}:{name}": each for name, each in workers.items()}
-    return found
+        handlers |= {f"{path}:{name}": each for name, each in workers.items()}
+    return handlers
 
 
 def workers_in(module: ModuleType) -> dict[str, WorkerFunction[Any, Any]]:
-    """The `@worker` functions that a module defines, each by its first name."""
-    found: dict[str, WorkerFunction[Any, Any]] = {}
+    """Return the `@worker` functions that a module defines, each by its first name."""
+    workers: dict[str, WorkerFunction[Any, Any]] = {}
     for name, value in vars(module).items():
         own = isinstance(value, WorkerFunction) and value.__module__ == module.__name__
-        if own and not any(value is known for known in found.values()):
-            found[name] = value
-    return found
+        if own and not any(value is each for each in workers.values()):
+            workers[name] = value
+    return workers
 
 
 def _import(name: str, path: str) -> ModuleType:
@@ -194,12 +194,12 @@ def _import(name: str, path: str) -> ModuleType:
         ) from error
 
 
-def _named(module: ModuleType, name: str, path: str) -> Any:
-    found: Any = module
+def _attribute(module: ModuleType, name: str, path: str) -> Any:
+    value: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise InvalidParameterError(
                 "handler", path, f"a name in {module.__name__}, which has no {part!r}"
             )
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

@@ -37,7 +37,7 @@ class Dispatcher:
         self.traced = False  # OpenTelemetry subscribes once
 
     def subscribe(self, event_type: type[E], subscriber: Subscriber[E]) -> Callable[[], None]:
-        """Call `subscriber` with each event of this class; returns a function to unsubscribe."""
+        """Call `subscriber` with each event of this class; return a function to unsubscribe."""
         entry = (event_type, subscriber)
         with self._lock:
             self._change((*self._entries, entry))
@@ -49,7 +49,7 @@ class Dispatcher:
         return unsubscribe
 
     def publish(self, event: object) -> None:
-        """Call the subscribers of this event; logs their exceptions."""
+        """Call the subscribers of this event; log their exceptions."""
         for subscriber in self._subscribers(type(event)):
             try:
                 subscriber(event)
@@ -61,16 +61,16 @@ class Dispatcher:
                 )
 
     def wants(self, event_type: type[Any]) -> bool:
-        """Whether there are subscribers; if not, the event need not be created."""
+        """Return whether there are subscribers; if not, the event need not be created."""
         return bool(self._subscribers(event_type))
 
     def _subscribers(self, event_type: type[Any]) -> tuple[Subscriber[Any], ...]:
-        known = self._by_class.get(event_type)
-        if known is None:
+        cached = self._by_class.get(event_type)
+        if cached is None:
             with self._lock:
-                known = tuple(call for kind, call in self._entries if issubclass(event_type, kind))
-                self._by_class[event_type] = known
-        return known
+                cached = tuple(call for kind, call in self._entries if issubclass(event_type, kind))
+                self._by_class[event_type] = cached
+        return cached
 
     def _change(self, entries: tuple[tuple[type[Any], Subscriber[Any]], ...]) -> None:
         # A new dict, because publishers read the old one without the lock.

@@ -94,7 +94,8 @@ class Worker(Generic[T]):
             wait=wait_time_seconds,
             failed=lambda error: self.dispatcher.publish(ReceiveFailed(self.mailbox.name, error)),
         )
-        # Wakes `run`. A signal handler may put here, even one that interrupted `run` itself.
+        # Wakes `run`. SimpleQueue.put is reentrant, so a signal handler may call it, even one that
+        # interrupted `run` itself.
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._pool: Pool = (
             TaskPool(concurrency, self._receiver, self._work, self._wake)
@@ -105,7 +106,7 @@ class Worker(Generic[T]):
         self._acknowledger: Acknowledger | None = None
 
     def stats(self) -> WorkerStats:
-        """The figures of this worker so far."""
+        """Return the stats of this worker."""
         return structs.replace(
             self._stats, connected=self._receiver.connected, in_progress=self._pool.busy
         )
@@ -137,16 +138,16 @@ class Worker(Generic[T]):
             self._keeper.close()
             self._pool.shut_down()
             if self._owns:
-                self.mailbox.close()  # wakes a receive that still waits
+                self.mailbox.close()  # wakes a waiting receive
                 self._pool.join()
             self.dispatcher.publish(WorkerStopped(self.mailbox.name))
         if self._pool.error is not None:
             raise self._pool.error
 
     def stop(self) -> None:
-        """Receive nothing more; `run` returns when running handlers have finished.
+        """Stop receiving; `run` returns when running handlers have finished.
 
-        Any thread may call it, and any signal handler.
+        May be called from any thread and from signal handlers.
         """
         self._receiver.stop()
         self._wake()
@@ -155,7 +156,7 @@ class Worker(Generic[T]):
         self._wakeups.put(None)
 
     def abort(self) -> int:
-        """Release the messages of running handlers without waiting; returns their number.
+        """Release the messages of running handlers without waiting; return their number.
 
         For a process that is about to exit: the handlers are not stopped.
         """
@@ -168,7 +169,7 @@ class Worker(Generic[T]):
         return sum(self.mailbox.release_many([held.message for held in running]))
 
     def _work(self, job: Job[Any]) -> Verb[None]:
-        """Handle one message: call, reply, settle. What a coroutine answers is awaited."""
+        """Handle one message: call the handler, send the reply, settle the message."""
         if self.dispatcher.wants(TaskStarted):
             self.dispatcher.publish(TaskStarted(job))
         result, verdict = None, None
@@ -187,7 +188,7 @@ class Worker(Generic[T]):
         self._end(job, verdict)
 
     def _reply(self, job: Job[Any], result: Any, verdict: Verdict | None) -> Verdict | None:
-        """Send the result, or the reason of a rejection, to a client that waits for it."""
+        """Send the result, or the reason for a rejection, to a client that waits for it."""
         try:
             if verdict is None:
                 self._respond(job, result)
@@ -247,7 +248,7 @@ class Worker(Generic[T]):
         self.dispatcher.publish(LeaseLost(job, job.lost))
 
     def _late(self, job: Job[Any]) -> None:
-        """The lease expired before the message was settled."""
+        """Report that the lease expired before the message was settled."""
         if job.lost is None:
             job.lost = "it expired before the message was settled"
             logger.warning(
@@ -273,7 +274,7 @@ def _reply(job: Job[Any], result: Any) -> None:
 
 
 def open_for(mailbox: Mailbox[Any] | str | None, handler: Handler, retry: RetryPolicy) -> Any:
-    """Open the mailbox of a handler with its body type and retries; an object is only checked."""
+    """Open the mailbox of a handler with its body type and retries; only check an object."""
     policy = retry.dead_letters
     if isinstance(mailbox, str):
         options: MailboxOptions = {} if policy is None else {"dead_letters": policy}

@@ -23,7 +23,7 @@ _FORM = "a function or coroutine function with the parameters (body) or (body, j
 
 
 class Handler:
-    """A function with what a worker must know about it."""
+    """A function, its body type, and how to call it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
@@ -54,7 +54,7 @@ class Handler:
 
 
 def _refusal(function: object, why: str = "") -> InvalidParameterError:
-    """The error for a function that can't be a handler, with its signature."""
+    """Return the error for a function that can't be a handler, with its signature."""
     shown = function
     if inspect.isroutine(function):
         shown = f"{function.__module__}.{function.__qualname__}{inspect.signature(function)}"
@@ -86,7 +86,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _body_type(function: Any, called: Any, names: list[str]) -> Any:
-    """The annotation of the first parameter; `Any` if it has none."""
+    """Return the annotation of the first parameter; `Any` if it has none."""
     hints = _hints(function, called)
     body_type = hints.get(names[0], Any)
     if _is_job(body_type):

@@ -1,7 +1,7 @@
 """Health checks of a worker over HTTP: `/livez`, `/readyz` and `/metrics`.
 
 Live: no process keeps crashing. Ready: every process has reached its mailboxes, and the workers
-are not draining. The answer is 200 or 503, with the figures as JSON.
+are not draining. The response is 200 or 503, with the status as JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from pillarbox.worker.stats import DURATION_SECONDS, WorkerStats
 from pillarbox.worker.supervisor import Status
 
-DEATHS_MAX = 5  # in succession
+DEATHS_MAX = 5  # consecutive
 _JSON = "application/json"
 _COUNTERS = {
     "succeeded": "Messages whose handler returned",
@@ -30,7 +30,7 @@ _COUNTERS = {
 
 
 def metrics(now: Status) -> str:
-    """The figures in the Prometheus format; `pillarbox.telemetry` has more."""
+    """Return metrics in the Prometheus format; `pillarbox.telemetry` has more."""
     lines: list[str] = []
 
     def family(name: str, kind: str, help_text: str, values: Iterable[tuple[str, float]]) -> None:
@@ -69,26 +69,26 @@ _CHECKS: dict[str, Callable[[Status], bool]] = {
 }
 
 
-class _Answer(BaseHTTPRequestHandler):
-    """Answers one request."""
+class _RequestHandler(BaseHTTPRequestHandler):
+    """Responds to one request."""
 
     server: _Server
 
     def do_GET(self) -> None:
         path, now = self.path.partition("?")[0], self.server.status()
         if path == "/metrics":
-            self._answer(200, "text/plain; version=0.0.4", metrics(now))
+            self._respond(200, "text/plain; version=0.0.4", metrics(now))
         elif path in _CHECKS:
-            self._answer(
+            self._respond(
                 200 if _CHECKS[path](now) else 503, _JSON, msgspec.json.encode(now).decode()
             )
         else:
-            known = ", ".join([*_CHECKS, "/metrics"])
-            self._answer(404, _JSON, json.dumps({"error": f"no such path; try {known}"}))
+            paths = ", ".join([*_CHECKS, "/metrics"])
+            self._respond(404, _JSON, json.dumps({"error": f"no such path; try {paths}"}))
 
     do_HEAD = do_GET
 
-    def _answer(self, code: int, kind: str, text: str) -> None:
+    def _respond(self, code: int, kind: str, text: str) -> None:
         data = text.encode() + b"\n"
         self.send_response(code)
         self.send_header("Content-Type", kind)
@@ -106,12 +106,12 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], status: Callable[[], Status]) -> None:
         self.status = status
-        super().__init__(address, _Answer)
+        super().__init__(address, _RequestHandler)
 
 
 @contextmanager
 def serve_health(port: int, status: Callable[[], Status], host: str = "") -> Iterator[int]:
-    """Serve on this port (0: any free port) inside the `with` block; yields the port."""
+    """Serve on this port (0: any free port) inside the `with` block; yield the port."""
     with _Server((host, port), status) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

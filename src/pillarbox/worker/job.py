@@ -1,7 +1,7 @@
-"""One message as its handler sees it, and what the handler may decide about it.
+"""The job that a handler gets, and the exceptions with which it decides about its message.
 
 If the handler returns, its message is acknowledged. It may raise `Retry`, `Reject` or `Release`.
-Any other exception is a failure, for which the retry policy decides.
+Any other exception is a failure, and the retry policy decides.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Outcome = Literal["succeeded", "retried", "dead", "released"]
 
 
 class Verdict(Exception):
-    """What to do with a message instead of acknowledging it."""
+    """A decision about a message other than to acknowledge it."""
 
     outcome: ClassVar[Outcome]
 
 
 class Retry(Verdict):
-    """Retry the message, at once or `after` this many seconds. The delivery counts."""
+    """Retry the message, immediately or `after` this many seconds. The delivery counts."""
 
     outcome = "retried"
 
@@ -52,7 +52,7 @@ class Release(Verdict):
 
 
 class LeaseLostError(Exception):
-    """The lease is lost: another consumer may have the message by now."""
+    """The lease is lost: another consumer may have the message."""
 
 
 class Job(HeldMessage[T], Generic[T]):
@@ -103,7 +103,7 @@ class Job(HeldMessage[T], Generic[T]):
 
     @property
     def enqueued_at(self) -> datetime:
-        """When it was sent (UTC)."""
+        """When the message was sent (UTC)."""
         return self.message.enqueued_at
 
     @property
@@ -116,11 +116,11 @@ class Job(HeldMessage[T], Generic[T]):
         if self.lost is not None:
             raise LeaseLostError(
                 f"the lease on message {self.id} of mailbox {self.queue!r} is lost: {self.lost}; "
-                "stop, and roll back what was done"
+                "stop, and roll back your changes"
             )
 
     def extend(self, timeout: float) -> bool:
-        """Extend the lease beyond what the worker does; it is never shortened.
+        """Extend the lease for longer than the worker does; never shorten it.
 
         This blocks. In a coroutine, `await asyncio.to_thread(job.extend, timeout)`.
         """
@@ -128,5 +128,5 @@ class Job(HeldMessage[T], Generic[T]):
 
     @property
     def seconds(self) -> float:
-        """How long it was handled: from its receipt to the end of the handler."""
+        """The time from the receipt of the message to the end of the handler."""
         return (self.ended_at - self.started_at) / SECOND_NS

@@ -1,7 +1,7 @@
 """Extends leases while handlers run: one thread for all messages that a process holds.
 
-A lease is extended by its timeout when a third of it is over, so two renewals may fail before it
-expires. It is never shortened. When a lease is lost, `lost` is set and `on_lost` is called. A
+A lease is extended by its timeout after a third of it has passed, so two renewals may fail before
+it expires. It is never shortened. When a lease is lost, `lost` is set and `on_lost` is called. A
 frozen process extends nothing, so its messages are delivered again.
 """
 
@@ -24,11 +24,11 @@ from pillarbox.mailbox.waiters import open_gate
 T = TypeVar("T")
 
 _RENEWALS = 3  # per lease
-_TRIES = 10  # per lease while the server can't be reached
+_RETRIES = 10  # per lease while the server can't be reached
 
 
 class LeaseTerms(Generic[T]):
-    """The mailbox of messages, their visibility timeout, and how long they may be held at most."""
+    """The mailbox of messages, their visibility timeout, and the longest time to hold them."""
 
     __slots__ = ("limit_ns", "mailbox", "span_ns", "timeout")
 
@@ -58,7 +58,7 @@ class HeldMessage(Generic[T]):
         self.terms = terms
         self.lost: str | None = None  # the reason, once the lease is lost
         self.on_lost: Callable[[], object] | None = None
-        self.settled = False  # its handler is done
+        self.settled = False  # the handler is done
         self.started_at = now
         self.until = now + terms.span_ns
         self.renew_at = now + terms.span_ns // _RENEWALS
@@ -107,7 +107,7 @@ class LeaseKeeper:
             self.drop([held])
 
     def hold(self, helds: Iterable[HeldMessage[Any]]) -> None:
-        """Extend the leases of these from now on."""
+        """Extend the leases of these messages from now on."""
         with self._lock:
             earliest = NEVER
             for held in helds:
@@ -118,13 +118,13 @@ class LeaseKeeper:
                 self._wake()
 
     def drop(self, helds: Iterable[HeldMessage[Any]]) -> None:
-        """Stop extending the leases of these."""
+        """Stop extending the leases of these messages."""
         with self._lock:
             for held in helds:
                 self._held.pop(id(held), None)
 
     def extend(self, held: HeldMessage[Any], timeout: float) -> bool:
-        """Extend a lease to at least `timeout` seconds from now; False if it is lost."""
+        """Extend a lease to at least `timeout` seconds from now; return False if it is lost."""
         span = round(timeout * SECOND_NS)
         now = self.now()
         if held.lost is not None or now + span <= held.until:
@@ -137,7 +137,7 @@ class LeaseKeeper:
         return True
 
     def held(self) -> list[HeldMessage[Any]]:
-        """The messages held now."""
+        """Return the messages that are held now."""
         with self._lock:
             return list(self._held.values())
 
@@ -182,7 +182,7 @@ class LeaseKeeper:
                 elif now >= held.renew_at:
                     due.setdefault(id(held.terms), []).append(held)
         for held in over:
-            self._lose(held, "the time limit of the message is over")
+            self._lose(held, "the time limit of the message was exceeded")
         for batch in due.values():
             self._extend_batch(batch, batch[0].terms, now)
         with self._lock:
@@ -205,7 +205,7 @@ class LeaseKeeper:
         try:
             messages = [held.message for held in batch]
             answers = terms.mailbox.extend_visibility_many(messages, terms.timeout)
-        except Exception as error:  # noqa: BLE001 - the thread must live for the other leases
+        except Exception as error:  # noqa: BLE001 - the thread must survive for the other leases
             self._retry(batch, terms, error)
             return
         for held, kept in zip(batch, answers, strict=True):
@@ -226,7 +226,7 @@ class LeaseKeeper:
             if now >= held.until:
                 self._lose(held, f"it could not be extended: {error}")
             else:
-                held.renew_at = min(now + terms.span_ns // _TRIES, held.until)
+                held.renew_at = min(now + terms.span_ns // _RETRIES, held.until)
 
     def _lose(self, held: HeldMessage[Any], why: str) -> None:
         with self._lock:

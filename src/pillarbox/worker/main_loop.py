@@ -1,8 +1,8 @@
 """MainLoop: receives requests from one mailbox, and sends the adapter's answers to another.
 
-The answer is sent before the request is acknowledged. An exception of the adapter becomes an
-answer, too. If the answer can't be sent, the request is retried after 1, 2, 4... minutes. A
-request that kills its process returns when its lease expires, until it is dead-lettered.
+The answer is sent before the request is acknowledged. An exception of the adapter is also sent as
+an answer. If the answer can't be sent, the request is retried after 1, 2, 4... minutes. A request
+that kills its process returns when its lease expires, until it is dead-lettered.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ T = TypeVar("T")
 class ProviderAdapter(Protocol[OutputT]):
     """Answers prompts: the API of a model, or any function.
 
-    A coroutine function is cancelled when its time is over. A plain function should check
-    `meter.seconds_left`: an answer that comes too late is discarded.
+    A coroutine function is cancelled at its time limit. A plain function should check
+    `meter.seconds_left`: a late answer is discarded.
     """
 
     def evaluate(
         self, prompt: Any, *, meter: Meter
     ) -> PromptResponse[OutputT] | Awaitable[PromptResponse[OutputT]]:
-        """Answer a prompt, and report what it costs to the meter."""
+        """Answer a prompt, and report the usage to the meter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class RequestAnswered:
 class MainLoop(Generic[RequestT, OutputT]):
     """Receives requests, lets an adapter answer them, and sends the results.
 
-    A request with a reply mailbox (as `RequestClient` sends them) is answered there, any other
-    in `responses`. Override `prompt` to turn a request into a prompt.
+    A request with a reply mailbox (as sent by `RequestClient`) is answered there, any other in
+    `responses`. Override `prompt` to turn a request into a prompt.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MainLoop(Generic[RequestT, OutputT]):
         self._stopped = False
 
     def prompt(self, request: RequestT) -> Any:
-        """The prompt for a request; by default the request itself."""
+        """Return the prompt for a request (default: the request itself)."""
         return request
 
     def run(self, *, max_iterations: int | None = None) -> None:
@@ -113,9 +113,9 @@ class MainLoop(Generic[RequestT, OutputT]):
         worker.run(max_receives=max_iterations)
 
     def shutdown(self) -> None:
-        """Receive no more requests; `run` returns when the current ones are answered.
+        """Stop receiving; `run` returns when the current requests are answered.
 
-        Any thread may call it, and any signal handler.
+        May be called from any thread and from signal handlers.
         """
         self._stopped = True
         if self._worker is not None:
@@ -132,7 +132,7 @@ class MainLoop(Generic[RequestT, OutputT]):
     def _answer(
         self, request: MainLoopRequest[RequestT], job: Job[Any]
     ) -> Verb[MainLoopResult[OutputT]]:
-        """Let the adapter answer. What a coroutine function returns is awaited, in time."""
+        """Let the adapter answer; await a coroutine until the time limit."""
         meter = Meter(request.budget or self._budget, request.deadline, self._now, job.check)
         try:
             meter.check()

@@ -17,7 +17,7 @@ with extra("telemetry", "telemetry"):
 
 
 def measure(dispatcher: Dispatcher, *, registry: Any = None) -> Callable[[], None]:
-    """Count the events of a dispatcher; returns a function that stops and unregisters."""
+    """Count the events of a dispatcher; return a function that stops and unregisters."""
     stopping = ExitStack()
     metrics = _Metrics(registry or REGISTRY, stopping)
     stopping.callback(dispatcher.subscribe(TaskStarted, metrics.start))

@@ -1,7 +1,7 @@
 """The pools that run handlers: threads for plain functions, asyncio tasks for coroutines.
 
-Both receive no more messages than they have free places for, and both drain: `on_drained` is
-called once, when nothing is received any more and the last handler has ended.
+Both receive only as many messages as they have free slots. Both drain: `on_drained` is called
+once, when receiving has stopped and the last handler has ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pool(ABC):
         self._on_drained = on_drained  # must not block: called with the lock
         self._lock = threading.Lock()
         self.busy = 0  # handlers running
-        self._ending = False  # receive nothing more
+        self._ending = False  # stop receiving
         self._receives_left: int | None = None
         self._threads: list[threading.Thread] = []
         self.drained = False
@@ -43,13 +43,13 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self, receives: int | None) -> None:
-        """Start to work; end after this many receives, if given."""
+        """Start receiving and running handlers; end after this many receives, if given."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Receive nothing more."""
+        """Stop receiving."""
 
-    def shut_down(self) -> None:  # noqa: B027 - threads need nothing
+    def shut_down(self) -> None:  # noqa: B027 - threads hold no resources
         """Free resources after draining. A receive may still be waiting."""
 
     def join(self) -> None:
@@ -59,7 +59,7 @@ class Pool(ABC):
                 thread.join()
 
     def _receive_jobs(self, free: int) -> list[Job[Any]]:
-        """Receive for up to `free` places, and add the jobs to the pool."""
+        """Receive for up to `free` slots, and add the jobs to the pool."""
         jobs: list[Job[Any]] = []
         error: BaseException | None = None
         with self._receiver.claiming:
@@ -82,22 +82,22 @@ class Pool(ABC):
 
     @abstractmethod
     def _add(self, jobs: list[Job[Any]]) -> None:
-        """Take received jobs into the pool. Needs the lock."""
+        """Add received jobs to the pool. Needs the lock."""
 
     @abstractmethod
     def _end(self) -> None:
-        """Receive nothing more. Needs the lock."""
+        """Stop receiving. Needs the lock."""
 
-    def _tell_drained(self) -> None:
+    def _set_drained(self) -> None:
         if not self.drained:
             self.drained = True
             self._on_drained()
 
 
 class ThreadPool(Pool):
-    """Runs plain functions in threads, one of which receives for all that are free.
+    """Runs plain functions in threads, one of which receives for all idle threads.
 
-    No thread is idle while a received message waits: whoever takes one wakes the next thread.
+    No thread is idle while a received message waits: a thread that takes one wakes the next.
     Threads are started when there is work for them.
     """
 
@@ -105,8 +105,8 @@ class ThreadPool(Pool):
         super().__init__(*arguments)
         self._received: deque[Job[Any]] = deque()  # not started yet
         self._parked: list[threading.Lock] = []  # the gates of idle threads
-        self._receiving = False  # a thread receives for all
-        self._waking = False  # a thread was woken and has not looked for work yet
+        self._receiving = False  # a thread is receiving for all
+        self._waking = False  # a woken thread has not checked for work yet
 
     def start(self, receives: int | None) -> None:
         with self._lock:
@@ -161,7 +161,7 @@ class ThreadPool(Pool):
         self._received.extend(jobs)
 
     def _wake(self) -> None:
-        """Wake or start one thread, if there is a message to handle or nobody receives."""
+        """Wake or start one thread, if there is a message to handle or no thread receives."""
         if self._waking or (self._receiving and not self._received):
             return
         if self._parked:
@@ -176,7 +176,7 @@ class ThreadPool(Pool):
 
     def _end(self) -> None:
         self._ending = True
-        self._wake()  # for messages that are received but not started
+        self._wake()  # to handle messages that are received but not started
         if not self._received:
             self._wake_all()
         self._check_drained()
@@ -184,7 +184,7 @@ class ThreadPool(Pool):
     def _check_drained(self) -> None:
         if self._ending and not self._received and not self.busy:
             self._wake_all()
-            self._tell_drained()
+            self._set_drained()
 
     def _wake_all(self) -> None:
         for gate in self._parked:
@@ -193,11 +193,11 @@ class ThreadPool(Pool):
 
 
 class TaskPool(Pool):
-    """Runs coroutine functions as tasks of one event loop, beside a thread that receives."""
+    """Runs coroutine functions as tasks of one event loop; another thread receives."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._full = False  # the receiving thread waits for a free place
+        self._full = False  # the receiving thread waits for a free slot
         self._gate = threading.Lock()
         self._gate.acquire()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -267,4 +267,4 @@ class TaskPool(Pool):
 
     def _check_drained(self) -> None:
         if self._ending and not self.busy:
-            self._tell_drained()
+            self._set_drained()

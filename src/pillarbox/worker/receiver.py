@@ -1,4 +1,4 @@
-"""How a worker receives: no more than can start, with every lease extended from the start.
+"""Receives messages for a worker: only as many as can start, with leases kept from the start.
 
 Messages that arrive after `stop` are released. A server that can't be reached is retried with
 exponential backoff; any other error of the mailbox ends the worker.
@@ -20,7 +20,7 @@ from pillarbox.mailbox.waiters import open_gate
 from pillarbox.worker.job import Job
 from pillarbox.worker.lease_keeper import LeaseKeeper, LeaseTerms
 
-_BATCH_EVERYWHERE = 10  # the largest batch that every backend accepts
+_COMMON_BATCH_MAX = 10  # the largest batch that every backend accepts
 _PAUSE_NS = SECOND_NS // 10  # after a failed receive, then doubled
 _PAUSE_NS_MAX = 10 * SECOND_NS
 _GRACE_SECONDS = 2  # for a server to answer a receive when the worker stops
@@ -46,12 +46,13 @@ class Receiver:
         self._clock = clock
         self._wait = wait
         self._failed = failed
-        self._most = MESSAGES_MAX
+        self._batch_max = MESSAGES_MAX
         # Held from a receive until its messages are in the pool or released, but not while the
-        # receive waits for a message: nobody waits for that one when the worker stops.
+        # receive waits for a message, so that a stopping worker does not wait for it.
         self.claiming = threading.Lock()
-        # A store in this process writes receives lazily. Confirm them first, or the delivery of a
-        # message that kills the process at once is never counted, and it is never dead-lettered.
+        # A store in this process writes receives lazily. Confirm them first; otherwise the
+        # deliveries of a message that crashes the process are never counted, and it is never
+        # dead-lettered.
         self._confirms = (
             isinstance(self._mailbox, DurableMailbox) and self._mailbox.dead_letters is not None
         )
@@ -60,12 +61,12 @@ class Receiver:
         self._gate.acquire()
 
     def stop(self) -> None:
-        """Receive nothing from now on. Takes no lock, so a signal handler may call it."""
+        """Stop receiving. Takes no lock, so a signal handler may call it."""
         self.stopping = True
         open_gate(self._gate)
 
     def finish(self) -> None:
-        """Wait, after `stop`, for a receive that may have claimed messages to release them."""
+        """Wait, after `stop`, until a receive that may have claimed messages releases them."""
         if self.claiming.acquire(timeout=_GRACE_SECONDS):
             self.claiming.release()
 
@@ -73,18 +74,18 @@ class Receiver:
         return self.stopping
 
     def receive(self, free: int) -> list[Job[Any]]:
-        """At most `free` jobs; none if the mailbox is empty or can't be reached."""
+        """Return at most `free` jobs; none if the mailbox is empty or can't be reached."""
         if self._is_stopping():
             return []
         try:
-            # The first receive does not wait, to find out at once whether the server answers.
+            # The first receive does not wait, to find out quickly whether the server responds.
             messages = () if self.connected else self._receive(free, 0)
             self.connected = True
             messages = messages or self._await(free)
         except InvalidParameterError as error:
-            if error.parameter != "max_messages" or self._most == _BATCH_EVERYWHERE:
+            if error.parameter != "max_messages" or self._batch_max == _COMMON_BATCH_MAX:
                 raise
-            self._most = _BATCH_EVERYWHERE
+            self._batch_max = _COMMON_BATCH_MAX
             return []
         except MailboxError as error:
             self._pause_after(error)
@@ -111,7 +112,7 @@ class Receiver:
 
     def _receive(self, free: int, wait: float) -> Sequence[Message[Any]]:
         return self._mailbox.receive(
-            max_messages=min(free, self._most),
+            max_messages=min(free, self._batch_max),
             visibility_timeout=self._terms.timeout,
             wait_time_seconds=wait,
         )

@@ -31,7 +31,7 @@ class ErrorReport:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorReport:
-        """The report of an exception."""
+        """Return the report of an exception."""
         kind, module = type(error).__qualname__, type(error).__module__
         return cls(
             kind=kind if module == "builtins" else f"{module}.{kind}",
@@ -42,7 +42,7 @@ class ErrorReport:
 
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT]):
-    """The answer of an adapter, and what it cost."""
+    """The answer of an adapter, and its usage."""
 
     output: OutputT
     usage: Usage = field(default_factory=Usage)
@@ -74,7 +74,7 @@ class MainLoopResult(Generic[OutputT]):
     completed_at: datetime = field(default_factory=_now)
 
     def unwrap(self) -> PromptResponse[OutputT]:
-        """The response; `RequestFailedError` if there was an error instead."""
+        """Return the response, or raise `RequestFailedError`."""
         if self.response is None:
             raise RequestFailedError(self.error or ErrorReport("Unknown", "no response"))
         return self.response

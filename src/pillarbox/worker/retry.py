@@ -1,4 +1,4 @@
-"""How often a failed message is retried, and after which delay."""
+"""Retry policies: how often a failed message is retried, and after which delay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RetryPolicy:
             raise InvalidParameterError("jitter", self.jitter, "a number from 0 to 1")
 
     def verdict(self, error: BaseException, delivery_count: int) -> Verdict:
-        """What to do with a message whose handler raised this."""
+        """Return what to do with a message whose handler raised this error."""
         if isinstance(error, Verdict):
             return error
         what = describe(error)
@@ -46,28 +46,28 @@ class RetryPolicy:
         return Retry(self.delay(delivery_count), what)
 
     def delay(self, delivery_count: int) -> float:
-        """Seconds before the next delivery."""
+        """Return the seconds before the next delivery."""
         longest = exponential(self.backoff, delivery_count, self.backoff_max)
         return longest * (1 - self.jitter * random.random())
 
     @property
     def dead_letters(self) -> DeadLetterPolicy | None:
-        """The mailbox policy that counts deliveries for us, crashes of the worker included."""
+        """The mailbox policy for `retries`; it also counts deliveries that crash the worker."""
         return None if self.retries is None else DeadLetterPolicy(self.retries + 1)
 
 
 def exponential(first: float, delivery_count: int, most: float) -> float:
-    """`first` for the first delivery, then doubled with each, up to `most`."""
+    """Return `first` for the first delivery, doubled with each further one, up to `most`."""
     return min(first * float(1 << min(delivery_count - 1, _DOUBLINGS_MAX)), most)
 
 
 def reply_not_sent(error: BaseException, delivery_count: int) -> Retry:
-    """The handler succeeded but its reply could not be sent: retry after a long delay."""
+    """Return a retry after a long delay, for a handler whose reply could not be sent."""
     after = exponential(REPLY_SECONDS, delivery_count, REPLY_SECONDS_MAX)
     return Retry(after, f"the reply could not be sent: {describe(error)}")
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line."""
+    """Describe an error in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""Signals of a worker: the first drains it, the second releases running messages and exits.
+"""Signal handling of a worker: the first drains it, the second releases messages and exits.
 
-Python calls signal handlers only when the main thread wakes up. So a thread of its own reads the
-wakeup file descriptor, to which the number of a signal is written at once.
+Python calls signal handlers only when the main thread wakes up. So a dedicated thread reads the
+wakeup file descriptor, to which the signal number is written immediately.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pillarbox.logger import logger
 from pillarbox.worker.engine import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# `timeout` and systemd signal a process and then its whole group; that counts as one signal.
+# `timeout` and systemd signal a process and then its process group; count that as one signal.
 _ECHO_SECONDS = 0.3
 
 
 @contextmanager
 def on_signals(handle: Callable[[int], object]) -> Iterator[None]:
-    """Inside the `with` block, SIGTERM and SIGINT only call `handle`, in a thread of its own.
+    """Inside the `with` block, SIGTERM and SIGINT only call `handle`, in a dedicated thread.
 
-    A repetition of the same signal within a moment is ignored. Outside the main thread this
-    does nothing, as Python allows signal handlers there only.
+    The same signal is ignored if repeated within 0.3 seconds. Does nothing outside the main
+    thread, where Python does not allow signal handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -38,11 +38,11 @@ def on_signals(handle: Callable[[int], object]) -> Iterator[None]:
     writing.setblocking(False)
 
     def listen() -> None:
-        last_heard = dict.fromkeys(map(int, _SIGNALS), -_ECHO_SECONDS)
+        received_at = dict.fromkeys(map(int, _SIGNALS), -_ECHO_SECONDS)
         while number := reading.recv(1):
             now = time.monotonic()
-            if now - last_heard.get(number[0], now) >= _ECHO_SECONDS:
-                last_heard[number[0]] = now
+            if now - received_at.get(number[0], now) >= _ECHO_SECONDS:
+                received_at[number[0]] = now
                 handle(number[0])
 
     thread = threading.Thread(target=listen, name="pillarbox-signals", daemon=True)

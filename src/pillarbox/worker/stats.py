@@ -1,4 +1,4 @@
-"""The figures of a worker: what became of its messages, and how long its handlers took."""
+"""The stats of a worker: outcomes of its messages, and durations of its handlers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def _buckets() -> list[int]:
 
 
 class WorkerStats(Struct):
-    """Counters of settled messages, and what the worker is doing now.
+    """Counters of settled messages, and the current activity of the worker.
 
-    `failed` counts handlers and replies that raised; each of those messages is also counted by
-    its outcome. A message that its mailbox dead-letters, because of the mailbox's own policy,
-    counts as `retried`: only the mailbox knows.
+    `failed` counts handlers and replies that raised; those messages are also counted by their
+    outcome. A message that the mailbox dead-letters by its own policy counts as `retried`,
+    because the worker does not see that.
     """
 
     queue: str
@@ -36,7 +36,7 @@ class WorkerStats(Struct):
 
     @property
     def handled(self) -> int:
-        """Number of settled messages, whatever the outcome."""
+        """The number of settled messages, with any outcome."""
         return self.succeeded + self.retried + self.dead + self.released
 
     def count(self, outcome: str, seconds: float, *, failed: bool) -> None:
@@ -47,7 +47,7 @@ class WorkerStats(Struct):
         self.buckets[bisect_left(DURATION_SECONDS, seconds)] += 1
 
     def add(self, other: WorkerStats) -> None:
-        """Add the figures of another process."""
+        """Add the stats of another process."""
         self.queue = other.queue
         for name in ("in_progress", "succeeded", "failed", "retried", "dead", "released"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -1,7 +1,7 @@
-"""The supervisor of `pillarbox worker`: starts processes, restarts and stops them.
+"""The supervisor of `pillarbox worker`: starts, restarts and stops the worker processes.
 
-It never handles a message, so no message can crash it. It runs in one thread, which reads
-everything that happens (signals, reports, exits, changed files) from one queue.
+It never handles a message, so no message can crash it. It runs in one thread, which reads all
+events (signals, reports, exits, changed files) from one queue.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from pillarbox.worker.stats import WorkerStats
 
 _RESTART_SECONDS = 0.1  # after the first crash, then doubled
 _RESTART_SECONDS_MAX = 10.0
-_LIVED_LONG_SECONDS = 10.0  # a process that lived this long resets the backoff
-_KILL_SECONDS = 5.0  # between the second signal and the last
+_STABLE_SECONDS = 10.0  # a process that lived this long resets the backoff
+_KILL_SECONDS = 5.0  # between the second signal and SIGKILL
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
 State = Literal["starting", "ready", "draining", "stopped"]
 
 
 class MisconfiguredError(Exception):
-    """A process reports that its configuration is wrong, so a restart would not help."""
+    """A process reported that its configuration is wrong, so a restart would not help."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A slot for a process, whichever process fills it now."""
+    """A slot for a process, and its restarts."""
 
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
@@ -51,10 +51,8 @@ class Child:
     before: dict[str, WorkerStats] = field(default_factory=dict)  # of earlier processes
 
     @property
-    def lived_long(self) -> bool:
-        return self.process is not None and (
-            time.monotonic() - self.started_at > _LIVED_LONG_SECONDS
-        )
+    def stable(self) -> bool:
+        return self.process is not None and (time.monotonic() - self.started_at > _STABLE_SECONDS)
 
     @property
     def ready(self) -> bool:
@@ -63,12 +61,12 @@ class Child:
 
 
 class Status(Struct, frozen=True):
-    """The state of all processes, in figures."""
+    """The state and the stats of all processes."""
 
     state: State
     processes: int
     ready: int
-    deaths: int  # in succession
+    deaths: int  # consecutive
     error: str
     workers: dict[str, WorkerStats]  # by handler, the sum of all processes
 
@@ -91,14 +89,14 @@ class Supervisor:
         self._patient = patient  # keep a misconfigured process waiting for a reload
         self._changed = changed
         self._program = program
-        # What other threads want done in the one that runs.
+        # Calls from other threads, to be made in the thread of `run`.
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._signals = 0
         self._next_signal_at: float | None = None
         self._error: str | None = None
 
     def ask_to_stop(self) -> None:
-        """Drain; the second time, release running messages. Thread-safe."""
+        """Drain; on the second call, release running messages. Thread-safe."""
         self._events.put(self._signal_all)
 
     def ask_to_reload(self) -> None:
@@ -135,7 +133,7 @@ class Supervisor:
             state=draining if self._signals else state,  # type: ignore[arg-type]
             processes=len(children),
             ready=ready,
-            deaths=sum(child.deaths for child in children if not child.lived_long),
+            deaths=sum(child.deaths for child in children if not child.stable),
             error=(self._error or "") if self._patient else "",
             workers=workers,
         )
@@ -192,14 +190,14 @@ class Supervisor:
         if hopeless or code == 0:  # misconfigured, or a reload
             child.restart_at = math.inf if hopeless else now
             return
-        if now - child.started_at > _LIVED_LONG_SECONDS:
+        if now - child.started_at > _STABLE_SECONDS:
             child.deaths = 0
         child.deaths += 1
         pause = _RESTART_SECONDS * 2.0 ** min(child.deaths - 1, 16)
         child.restart_at = now + min(pause, _RESTART_SECONDS_MAX)
 
     def _signal_all(self) -> None:
-        """First drain, then release and exit, at last kill."""
+        """Send the next signal: drain, then release and exit, then kill."""
         self._signals += 1
         # Three different signals: two of the same kind may be delivered as one.
         number = _SIGNALS[min(self._signals, len(_SIGNALS)) - 1]
@@ -212,12 +210,12 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         reading, writing = os.pipe()
-        words = [*self._program, msgspec.json.encode(self._options).decode(), str(writing)]
+        arguments = [*self._program, msgspec.json.encode(self._options).decode(), str(writing)]
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, *words],
-            stdin=subprocess.PIPE,  # never written to: it ends when we end
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,  # never written to: it closes when this process ends
             pass_fds=[writing],
-            start_new_session=True,  # Ctrl-C signals us, and we pass it on
+            start_new_session=True,  # Ctrl-C signals the supervisor, which passes it on
         )
         os.close(writing)
         child.process, child.restart_at, child.report = process, None, {}

@@ -26,7 +26,7 @@ with extra("telemetry", "telemetry"):
 def sending(
     queue: str, attributes: Mapping[str, str] | None = None, *, provider: Any = None
 ) -> Iterator[dict[str, str]]:
-    """A producer span; yields the attributes to send with the message.
+    """Start a producer span; yield the attributes to send with the message.
 
     Examples:
         >>> from pillarbox import InMemoryMailbox
@@ -43,9 +43,9 @@ def sending(
 
 
 def trace(dispatcher: Dispatcher, *, provider: Any = None) -> Callable[[], None]:
-    """Start a span for each message that is handled; returns a function that stops this.
+    """Start a span for each message that is handled; return a function to stop that.
 
-    Call it for another provider than the global one, before the worker runs.
+    To use a provider other than the global one, call this before the worker runs.
     """
     dispatcher.traced = True
     spans = _Spans(api.get_tracer(SYSTEM, tracer_provider=provider))
@@ -89,6 +89,6 @@ class _Spans:
         span.end()
 
     def lose(self, event: LeaseLost) -> None:
-        found = self._open.get(id(event.job))
-        if found is not None:
-            found[0].add_event("lease lost", {"why": event.why})
+        span, _ = self._open.get(id(event.job), (None, None))
+        if span is not None:
+            span.add_event("lease lost", {"why": event.why})

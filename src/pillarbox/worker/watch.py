@@ -13,18 +13,18 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def snapshot(directory: Path) -> dict[str, int]:
-    """The modification time of each Python file."""
-    found: dict[str, int] = {}
+    """Return the modification time of each Python file in a directory tree."""
+    times: dict[str, int] = {}
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
         for name in files:
             if name.endswith(".py"):
                 path = os.path.join(folder, name)
                 try:
-                    found[path] = os.stat(path).st_mtime_ns
+                    times[path] = os.stat(path).st_mtime_ns
                 except FileNotFoundError:
                     continue  # deleted since it was listed
-    return found
+    return times
 
 
 @contextmanager
